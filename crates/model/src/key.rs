@@ -16,12 +16,18 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// A key inside a namespace.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
-        Self { namespace: Some(SharedStr::interned(namespace)), name: SharedStr::new(name) }
+        Self {
+            namespace: Some(SharedStr::interned(namespace)),
+            name: SharedStr::new(name),
+        }
     }
 
     /// A key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
-        Self { namespace: None, name: SharedStr::new(name) }
+        Self {
+            namespace: None,
+            name: SharedStr::new(name),
+        }
     }
 
     /// A key from the two metadata fields as Kubernetes sends them.

@@ -131,7 +131,10 @@ mod tests {
 
     #[test]
     fn equal_strings_interned_on_one_thread_share_their_bytes() {
-        let (a, b) = (SharedStr::interned("kube-system"), SharedStr::interned("kube-system"));
+        let (a, b) = (
+            SharedStr::interned("kube-system"),
+            SharedStr::interned("kube-system"),
+        );
         assert!(Arc::ptr_eq(&a.0, &b.0));
         assert!(!Arc::ptr_eq(&a.0, &SharedStr::new("kube-system").0));
     }
@@ -142,6 +145,10 @@ mod tests {
         for i in 0..SLOTS * 64 {
             SharedStr::interned(&format!("string-{i}"));
         }
-        assert_eq!(Arc::strong_count(&first.0), 1, "the table still holds an old string");
+        assert_eq!(
+            Arc::strong_count(&first.0),
+            1,
+            "the table still holds an old string"
+        );
     }
 }
