@@ -51,10 +51,17 @@ impl Kind {
 
     /// Path of the collection, in one namespace or over all.
     pub fn collection_path(&self, namespace: Option<&str>) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        let root = if self.group.is_empty() {
+            "/api"
+        } else {
+            "/apis"
+        };
         let api_version = self.api_version();
         match namespace {
-            Some(namespace) => format!("{root}/{api_version}/namespaces/{namespace}/{}", self.plural),
+            Some(namespace) => format!(
+                "{root}/{api_version}/namespaces/{namespace}/{}",
+                self.plural
+            ),
             None => format!("{root}/{api_version}/{}", self.plural),
         }
     }
@@ -68,7 +75,12 @@ impl Kind {
 
 impl From<&ApiResource> for Kind {
     fn from(resource: &ApiResource) -> Self {
-        Self::new(&resource.group, &resource.version, &resource.plural, &resource.kind)
+        Self::new(
+            &resource.group,
+            &resource.version,
+            &resource.plural,
+            &resource.kind,
+        )
     }
 }
 
@@ -94,7 +106,10 @@ mod tests {
         let slices = Kind::new("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
         assert_eq!(pods.collection_path(None), "/api/v1/pods");
         assert_eq!(pods.collection_path(Some("a")), "/api/v1/namespaces/a/pods");
-        assert_eq!(slices.collection_path(None), "/apis/discovery.k8s.io/v1/endpointslices");
+        assert_eq!(
+            slices.collection_path(None),
+            "/apis/discovery.k8s.io/v1/endpointslices"
+        );
         assert_eq!(slices.to_string(), "endpointslices.discovery.k8s.io/v1");
     }
 }

@@ -16,7 +16,11 @@ use crate::object::{Owner, Pairs};
 /// skipped at scanner speed and never allocated. Annotations are skipped too, unless a projection
 /// asks for them with `Metadata<Labels>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default, bound = "A: Deserialize<'de> + Default")]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    bound = "A: Deserialize<'de> + Default"
+)]
 pub struct Metadata<A: Default = Skipped> {
     /// The object's name.
     pub name: Box<str>,
@@ -88,12 +92,19 @@ pub struct Labels(Box<[(SharedStr, SharedStr)]>);
 impl Labels {
     /// The pairs in key order.
     pub fn iter(&self) -> Pairs<'_> {
-        Box::new(self.0.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+        Box::new(
+            self.0
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str())),
+        )
     }
 
     /// The value under a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let position = self.0.binary_search_by(|(candidate, _)| candidate.as_str().cmp(key)).ok()?;
+        let position = self
+            .0
+            .binary_search_by(|(candidate, _)| candidate.as_str().cmp(key))
+            .ok()?;
         Some(self.0[position].1.as_str())
     }
 }
@@ -240,10 +251,16 @@ mod tests {
         .unwrap();
         assert_eq!(object.key().to_string(), "n/p");
         assert!(object.is_terminating());
-        assert_eq!(object.labels().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
+        assert_eq!(
+            object.labels().collect::<Vec<_>>(),
+            [("a", "1"), ("b", "2")]
+        );
         assert_eq!(object.metadata.labels.get("b"), Some("2"));
         let owners = object.owners();
-        assert_eq!((owners[0].kind, owners[0].group(), owners[0].controller), ("ReplicaSet", "apps", true));
+        assert_eq!(
+            (owners[0].kind, owners[0].group(), owners[0].controller),
+            ("ReplicaSet", "apps", true)
+        );
     }
 
     #[test]

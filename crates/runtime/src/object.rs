@@ -40,7 +40,9 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
 
     /// The value of one label.
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels().find(|(candidate, _)| *candidate == key).map(|(_, value)| value)
+        self.labels()
+            .find(|(candidate, _)| *candidate == key)
+            .map(|(_, value)| value)
     }
 }
 
@@ -71,7 +73,9 @@ pub struct Owner<'a> {
 impl Owner<'_> {
     /// The group part of the owner's apiVersion, empty for the core group.
     pub fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        self.api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
     }
 }
 
@@ -104,11 +108,23 @@ where
     }
 
     fn labels(&self) -> Pairs<'_> {
-        Box::new(self.meta().labels.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str())))
+        Box::new(
+            self.meta()
+                .labels
+                .iter()
+                .flatten()
+                .map(|(k, v)| (k.as_str(), v.as_str())),
+        )
     }
 
     fn annotations(&self) -> Pairs<'_> {
-        Box::new(self.meta().annotations.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str())))
+        Box::new(
+            self.meta()
+                .annotations
+                .iter()
+                .flatten()
+                .map(|(k, v)| (k.as_str(), v.as_str())),
+        )
     }
 
     fn owners(&self) -> Vec<Owner<'_>> {
@@ -142,7 +158,12 @@ where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
     fn kind() -> Kind {
-        Kind::new(&K::group(&()), &K::version(&()), &K::plural(&()), &K::kind(&()))
+        Kind::new(
+            &K::group(&()),
+            &K::version(&()),
+            &K::plural(&()),
+            &K::kind(&()),
+        )
     }
 }
 
@@ -214,7 +235,13 @@ mod tests {
     fn versions_that_are_not_decimal_are_never_ordered() {
         assert!(is_older("9", "10"));
         assert!(!is_older("10", "9"));
-        for (left, right) in [("a", "10"), ("9", "b"), ("09", "10"), ("", "1"), ("-1", "1")] {
+        for (left, right) in [
+            ("a", "10"),
+            ("9", "b"),
+            ("09", "10"),
+            ("", "1"),
+            ("-1", "1"),
+        ] {
             assert!(!is_older(left, right), "{left} < {right}");
         }
     }
@@ -225,7 +252,10 @@ mod tests {
             serde_json::from_str(r#"{"metadata":{"name":"a"}}"#).unwrap();
         object.normalise(&Kind::new("apps", "v1", "deployments", "Deployment"));
         let types = object.types.unwrap();
-        assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("apps/v1", "Deployment"));
+        assert_eq!(
+            (types.api_version.as_str(), types.kind.as_str()),
+            ("apps/v1", "Deployment")
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod list;
 mod request;
 
 pub(crate) use decode::{Decoded, WatchEvent, decode_event};
+pub(crate) use error::Verdict;
 pub use error::WatchError;
 pub(crate) use frames::Lines;
 pub(crate) use list::ListReader;

@@ -17,7 +17,10 @@ use crate::{Metadata, Object};
 pub(crate) enum WatchEvent<K> {
     Applied(Decoded<K>),
     Deleted(Decoded<K>),
-    Bookmark { version: String, initial_events_end: bool },
+    Bookmark {
+        version: String,
+        initial_events_end: bool,
+    },
     Failed(WatchError),
 }
 
@@ -25,7 +28,21 @@ pub(crate) enum WatchEvent<K> {
 #[derive(Debug)]
 pub(crate) enum Decoded<K> {
     Object(K),
-    Undecodable { key: ObjectKey, version: Box<str>, error: String },
+    Undecodable {
+        key: ObjectKey,
+        version: Box<str>,
+        error: String,
+    },
+}
+
+impl<K: Object> Decoded<K> {
+    /// Version of the object, decodable or not.
+    pub(crate) fn version(&self) -> &str {
+        match self {
+            Self::Object(object) => object.resource_version(),
+            Self::Undecodable { version, .. } => version,
+        }
+    }
 }
 
 /// Decodes a line of a watch. `Err` only for lines from which not even an object's name can be
@@ -48,9 +65,13 @@ pub(crate) fn decode_event<K: Object>(
     Ok(match event {
         WatchEvent::Applied(identity) => WatchEvent::Applied(identity.into_undecodable(&error)),
         WatchEvent::Deleted(identity) => WatchEvent::Deleted(identity.into_undecodable(&error)),
-        WatchEvent::Bookmark { version, initial_events_end } => {
-            WatchEvent::Bookmark { version, initial_events_end }
-        }
+        WatchEvent::Bookmark {
+            version,
+            initial_events_end,
+        } => WatchEvent::Bookmark {
+            version,
+            initial_events_end,
+        },
         WatchEvent::Failed(error) => WatchEvent::Failed(error),
     })
 }
@@ -98,9 +119,15 @@ impl Decoded<Identity> {
                 version: metadata.resource_version,
                 error: error.to_string(),
             },
-            Self::Undecodable { key, version, error } => {
-                Decoded::Undecodable { key, version, error }
-            }
+            Self::Undecodable {
+                key,
+                version,
+                error,
+            } => Decoded::Undecodable {
+                key,
+                version,
+                error,
+            },
         }
     }
 }
@@ -149,7 +176,9 @@ impl<K: de::DeserializeOwned> Frame<K> {
 
     fn into_event(self, path: &str) -> Result<WatchEvent<K>, WatchError> {
         Ok(match self {
-            Self::Object(EventType::Deleted, object) => WatchEvent::Deleted(Decoded::Object(object)),
+            Self::Object(EventType::Deleted, object) => {
+                WatchEvent::Deleted(Decoded::Object(object))
+            }
             Self::Object(_, object) => WatchEvent::Applied(Decoded::Object(object)),
             Self::Bookmark(object) => WatchEvent::Bookmark {
                 initial_events_end: object
@@ -242,10 +271,14 @@ mod tests {
         let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}"#;
         for kind in ["ADDED", "MODIFIED"] {
             let decoded = event(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).unwrap();
-            assert!(matches!(decoded, WatchEvent::Applied(Decoded::Object(o)) if o.key().to_string() == "n/a"));
+            assert!(
+                matches!(decoded, WatchEvent::Applied(Decoded::Object(o)) if o.key().to_string() == "n/a")
+            );
         }
         let deleted = event(&format!(r#"{{"object":{object},"type":"DELETED"}}"#)).unwrap();
-        assert!(matches!(deleted, WatchEvent::Deleted(Decoded::Object(o)) if o.resource_version() == "5"));
+        assert!(
+            matches!(deleted, WatchEvent::Deleted(Decoded::Object(o)) if o.resource_version() == "5")
+        );
         let bookmark = event(
             r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
         );
@@ -254,14 +287,19 @@ mod tests {
             WatchEvent::Bookmark { version, initial_events_end: true } if version == "9"
         ));
         let failed = event(r#"{"type":"ERROR","object":{"code":410,"reason":"Expired"}}"#).unwrap();
-        assert!(matches!(failed, WatchEvent::Failed(WatchError::Api { status, .. }) if status.code == 410));
+        assert!(
+            matches!(failed, WatchEvent::Failed(WatchError::Api { status, .. }) if status.code == 410)
+        );
     }
 
     #[test]
     fn an_object_that_does_not_decode_keeps_its_name() {
         let line = r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7","labels":{"x":3}}}}"#;
-        let WatchEvent::Applied(Decoded::Undecodable { key, version, error }) =
-            event(line).unwrap()
+        let WatchEvent::Applied(Decoded::Undecodable {
+            key,
+            version,
+            error,
+        }) = event(line).unwrap()
         else {
             panic!("decoded")
         };
@@ -275,8 +313,18 @@ mod tests {
 
     #[test]
     fn what_is_not_an_event_breaks_the_protocol() {
-        for line in ["", "7", "{}", r#"{"type":"ADDED"}"#, r#"{"type":"NEW","object":{}}"#, "{\"type\""] {
-            assert!(matches!(event(line), Err(WatchError::Protocol(_))), "{line}");
+        for line in [
+            "",
+            "7",
+            "{}",
+            r#"{"type":"ADDED"}"#,
+            r#"{"type":"NEW","object":{}}"#,
+            "{\"type\"",
+        ] {
+            assert!(
+                matches!(event(line), Err(WatchError::Protocol(_))),
+                "{line}"
+            );
         }
     }
 }

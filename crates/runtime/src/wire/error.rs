@@ -24,6 +24,9 @@ pub enum WatchError {
     /// Nothing, not even a bookmark, arrived for the idle limit.
     #[error("no data or bookmark for {0:?}")]
     Idle(Duration),
+    /// A streaming list did not say where the initial state ends.
+    #[error("the streaming list did not mark its end")]
+    Unmarked,
     /// The server answered something that is not the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
@@ -56,7 +59,9 @@ pub(crate) enum Verdict {
 
 impl WatchError {
     pub(crate) fn verdict(&self) -> Verdict {
-        let Self::Api { status, .. } = self else { return Verdict::Transient };
+        let Self::Api { status, .. } = self else {
+            return Verdict::Transient;
+        };
         if is_too_large(status) {
             return Verdict::TooLarge;
         }
@@ -83,7 +88,9 @@ impl WatchError {
 fn is_too_large(status: &Status) -> bool {
     let by_cause = status.details.iter().flat_map(|details| &details.causes);
     status.code == 504
-        && (by_cause.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+        && (by_cause
+            .into_iter()
+            .any(|cause| cause.reason == "ResourceVersionTooLarge")
             || status.message.contains("Too large resource version"))
 }
 
@@ -93,7 +100,13 @@ mod tests {
 
     fn verdict(json: &str) -> Verdict {
         let status = serde_json::from_str(json).unwrap();
-        WatchError::Api { method: "list", path: String::new(), status, retry_after: None }.verdict()
+        WatchError::Api {
+            method: "list",
+            path: String::new(),
+            status,
+            retry_after: None,
+        }
+        .verdict()
     }
 
     #[test]
@@ -103,11 +116,20 @@ mod tests {
             (r#"{"code":410,"reason":"Gone"}"#, Verdict::Expired),
             (r#"{"code":200,"reason":"Expired"}"#, Verdict::Expired),
             (r#"{"code":404,"reason":"NotFound"}"#, Verdict::Missing),
-            (r#"{"code":401,"reason":"Unauthorized"}"#, Verdict::Forbidden),
+            (
+                r#"{"code":401,"reason":"Unauthorized"}"#,
+                Verdict::Forbidden,
+            ),
             (r#"{"code":403,"reason":"Forbidden"}"#, Verdict::Forbidden),
             (r#"{"code":422,"reason":"Invalid"}"#, Verdict::Refused),
-            (r#"{"code":429,"reason":"TooManyRequests"}"#, Verdict::Transient),
-            (r#"{"code":500,"reason":"InternalError"}"#, Verdict::Transient),
+            (
+                r#"{"code":429,"reason":"TooManyRequests"}"#,
+                Verdict::Transient,
+            ),
+            (
+                r#"{"code":500,"reason":"InternalError"}"#,
+                Verdict::Transient,
+            ),
             (r#"{"code":504,"reason":"Timeout"}"#, Verdict::Transient),
             (
                 r#"{"code":504,"reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"}]}}"#,

@@ -13,21 +13,31 @@ pub(crate) struct Chunks(BoxStream<'static, Result<Bytes, String>>);
 
 impl Chunks {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, WatchError> {
-        self.0.next().await.transpose().map_err(WatchError::Connection)
+        self.0
+            .next()
+            .await
+            .transpose()
+            .map_err(WatchError::Connection)
     }
 }
 
 impl From<Body> for Chunks {
     fn from(body: Body) -> Self {
-        Self(body.into_data_stream().map_err(|error| error.to_string()).boxed())
+        Self(
+            body.into_data_stream()
+                .map_err(|error| error.to_string())
+                .boxed(),
+        )
     }
 }
 
 #[cfg(test)]
 impl From<&[&str]> for Chunks {
     fn from(chunks: &[&str]) -> Self {
-        let chunks: Vec<_> =
-            chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk.as_bytes()))).collect();
+        let chunks: Vec<_> = chunks
+            .iter()
+            .map(|chunk| Ok(Bytes::copy_from_slice(chunk.as_bytes())))
+            .collect();
         Self(futures::stream::iter(chunks).boxed())
     }
 }
@@ -41,7 +51,11 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(chunks: impl Into<Chunks>) -> Self {
-        Self { chunks: chunks.into(), chunk: Bytes::new(), partial: BytesMut::new() }
+        Self {
+            chunks: chunks.into(),
+            chunk: Bytes::new(),
+            partial: BytesMut::new(),
+        }
     }
 
     /// The next line without its newline; `None` at a clean end.
@@ -62,14 +76,19 @@ impl Lines {
                 }
                 return Ok(Some(line));
             }
-            self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
+            self.partial
+                .extend_from_slice(&std::mem::take(&mut self.chunk));
             if self.partial.len() > LINE_LIMIT {
                 return Err(WatchError::Protocol("a watch event exceeds 16 MiB".into()));
             }
             match self.chunks.next().await? {
                 Some(chunk) => self.chunk = chunk,
                 None if self.partial.is_empty() => return Ok(None),
-                None => return Err(WatchError::Connection("the stream ended in mid-event".into())),
+                None => {
+                    return Err(WatchError::Connection(
+                        "the stream ended in mid-event".into(),
+                    ));
+                }
             }
         }
     }
@@ -95,9 +114,16 @@ mod tests {
     async fn lines_are_found_however_the_stream_is_cut() {
         let text = "{\"a\":1}\n{\"b\":\"22\"}\n\n{\"c\":333}\n";
         for width in 1..text.len() {
-            let chunks: Vec<&str> =
-                text.as_bytes().chunks(width).map(|c| std::str::from_utf8(c).unwrap()).collect();
-            let expected = vec!["{\"a\":1}".into(), "{\"b\":\"22\"}".into(), "{\"c\":333}".into()];
+            let chunks: Vec<&str> = text
+                .as_bytes()
+                .chunks(width)
+                .map(|c| std::str::from_utf8(c).unwrap())
+                .collect();
+            let expected = vec![
+                "{\"a\":1}".into(),
+                "{\"b\":\"22\"}".into(),
+                "{\"c\":333}".into(),
+            ];
             assert_eq!(lines(&chunks).await, (expected, true), "chunks of {width}");
         }
     }

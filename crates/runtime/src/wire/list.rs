@@ -203,7 +203,11 @@ impl ListReader {
     /// The next byte that is not white space.
     async fn peek(&mut self) -> Result<u8, WatchError> {
         loop {
-            let blank = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            let blank = self
+                .buffer
+                .iter()
+                .take_while(|byte| byte.is_ascii_whitespace())
+                .count();
             self.buffer.advance(blank);
             if let Some(byte) = self.buffer.first() {
                 return Ok(*byte);
@@ -216,7 +220,9 @@ impl ListReader {
         let found = self.peek().await?;
         if found != wanted {
             let (wanted, found) = (char::from(wanted), char::from(found));
-            return Err(WatchError::Protocol(format!("list: expected {wanted:?}, found {found:?}")));
+            return Err(WatchError::Protocol(format!(
+                "list: expected {wanted:?}, found {found:?}"
+            )));
         }
         self.buffer.advance(1);
         Ok(())
@@ -253,17 +259,27 @@ mod tests {
 
     #[tokio::test]
     async fn items_are_found_however_the_body_is_cut() {
-        let expected = (vec!["n/a".into(), "!b".into(), "c".into()], "12".into(), Some("abc".into()));
+        let expected = (
+            vec!["n/a".into(), "!b".into(), "c".into()],
+            "12".into(),
+            Some("abc".into()),
+        );
         for width in 1..BUILT_IN.len() + 1 {
-            let chunks: Vec<&str> =
-                BUILT_IN.as_bytes().chunks(width).map(|c| std::str::from_utf8(c).unwrap()).collect();
+            let chunks: Vec<&str> = BUILT_IN
+                .as_bytes()
+                .chunks(width)
+                .map(|c| std::str::from_utf8(c).unwrap())
+                .collect();
             assert_eq!(read(&chunks).await.unwrap(), expected, "chunks of {width}");
         }
     }
 
     #[tokio::test]
     async fn metadata_may_come_last() {
-        assert_eq!(read(&[CUSTOM]).await.unwrap(), (vec!["a".into()], "13".into(), None));
+        assert_eq!(
+            read(&[CUSTOM]).await.unwrap(),
+            (vec!["a".into()], "13".into(), None)
+        );
     }
 
     #[tokio::test]

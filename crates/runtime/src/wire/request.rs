@@ -44,7 +44,10 @@ impl Collection {
                 push_pair(&mut selectors, name, value);
             }
         }
-        Self { path: kind.collection_path(namespace), selectors }
+        Self {
+            path: kind.collection_path(namespace),
+            selectors,
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -96,7 +99,11 @@ impl Collection {
     }
 
     fn uri(&self, query: &str) -> String {
-        if query.is_empty() { self.path.clone() } else { format!("{}?{query}", self.path) }
+        if query.is_empty() {
+            self.path.clone()
+        } else {
+            format!("{}?{query}", self.path)
+        }
     }
 }
 
@@ -134,8 +141,10 @@ pub(crate) async fn open(
     let request = request
         .body(Body::empty())
         .map_err(|error| WatchError::Protocol(format!("cannot ask for {uri}: {error}")))?;
-    let response =
-        client.send(request).await.map_err(|error| WatchError::Connection(chain(&error)))?;
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| WatchError::Connection(chain(&error)))?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
@@ -159,12 +168,22 @@ async fn failure(method: &'static str, uri: &str, response: Response<Body>) -> W
     let code = response.status();
     let header = response.headers().get(header::RETRY_AFTER);
     let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let body = Limited::new(response.into_body(), FAILURE_LIMIT).collect().await;
-    let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let status = serde_json::from_slice::<Status>(&bytes).ok().filter(|status| status.code != 0);
+    let body = Limited::new(response.into_body(), FAILURE_LIMIT)
+        .collect()
+        .await;
+    let bytes = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    let status = serde_json::from_slice::<Status>(&bytes)
+        .ok()
+        .filter(|status| status.code != 0);
     let status = status.unwrap_or_else(|| Status {
         code: code.as_u16(),
-        message: String::from_utf8_lossy(&bytes).trim().chars().take(512).collect(),
+        message: String::from_utf8_lossy(&bytes)
+            .trim()
+            .chars()
+            .take(512)
+            .collect(),
         reason: code.canonical_reason().unwrap_or_default().to_owned(),
         ..Status::default()
     });
@@ -179,7 +198,9 @@ async fn failure(method: &'static str, uri: &str, response: Response<Body>) -> W
 }
 
 pub(super) fn retry_seconds(details: Option<&StatusDetails>) -> Option<u64> {
-    details.map(|details| u64::from(details.retry_after_seconds)).filter(|seconds| *seconds > 0)
+    details
+        .map(|details| u64::from(details.retry_after_seconds))
+        .filter(|seconds| *seconds > 0)
 }
 
 #[cfg(test)]
@@ -217,6 +238,9 @@ mod tests {
                 .ends_with("&resourceVersionMatch=NotOlderThan&resourceVersion=7")
         );
         assert_eq!(all.list(ListStart::Newest, None), "/api/v1/nodes");
-        assert!(all.list(ListStart::AnyCached, None).ends_with("?resourceVersion=0"));
+        assert!(
+            all.list(ListStart::AnyCached, None)
+                .ends_with("?resourceVersion=0")
+        );
     }
 }
