@@ -134,7 +134,7 @@ impl Cache {
     /// Acquires the informer of a type's own kind. Does not wait and does not fail: what goes
     /// wrong shows in the informer's state.
     pub fn informer<K: Kinded>(&self, spec: &WatchSpec) -> Informer<K> {
-        self.informer_of(&K::kind(), spec)
+        self.informer_of(&K::resource_kind(), spec)
     }
 
     /// Acquires the informer of a kind chosen at run time, decoded into `K`.

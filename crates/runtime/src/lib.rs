@@ -1,24 +1,50 @@
 //! Shared informers, workqueue and controllers whose parts can be started, stopped and removed.
+//!
+//! Read in the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands
+//! out [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
+//! [`Reconciler`] for each key.
 
 mod backoff;
 mod cache;
+mod cluster;
+mod controller;
+mod exposition;
+mod features;
 mod informer;
 mod kind;
+mod kinds;
+mod mapping;
 mod metadata;
+mod metrics;
 mod object;
+mod predicate;
 mod queue;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder};
+pub use cluster::{AlreadyJoined, Cluster, Clusters};
+pub use controller::{
+    Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
+    ControllerState, DegradedReason, Gate, GateState, KubeReconciler, NotWatched, PendingReason,
+    Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, WatchId, WatchOptions,
+    reconcile_with,
+};
+pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
+pub use features::{FeatureGate, FeatureGateError, FeatureGates, Stage, UnknownGates};
 pub use informer::{
     Change, Index, Informer, InformerInfo, InformerKey, InformerState, InformerStopped, ListMode,
     Lister, SelectorError, StopReason, Subscription, UndecodableObject, WaitReason, WatchSpec,
 };
 pub use kind::Kind;
+pub use kinds::{KindMonitor, KindState};
+pub use mapping::Mapper;
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
+pub use metrics::Metrics;
 pub use object::{Kinded, Object, Owner, Pairs, ResourceVersion};
+pub use predicate::Predicate;
 pub use queue::{
     AddOptions, Bucket, Capped, Exponential, FastSlow, Lease, MaxOf, Priority, QueueKey,
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
+pub use weft_model::ObjectKey;
 pub use wire::WatchError;

@@ -187,7 +187,7 @@ macro_rules! projection {
     ($type:ty, $group:literal, $version:literal, $plural:literal, $kind:literal) => {
         $crate::projection!($type);
         impl $crate::Kinded for $type {
-            fn kind() -> $crate::Kind {
+            fn resource_kind() -> $crate::Kind {
                 $crate::Kind::new($group, $version, $plural, $kind)
             }
         }

@@ -52,7 +52,7 @@ pub type Pairs<'a> = Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 /// An object type that knows which resource it is decoded from.
 pub trait Kinded: Object {
     /// Group, version and resource of this type.
-    fn kind() -> Kind;
+    fn resource_kind() -> Kind;
 }
 
 /// A reference to an owner, borrowed from the owned object.
@@ -157,7 +157,7 @@ impl<K> Kinded for K
 where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    fn kind() -> Kind {
+    fn resource_kind() -> Kind {
         Kind::new(
             &K::group(&()),
             &K::version(&()),
@@ -260,6 +260,6 @@ mod tests {
 
     #[test]
     fn typed_objects_know_their_kind() {
-        assert_eq!(Pod::kind(), Kind::new("", "v1", "pods", "Pod"));
+        assert_eq!(Pod::resource_kind(), Kind::new("", "v1", "pods", "Pod"));
     }
 }

@@ -17,6 +17,20 @@ pub trait RateLimiter<Q>: Send + Sync {
     fn failures(&self, key: &Q) -> u32;
 }
 
+impl<Q> RateLimiter<Q> for Box<dyn RateLimiter<Q>> {
+    fn when(&self, key: &Q) -> Duration {
+        (**self).when(key)
+    }
+
+    fn forget(&self, key: &Q) {
+        (**self).forget(key);
+    }
+
+    fn failures(&self, key: &Q) -> u32 {
+        (**self).failures(key)
+    }
+}
+
 /// Failures per key.
 struct Failures<Q>(Mutex<HashMap<Q, u32>>);
 

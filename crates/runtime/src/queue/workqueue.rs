@@ -313,15 +313,18 @@ impl<Q: QueueKey> Workqueue<Q> {
         self.core.changed.notify_waiters();
     }
 
-    /// Closes, drops what waits and resolves when no key is being worked on. Nothing is handed out
-    /// afterwards.
-    pub async fn drain(&self) {
-        {
-            let mut state = self.core.lock();
-            state.closed = true;
-            state.drop_waiting();
-        }
+    /// Closes and drops what waits. Nothing is handed out afterwards.
+    pub fn discard(&self) {
+        let mut state = self.core.lock();
+        state.closed = true;
+        state.drop_waiting();
+        drop(state);
         self.core.changed.notify_waiters();
+    }
+
+    /// As [`Workqueue::discard`], and resolves when no key is being worked on.
+    pub async fn drain(&self) {
+        self.discard();
         loop {
             let mut idle = pin!(self.core.idle.notified());
             idle.as_mut().enable();
