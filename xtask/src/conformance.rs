@@ -1,5 +1,5 @@
 use crate::{
-    kubernetes,
+    kubernetes, peers,
     process::{self, cargo},
 };
 
@@ -8,6 +8,7 @@ use crate::{
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
 /// that server in place of the embedded one.
 pub(crate) fn run() -> anyhow::Result<()> {
+    peers::build()?;
     let was_running = kubernetes::is_running();
     let kubeconfig = kubernetes::ensure()?;
     let mut tests = cargo();
