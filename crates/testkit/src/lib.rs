@@ -1,6 +1,11 @@
-//! What tests of several crates need and no program does.
+//! What tests and benchmarks of several crates need and no program does.
 //!
-//! So far that is the [`lab`]: networks of their own for tests that touch the kernel.
+//! - [`lab`]: networks of their own for tests that touch the kernel;
+//! - [`bench`]: figures in the form that `make bench` reads;
+//! - [`heap`]: an allocator that counts.
+//!
 //! A dev-dependency only; nothing that ships depends on it.
 
+pub mod bench;
+pub mod heap;
 pub mod lab;
