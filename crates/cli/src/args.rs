@@ -6,7 +6,7 @@ use crate::{
     commands::{
         completions::CompletionsArguments, config::ConfigArguments, version::VersionArguments,
     },
-    logging::{LogDirectives, LogFormat},
+    config::LogLayer,
 };
 
 const AFTER_HELP: &str = "\
@@ -30,24 +30,14 @@ pub(crate) struct Arguments {
 }
 
 /// What every verb understands.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct SharedArguments {
     /// Read settings from this YAML file [env: WEFT_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Write log lines as text or json, to stderr [env: WEFT_LOG_FORMAT] [default: text]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORMAT",
-        hide_possible_values = true
-    )]
-    pub(crate) log_format: Option<LogFormat>,
-    /// Log what passes this filter: a level, or info,weft_runtime=debug
-    /// [env: WEFT_LOG_LEVEL] [default: info]
-    #[arg(long, global = true, value_name = "FILTER")]
-    pub(crate) log_level: Option<LogDirectives>,
+    #[command(flatten)]
+    pub(crate) log: LogLayer,
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,12 +52,41 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, collections::BTreeSet};
+
     use clap::CommandFactory as _;
 
     use super::*;
+    use crate::config::{Environment, Layer};
 
     #[test]
     fn the_command_line_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_exactly_the_variables_that_are_read() {
+        let read = RefCell::new(BTreeSet::from(["WEFT_CONFIG".to_owned()]));
+        let environment = Environment::new(|name| {
+            read.borrow_mut().insert(name.to_owned());
+            None
+        });
+        Layer::from_environment(&environment).unwrap();
+        drop(environment);
+        assert_eq!(variables_in_help(&Arguments::command()), read.into_inner());
+    }
+
+    fn variables_in_help(command: &clap::Command) -> BTreeSet<String> {
+        let helps = command
+            .get_arguments()
+            .filter_map(|argument| argument.get_help());
+        let named = helps.filter_map(|help| {
+            let help = help.to_string();
+            let (_, rest) = help.split_once("[env: ")?;
+            Some(rest.split_once(']')?.0.to_owned())
+        });
+        named
+            .chain(command.get_subcommands().flat_map(variables_in_help))
+            .collect()
     }
 }

@@ -9,16 +9,12 @@
 
 use std::{env, path::PathBuf};
 
-use crate::{
-    args::SharedArguments,
-    logging::{LogDirectives, LogFormat},
-};
+use crate::logging::{LogDirectives, LogFormat};
 
 mod layer;
 mod settings;
 
-pub(crate) use layer::ConfigError;
-use layer::{Environment, Layer};
+pub(crate) use layer::{ConfigError, Environment, Layer, LogLayer};
 pub(crate) use settings::{Origin, Setting, Settings};
 
 /// What the program works with.
@@ -37,13 +33,10 @@ pub(crate) struct LogConfig {
 }
 
 impl Config {
-    /// Reads all sources.
-    pub(crate) fn load(arguments: SharedArguments) -> Result<Self, ConfigError> {
+    /// Reads the other sources and adds them to what the flags say.
+    pub(crate) fn load(file: Option<PathBuf>, flags: Layer) -> Result<Self, ConfigError> {
         let environment = Environment::new(|name| env::var_os(name));
-        let file = match &arguments.config {
-            Some(path) => Some(path.clone()),
-            None => environment.path("WEFT_CONFIG"),
-        };
+        let file = file.or_else(|| environment.path("WEFT_CONFIG"));
         let layers = Layers {
             file: file
                 .as_deref()
@@ -51,7 +44,7 @@ impl Config {
                 .transpose()?
                 .unwrap_or_default(),
             environment: Layer::from_environment(&environment)?,
-            flags: Layer::from_flags(arguments),
+            flags,
         };
         Ok(Self {
             file,

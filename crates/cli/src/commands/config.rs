@@ -1,7 +1,11 @@
 use clap::Args;
 use tracing::debug;
 
-use crate::{args::SharedArguments, config::Config, logging, output};
+use crate::{
+    args::SharedArguments,
+    config::{Config, Layer},
+    logging, output,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
@@ -17,7 +21,8 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &ConfigArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let config = Config::load(shared)?;
+    let flags = Layer { log: shared.log };
+    let config = Config::load(shared.config, flags)?;
     logging::start(&config.log);
     debug!(file = ?config.file, "configuration resolved");
     let settings = config.settings();

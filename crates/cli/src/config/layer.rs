@@ -1,24 +1,39 @@
-use std::{ffi::OsString, fs, io, path::Path, path::PathBuf, str::FromStr};
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
+use clap::Args;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{
-    args::SharedArguments,
-    logging::{LogDirectives, LogFormat},
-};
+use crate::logging::{LogDirectives, LogFormat};
 
-/// What one source says; also the schema of the configuration file.
+/// What one source says. The fields are the keys of the configuration file; clap fills the
+/// sections from flags.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(crate) struct Layer {
     pub(crate) log: LogLayer,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(crate) struct LogLayer {
+    /// Write log lines as text or json, to stderr [env: WEFT_LOG_FORMAT] [default: text]
+    #[arg(
+        long = "log-format",
+        global = true,
+        value_name = "FORMAT",
+        hide_possible_values = true
+    )]
     pub(crate) format: Option<LogFormat>,
+    /// Log what passes this filter: a level, or info,weft_runtime=debug
+    /// [env: WEFT_LOG_LEVEL] [default: info]
+    #[arg(long = "log-level", global = true, value_name = "FILTER")]
     pub(crate) level: Option<LogDirectives>,
 }
 
@@ -37,20 +52,6 @@ pub(crate) enum ConfigError {
 }
 
 impl Layer {
-    pub(crate) fn from_flags(arguments: SharedArguments) -> Self {
-        let SharedArguments {
-            config: _,
-            log_format,
-            log_level,
-        } = arguments;
-        Self {
-            log: LogLayer {
-                format: log_format,
-                level: log_level,
-            },
-        }
-    }
-
     pub(crate) fn from_environment(environment: &Environment) -> Result<Self, ConfigError> {
         let log = LogLayer {
             format: environment.parse("WEFT_LOG_FORMAT")?,
@@ -94,7 +95,7 @@ impl<'a> Environment<'a> {
         self.read(name).map(PathBuf::from)
     }
 
-    fn parse<T: FromStr<Err = String>>(
+    fn parse<T: FromStr<Err: Display>>(
         &self,
         name: &'static str,
     ) -> Result<Option<T>, ConfigError> {
@@ -105,7 +106,9 @@ impl<'a> Environment<'a> {
         let text = value
             .to_str()
             .ok_or_else(|| error("is not UTF-8".to_owned()))?;
-        text.parse().map(Some).map_err(error)
+        text.parse()
+            .map(Some)
+            .map_err(|reason: T::Err| error(reason.to_string()))
     }
 
     fn read(&self, name: &str) -> Option<OsString> {
