@@ -6,13 +6,18 @@
 
 mod backoff;
 mod cache;
+mod client;
 mod cluster;
+mod conditions;
 mod controller;
+mod events;
 mod exposition;
 mod features;
 mod informer;
 mod kind;
 mod kinds;
+mod leader;
+mod manager;
 mod mapping;
 mod metadata;
 mod metrics;
@@ -22,13 +27,16 @@ mod queue;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder};
+pub use client::{ClientMetrics, connect};
 pub use cluster::{AlreadyJoined, Cluster, Clusters};
+pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
     Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
     ControllerState, DegradedReason, Gate, GateState, KubeReconciler, NotWatched, PendingReason,
     Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, WatchId, WatchOptions,
     reconcile_with,
 };
+pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use features::{FeatureGate, FeatureGateError, FeatureGates, Stage, UnknownGates};
 pub use informer::{
@@ -37,6 +45,12 @@ pub use informer::{
 };
 pub use kind::Kind;
 pub use kinds::{KindMonitor, KindState};
+pub use leader::{LeaderConfig, LeaderConfigError, LeaderElector, LeaderStatus};
+pub use manager::{
+    Access, Component, ComponentId, ComponentScope, DuplicateName, ExitReport, HealthCheck,
+    HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError, Phase,
+    StatusServer, TlsFiles,
+};
 pub use mapping::Mapper;
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
 pub use metrics::Metrics;

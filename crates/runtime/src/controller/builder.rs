@@ -280,6 +280,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
             )),
             leader_only: self.settings.leader_only,
             concurrency: self.settings.concurrency,
+            wanted: Arc::default(),
         };
         if let Some(metrics) = &self.metrics {
             metrics.observe_controller(&controller.handle());

@@ -1,7 +1,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -29,6 +29,7 @@ pub struct Controller<Q: QueueKey> {
     pub(super) next_watch: Arc<AtomicU32>,
     pub(super) leader_only: bool,
     pub(super) concurrency: usize,
+    pub(super) wanted: Arc<AtomicBool>,
 }
 
 /// How a stop went.
@@ -43,6 +44,7 @@ pub struct StopReport {
 impl<Q: QueueKey> Controller<Q> {
     /// Asks it to run. Does nothing if it runs.
     pub fn start(&self) {
+        self.wanted.store(true, Relaxed);
         self.send(Command::Start);
     }
 
@@ -59,6 +61,7 @@ impl<Q: QueueKey> Controller<Q> {
 
     async fn stop_command(&self, grace: Option<Duration>) -> StopReport {
         let (done, answer) = oneshot::channel();
+        self.wanted.store(false, Relaxed);
         self.send(Command::Stop { grace, done });
         answer.await.unwrap_or_default()
     }
@@ -66,6 +69,7 @@ impl<Q: QueueKey> Controller<Q> {
     /// Stops and starts again, and resolves when the former life has ended.
     pub async fn restart(&self) -> StopReport {
         let (done, answer) = oneshot::channel();
+        self.wanted.store(true, Relaxed);
         self.send(Command::Restart { done });
         answer.await.unwrap_or_default()
     }
@@ -138,6 +142,7 @@ impl<Q: QueueKey> Clone for Controller<Q> {
             next_watch: self.next_watch.clone(),
             leader_only: self.leader_only,
             concurrency: self.concurrency,
+            wanted: self.wanted.clone(),
         }
     }
 }
@@ -159,6 +164,8 @@ trait AnyController: Send + Sync {
     fn leader_only(&self) -> bool;
     fn concurrency(&self) -> usize;
     fn queue_length(&self) -> usize;
+    fn longest_reconcile(&self) -> Duration;
+    fn is_wanted(&self) -> bool;
     fn statistics(&self) -> &Arc<ControllerStatistics>;
 }
 
@@ -192,6 +199,12 @@ impl<Q: QueueKey> AnyController for Controller<Q> {
     }
     fn queue_length(&self) -> usize {
         self.inbox.queue.len()
+    }
+    fn longest_reconcile(&self) -> Duration {
+        self.inbox.queue.longest_running()
+    }
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
     }
     fn statistics(&self) -> &Arc<ControllerStatistics> {
         &self.statistics
@@ -245,6 +258,16 @@ impl ControllerHandle {
 
     pub(crate) fn concurrency(&self) -> usize {
         self.inner.concurrency()
+    }
+
+    /// How long the oldest of its reconciles has been running.
+    pub fn longest_reconcile(&self) -> Duration {
+        self.inner.longest_reconcile()
+    }
+
+    /// Whether it was asked to run, last.
+    pub fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
     }
 
     /// What diagnostics show of it.

@@ -263,6 +263,11 @@ impl<Q: QueueKey> Workqueue<Q> {
         self.len() == 0
     }
 
+    /// How long the oldest key being worked on has been.
+    pub fn longest_running(&self) -> Duration {
+        Duration::from_secs_f64(self.core.statistics().longest_running_seconds)
+    }
+
     /// Waits for a key. `None` once the queue is closed and empty. Safe to cancel.
     pub async fn next(&self) -> Option<Lease<Q>> {
         loop {
