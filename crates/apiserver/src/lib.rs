@@ -1,1 +1,51 @@
-//! Under construction.
+//! A Kubernetes API server in one process: for playground, tests and simulation.
+//!
+//! It answers as kube-apiserver 1.36 does (see `docs/apiserver.md` for what is and is not there),
+//! keeps everything in memory, and makes things go wrong on demand. Production runs on Kubernetes.
+//!
+//! Start reading at [`ApiServer`]; the way of a request is told in `api`.
+
+#![allow(
+    dead_code,
+    reason = "apply, schemas and durability come with the next commits"
+)]
+
+mod admission;
+mod api;
+mod apply;
+mod auth;
+mod bootstrap;
+mod clock;
+mod custom;
+mod decode;
+mod encoding;
+mod fault;
+mod handler;
+mod housekeeping;
+mod kind;
+mod managed;
+mod meta;
+mod negotiate;
+mod options;
+mod patch;
+mod query;
+mod random;
+mod reply;
+mod request;
+mod rules;
+mod schema;
+mod server;
+mod stats;
+mod status;
+mod store;
+mod transport;
+mod view;
+
+pub use api::Disconnected;
+pub use auth::{AuthorizationMode, User};
+pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
+pub use reply::{Body, BodyError};
+pub use request::{RequestInfo, Verb};
+pub use server::{ApiServer, Builder};
+pub use stats::{RequestRecord, Stats};
+pub use transport::{ListenError, Listening, MemoryService};

@@ -1,0 +1,398 @@
+//! One server's state, and the way of a request through it.
+//!
+//! classify → faults → authenticate → authorise → read the body → handle → represent. Everything
+//! after the body is synchronous except waiting for a version and the streams of watches.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    auth::{Authenticator, Authorizer, User},
+    clock::Clock,
+    fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
+    handler,
+    housekeeping::Garbage,
+    kind::{Registry, ResourceType},
+    meta::Meta as _,
+    negotiate::{Encoding, Negotiated},
+    query::Query,
+    random::Random,
+    reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
+    request::{RequestInfo, Verb},
+    rules::service::Allocator,
+    stats::RequestLog,
+    status::{ApiError, Outcome},
+    store::{Store, Stored},
+};
+
+/// Largest request body.
+pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Registry,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) faults: FaultRules,
+    pub(crate) watches: OpenWatches,
+    pub(crate) requests: RequestLog,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) allocator: Allocator,
+    /// Ends every watch and every background task.
+    pub(crate) shutdown: CancellationToken,
+    /// Wakes the housekeeper: something was deleted that others depend on.
+    pub(crate) chores: Notify,
+    pub(crate) garbage: Garbage,
+}
+
+/// A connection broken on purpose.
+#[derive(Debug, thiserror::Error)]
+#[error("connection broken by an injected fault")]
+pub struct Disconnected;
+
+/// A request on its way through the handlers.
+pub(crate) struct Context {
+    pub(crate) info: RequestInfo,
+    pub(crate) query: Query,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) user: User,
+    pub(crate) interference: Interference,
+    /// Texts for `Warning` headers.
+    pub(crate) warnings: std::sync::Mutex<Vec<String>>,
+}
+
+impl Context {
+    pub(crate) fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let mut warnings = self
+            .warnings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let text = text.into();
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// The representation to answer in.
+    pub(crate) fn negotiated(&self, kind: &ResourceType) -> Outcome<Negotiated> {
+        let watch = self.info.verb == Verb::Watch;
+        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), watch)
+    }
+
+    /// Who a write is attributed to: the query's manager, or the user agent up to its version.
+    pub(crate) fn manager(&self, named: Option<&str>) -> String {
+        if let Some(name) = named {
+            return name.to_owned();
+        }
+        let agent = self.info.user_agent.split('/').next().unwrap_or_default();
+        if agent.is_empty() {
+            "unknown".to_owned()
+        } else {
+            agent.to_owned()
+        }
+    }
+}
+
+impl Api {
+    /// Answers one request.
+    pub(crate) async fn serve<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+    ) -> Result<Response<Body>, Disconnected>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send,
+        B::Error: Into<BodyError>,
+    {
+        let (parts, body) = request.into_parts();
+        let raw_query = parts.uri.query().unwrap_or_default();
+        let query = Query::parse(raw_query);
+        let mut info = RequestInfo::new(&parts.method, parts.uri.path(), raw_query, &query);
+        let agent = parts
+            .headers
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok());
+        agent.unwrap_or_default().clone_into(&mut info.user_agent);
+
+        let interference = self.faults.interfere(&info);
+        if !interference.delay.is_zero() {
+            tokio::time::sleep(interference.delay).await;
+        }
+        if interference.answer == Some(Fault::Disconnect) {
+            self.requests.record(&info, 0);
+            return Err(Disconnected);
+        }
+        let answer = self
+            .clone()
+            .answer(&info, parts, query, interference, body)
+            .await;
+        self.requests.record(&info, answer.status().as_u16());
+        Ok(answer)
+    }
+
+    async fn answer<B>(
+        self: Arc<Self>,
+        info: &RequestInfo,
+        parts: Parts,
+        query: Query,
+        interference: Interference,
+        body: B,
+    ) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send,
+        B::Error: Into<BodyError>,
+    {
+        let mut context = Context {
+            info: info.clone(),
+            query,
+            method: parts.method,
+            headers: parts.headers,
+            body: Bytes::new(),
+            user: User::anonymous(),
+            interference,
+            warnings: std::sync::Mutex::default(),
+        };
+        let identity = parts.extensions.get::<User>().cloned();
+        let outcome = match self.admit(&mut context, identity) {
+            Ok(()) => match read_body(body).await {
+                Ok(bytes) => {
+                    context.body = bytes;
+                    handler::handle(&self, &context).await
+                }
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        let outcome = match (outcome, &context.interference.answer) {
+            (
+                Err(_),
+                Some(Fault::Body {
+                    code,
+                    content_type,
+                    body,
+                }),
+            ) => {
+                let kind = header::HeaderValue::from_str(content_type)
+                    .unwrap_or(header::HeaderValue::from_static("application/json"));
+                Ok(Reply::new(
+                    *code,
+                    Payload::Raw(Bytes::from(body.clone()), kind),
+                ))
+            }
+            (outcome, _) => outcome,
+        };
+        let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
+        self.respond(&context, reply)
+    }
+
+    /// Injected answers, then identity, then rights.
+    fn admit(&self, context: &mut Context, identity: Option<User>) -> Outcome<()> {
+        match &context.interference.answer {
+            Some(Fault::Status {
+                code,
+                retry_after,
+                message,
+            }) => {
+                return Err(ApiError::injected(*code, message, *retry_after));
+            }
+            // The body itself is put in place of this error.
+            Some(Fault::Body { code, .. }) => return Err(ApiError::injected(*code, "", None)),
+            Some(Fault::NoStreamingLists) => return Err(no_streaming_lists()),
+            _ => {}
+        }
+        context.user = self
+            .authenticator
+            .authenticate(&context.headers, identity)?;
+        context.user = self
+            .authorizer
+            .impersonate(self, &context.headers, &context.user)?;
+        if context.interference.answer == Some(Fault::Unauthorised) {
+            return Err(crate::auth::refusal(self, &context.info, &context.user));
+        }
+        self.authorizer
+            .authorize(self, &context.info, &context.user)
+    }
+
+    /// What must follow a write, while the writer still has its turn.
+    pub(crate) fn after_write(&self, kind: &ResourceType, stored: &Stored) {
+        if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+            crate::custom::serve_established(self);
+        }
+        if self.garbage.written(kind, stored) {
+            self.chores.notify_one();
+        }
+    }
+
+    /// What must follow a removal, while the writer still has its turn.
+    pub(crate) fn after_delete(&self, kind: &ResourceType, stored: &Stored) {
+        if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+            crate::custom::serve_established(self);
+        }
+        if self.garbage.removed(&self.store, stored) {
+            self.chores.notify_one();
+        }
+    }
+
+    /// Stores an object past every rule.
+    pub(crate) fn store_raw(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        object: Value,
+    ) -> bool {
+        let served = self.registry.served();
+        let kind = served
+            .types()
+            .find(|kind| kind.qualified_resource() == resource);
+        let (Some(kind), Value::Object(mut object)) = (kind, object) else {
+            return false;
+        };
+        let writer = self.store.write();
+        object.insert("kind".into(), kind.kind.clone().into());
+        object.insert("apiVersion".into(), kind.api_version().into());
+        let version = writer.next_version().to_string();
+        let uid = self.random.uuid();
+        let metadata = object.metadata_mut();
+        metadata.insert("name".into(), name.into());
+        if !namespace.is_empty() {
+            metadata.insert("namespace".into(), namespace.into());
+        }
+        metadata.insert("resourceVersion".into(), version.into());
+        crate::meta::default_to(metadata, "uid", uid);
+        crate::meta::default_to(metadata, "creationTimestamp", self.clock.now_text());
+        crate::view::to_storage(kind, &mut object);
+        writer.put(&kind.storage, Arc::new(Stored::new(kind, object)));
+        true
+    }
+
+    fn respond(&self, context: &Context, reply: Reply) -> Response<Body> {
+        let Reply {
+            code,
+            headers,
+            payload,
+        } = reply;
+        let accept = context.header(header::ACCEPT);
+        let encoding = crate::negotiate::negotiate(accept, false, false)
+            .map_or(Encoding::Json, |negotiated| negotiated.encoding);
+        let (kind, body) = represent(context, encoding, payload);
+        let mut answer = response(code, body);
+        let out = answer.headers_mut();
+        out.insert(header::CONTENT_TYPE, kind);
+        out.insert(
+            header::CACHE_CONTROL,
+            header::HeaderValue::from_static("no-cache, private"),
+        );
+        if let Ok(id) = header::HeaderValue::from_str(&self.random.uuid()) {
+            out.insert("audit-id", id);
+        }
+        let warnings = context
+            .warnings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        for text in warnings.iter() {
+            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                out.append(header::WARNING, value);
+            }
+        }
+        let mut replaced = None;
+        for (name, value) in headers {
+            replaced = name.or(replaced);
+            if let Some(name) = &replaced {
+                // Headers of a reply win over the common ones, except that warnings add up.
+                if *name == header::CONTENT_TYPE || *name == header::CACHE_CONTROL {
+                    out.insert(name.clone(), value);
+                } else {
+                    out.append(name.clone(), value);
+                }
+            }
+        }
+        answer
+    }
+}
+
+/// The bytes of a payload and their type.
+fn represent(
+    context: &Context,
+    encoding: Encoding,
+    payload: Payload,
+) -> (header::HeaderValue, Body) {
+    let json = header::HeaderValue::from_static("application/json");
+    let value = match payload {
+        Payload::Raw(bytes, kind) => return (kind, whole(bytes)),
+        Payload::Stream(body) => return (json, body),
+        Payload::Pieces(pieces) if encoding == Encoding::Json && !is_pretty(context) => {
+            let newline = std::iter::once(Bytes::from_static(b"\n"));
+            return (json, gathered(Box::new(pieces.chain(newline))));
+        }
+        Payload::Json(bytes) if encoding == Encoding::Json && !is_pretty(context) => {
+            let mut text = Vec::with_capacity(bytes.len() + 1);
+            text.extend_from_slice(&bytes);
+            text.push(b'\n');
+            return (json, whole(Bytes::from(text)));
+        }
+        Payload::Value(value) => value,
+        Payload::Json(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+        Payload::Pieces(pieces) => {
+            let mut text = Vec::new();
+            for piece in pieces {
+                text.extend_from_slice(&piece);
+            }
+            serde_json::from_slice(&text).unwrap_or_default()
+        }
+    };
+    if encoding == Encoding::Yaml {
+        let yaml = crate::encoding::yaml::print(&value);
+        return (
+            header::HeaderValue::from_static("application/yaml"),
+            whole(Bytes::from(yaml)),
+        );
+    }
+    let mut text = if is_pretty(context) {
+        serde_json::to_vec_pretty(&value).unwrap_or_default()
+    } else {
+        serde_json::to_vec(&value).unwrap_or_default()
+    };
+    text.push(b'\n');
+    (json, whole(Bytes::from(text)))
+}
+
+/// Whether people read the answer: asked for, or a browser or curl.
+fn is_pretty(context: &Context) -> bool {
+    if let Some(text) = context.query.get("pretty") {
+        return matches!(text, "true" | "1");
+    }
+    let agent = context.info.user_agent.as_str();
+    ["curl", "Wget", "Mozilla/5.0"]
+        .iter()
+        .any(|reader| agent.starts_with(reader))
+}
+
+async fn read_body<B>(body: B) -> Outcome<Bytes>
+where
+    B: hyper::body::Body<Data = Bytes> + Send,
+    B::Error: Into<BodyError>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            Err(ApiError::too_large(BODY_LIMIT))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("reading the body: {error}"))),
+    }
+}

@@ -1,0 +1,281 @@
+//! Who asks, and whether they may.
+
+mod rbac;
+
+use std::collections::HashMap;
+
+use http::{HeaderMap, header};
+use serde_json::{Value, json};
+
+use crate::{
+    api::Api,
+    request::RequestInfo,
+    status::{ApiError, Outcome},
+};
+
+/// Everyone of this group may do everything.
+pub(crate) const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// An identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+    /// The groups the user is in.
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// A user of these groups; being authenticated is one more.
+    pub fn new<'a>(name: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        Self {
+            name: name.to_owned(),
+            groups,
+        }
+    }
+
+    /// The user of the in-process client and of generated kubeconfigs.
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", [MASTERS])
+    }
+
+    /// Nobody in particular.
+    pub fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".to_owned(),
+            groups: vec!["system:unauthenticated".to_owned()],
+        }
+    }
+
+    /// The identity of a ServiceAccount.
+    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+        let everyone = "system:serviceaccounts";
+        let local = format!("{everyone}:{namespace}");
+        Self::new(
+            &format!("system:serviceaccount:{namespace}:{name}"),
+            [everyone, &local],
+        )
+    }
+
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|known| known == group)
+    }
+}
+
+/// Tokens and whom they stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Authenticator {
+    tokens: std::sync::RwLock<HashMap<String, User>>,
+}
+
+impl Authenticator {
+    pub(crate) fn add_token(&self, token: String, user: User) {
+        let mut tokens = self
+            .tokens
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        tokens.insert(token, user);
+    }
+
+    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+        let tokens = self
+            .tokens
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        tokens.get(token).cloned()
+    }
+
+    /// A bearer token, else the identity of the connection, else anonymous.
+    pub(crate) fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        identity: Option<User>,
+    ) -> Outcome<User> {
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        match (bearer, identity) {
+            (_, Some(user)) => Ok(user),
+            (Some(token), None) => self
+                .user_of(token.trim())
+                .ok_or_else(ApiError::unauthorized),
+            (None, None) => Ok(User::anonymous()),
+        }
+    }
+}
+
+/// How rights are decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AuthorizationMode {
+    /// Everyone may do everything.
+    #[default]
+    AlwaysAllow,
+    /// Roles and bindings decide.
+    Rbac,
+}
+
+/// Decides on rights.
+#[derive(Debug, Default)]
+pub(crate) struct Authorizer {
+    pub(crate) mode: AuthorizationMode,
+}
+
+/// What a request wants to do, as rights are decided on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    /// `pods` or `pods/status`.
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The path of a request for no resource.
+    pub(crate) path: Option<String>,
+}
+
+impl Attributes {
+    fn of_request(info: &RequestInfo) -> Self {
+        let resource = match info.subresource.as_str() {
+            "" => info.resource.clone(),
+            subresource => format!("{}/{subresource}", info.resource),
+        };
+        Self {
+            verb: info.verb.name().to_owned(),
+            group: info.group.clone(),
+            resource,
+            // A Namespace counts as inside itself.
+            namespace: match info.resource.as_str() {
+                "namespaces" if info.group.is_empty() => info.name.clone(),
+                _ => info.namespace.clone(),
+            },
+            name: info.name.clone(),
+            path: (!info.is_resource()).then(|| info.path.clone()),
+        }
+    }
+
+    /// What a SubjectAccessReview asks about.
+    pub(crate) fn of_review(review: &crate::store::Object) -> Self {
+        let text = |part: &str, name: &str| {
+            let value = crate::meta::Meta::at(review, &["spec", part, name]);
+            value
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let asked = |name: &str| text("resourceAttributes", name);
+        let path = text("nonResourceAttributes", "path");
+        if !path.is_empty() {
+            let verb = text("nonResourceAttributes", "verb");
+            return Self {
+                verb,
+                path: Some(path),
+                ..Self::default()
+            };
+        }
+        let resource = match asked("subresource").as_str() {
+            "" => asked("resource"),
+            subresource => format!("{}/{subresource}", asked("resource")),
+        };
+        Self {
+            verb: asked("verb"),
+            group: asked("group"),
+            resource,
+            namespace: asked("namespace"),
+            name: asked("name"),
+            path: None,
+        }
+    }
+}
+
+impl Authorizer {
+    pub(crate) fn authorize(&self, api: &Api, info: &RequestInfo, user: &User) -> Outcome<()> {
+        match self.decide(api, user, &Attributes::of_request(info)) {
+            Some(_) => Ok(()),
+            None => Err(refusal(api, info, user)),
+        }
+    }
+
+    /// The reason to allow something, or none.
+    pub(crate) fn decide(&self, api: &Api, user: &User, wanted: &Attributes) -> Option<String> {
+        match self.mode {
+            AuthorizationMode::AlwaysAllow => Some(String::new()),
+            AuthorizationMode::Rbac if user.is_in(MASTERS) => Some(String::new()),
+            AuthorizationMode::Rbac => rbac::decide(api, user, wanted),
+        }
+    }
+
+    /// What a SelfSubjectRulesReview answers.
+    pub(crate) fn rules_for(&self, api: &Api, user: &User, review: &crate::store::Object) -> Value {
+        let namespace = crate::meta::Meta::at(review, &["spec", "namespace"]);
+        let namespace = namespace.and_then(Value::as_str).unwrap_or_default();
+        match self.mode {
+            AuthorizationMode::Rbac if !user.is_in(MASTERS) => rbac::rules(api, user, namespace),
+            _ => json!({
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                "incomplete": false,
+            }),
+        }
+    }
+
+    /// Acts as another user when the headers say so and the user may.
+    pub(crate) fn impersonate(&self, api: &Api, headers: &HeaderMap, user: &User) -> Outcome<User> {
+        let name = headers
+            .get("impersonate-user")
+            .and_then(|value| value.to_str().ok());
+        let Some(name) = name else {
+            return Ok(user.clone());
+        };
+        let groups: Vec<&str> = headers
+            .get_all("impersonate-group")
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
+        let wanted = Attributes {
+            verb: "impersonate".to_owned(),
+            resource: "users".to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        if self.decide(api, user, &wanted).is_none() {
+            return Err(ApiError::forbidden_path(format!(
+                "users {name:?} is forbidden: User {:?} cannot impersonate resource \"users\" in \
+                 API group \"\" at the cluster scope",
+                user.name
+            )));
+        }
+        Ok(User::new(name, groups))
+    }
+}
+
+/// 403 in the words of upstream.
+pub(crate) fn refusal(api: &Api, info: &RequestInfo, user: &User) -> ApiError {
+    let verb = info.verb.name();
+    if !info.is_resource() {
+        let text = format!(
+            "forbidden: User {:?} cannot {verb} path {:?}",
+            user.name, info.path
+        );
+        return ApiError::forbidden_path(text);
+    }
+    let Attributes { resource, .. } = Attributes::of_request(info);
+    let scope = match info.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {namespace:?}"),
+    };
+    let detail = format!(
+        "User {:?} cannot {verb} resource {resource:?} in API group {:?} {scope}",
+        user.name, info.group
+    );
+    let served = api.registry.served();
+    match served.find(&info.group, &info.version, &info.resource) {
+        Some(kind) => ApiError::forbidden(kind, &info.name, &detail),
+        None => ApiError::forbidden_path(format!("{resource} is forbidden: {detail}")),
+    }
+}

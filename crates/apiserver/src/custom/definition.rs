@@ -1,0 +1,322 @@
+//! CustomResourceDefinitions: their own rules, and the kinds they define.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath};
+use crate::{
+    handler::table::Column,
+    kind::{
+        FieldTable, GenerationRule, NameRule, ResourceType, Rules, StatusRule, Subresource, Verbs,
+        group_version, prefix,
+    },
+    meta::{Meta as _, default_to, object_mut},
+    status::FieldError,
+    store::Object,
+};
+
+/// Fills in what a definition may leave out.
+pub(crate) fn prepare(object: &mut Object) {
+    let spec = object_mut(object, "spec");
+    let names = object_mut(spec, "names");
+    let kind = names
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if !kind.is_empty() {
+        default_to(names, "singular", kind.to_lowercase());
+        default_to(names, "listKind", format!("{kind}List"));
+    }
+    default_to(spec, "conversion", json!({"strategy": "None"}));
+    let storage = versions(object).find(|version| flag(version, "storage"));
+    let stored: Vec<String> = storage
+        .into_iter()
+        .map(|version| text(version, "name").to_owned())
+        .collect();
+    let status = object_mut(object, "status");
+    let mut known: Vec<Value> = status
+        .get("storedVersions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    for name in stored {
+        if !known.contains(&json!(name)) {
+            known.push(name.into());
+        }
+    }
+    status.insert("storedVersions".into(), known.into());
+}
+
+/// Complaints about a definition.
+pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
+    let spec = |path: &[&str]| {
+        let path: Vec<&str> = std::iter::once("spec")
+            .chain(path.iter().copied())
+            .collect();
+        object.at(&path).and_then(Value::as_str).unwrap_or_default()
+    };
+    let (plural, group) = (spec(&["names", "plural"]), spec(&["group"]));
+    if object.name() != format!("{plural}.{group}") {
+        let text = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            &json!(object.name()),
+            text,
+        ));
+    }
+    for (field, value) in [
+        ("spec.group", group),
+        ("spec.names.plural", plural),
+        ("spec.names.kind", spec(&["names", "kind"])),
+        ("spec.scope", spec(&["scope"])),
+    ] {
+        if value.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    let scope = spec(&["scope"]);
+    if !scope.is_empty() && !["Cluster", "Namespaced"].contains(&scope) {
+        let known = ["Cluster", "Namespaced"];
+        errors.push(FieldError::not_supported(
+            "spec.scope",
+            &json!(scope),
+            &known,
+        ));
+    }
+    validate_versions(object, errors);
+    validate_protection(object, group, errors);
+}
+
+fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {
+    let storage = versions(object)
+        .filter(|version| flag(version, "storage"))
+        .count();
+    if storage != 1 {
+        let shown: Vec<Value> = versions(object)
+            .map(|version| {
+                json!({
+                    "Name": version.get("name"), "Served": version.get("served"),
+                    "Storage": version.get("storage"), "Deprecated": false,
+                    "DeprecationWarning": null, "Schema": null, "Subresources": null,
+                    "AdditionalPrinterColumns": null, "SelectableFields": null,
+                })
+            })
+            .collect();
+        let text = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", &json!(shown), text));
+    }
+    for (position, version) in versions(object).enumerate() {
+        if version.pointer("/schema/openAPIV3Schema").is_none() {
+            let field = format!("spec.versions[{position}].schema.openAPIV3Schema");
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    if storage == 0 {
+        let text = "must have at least one stored version";
+        errors.push(FieldError::invalid(
+            "status.storedVersions",
+            &Value::Null,
+            text,
+        ));
+    }
+}
+
+/// Groups of the Kubernetes community need someone's approval.
+fn validate_protection(object: &Object, group: &str, errors: &mut Vec<FieldError>) {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    let protected = [".k8s.io", ".kubernetes.io"]
+        .iter()
+        .any(|end| group.ends_with(end));
+    let annotation = object
+        .at(&["metadata", "annotations", ANNOTATION])
+        .and_then(Value::as_str);
+    if protected && annotation.unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(
+            format!("metadata.annotations[{ANNOTATION}]"),
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
+             https://github.com/kubernetes/enhancements/pull/1111",
+        ));
+    }
+}
+
+pub(super) fn versions(object: &Object) -> impl Iterator<Item = &Value> {
+    object
+        .at(&["spec", "versions"])
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn flag(value: &Value, name: &str) -> bool {
+    value.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The kinds a definition serves, one per version.
+pub(crate) fn resource_types(definition: &Object) -> Vec<Arc<ResourceType>> {
+    let storage = versions(definition).find(|version| flag(version, "storage"));
+    let storage = storage
+        .map(|version| text(version, "name"))
+        .unwrap_or_default();
+    versions(definition)
+        .filter(|version| flag(version, "served"))
+        .map(|version| Arc::new(resource_type(definition, version, storage)))
+        .collect()
+}
+
+fn resource_type(definition: &Object, version: &Value, storage_version: &str) -> ResourceType {
+    let spec = |path: &[&str]| {
+        let path: Vec<&str> = std::iter::once("spec")
+            .chain(path.iter().copied())
+            .collect();
+        object_text(definition, &path)
+    };
+    let list = |name: &str| -> Vec<String> {
+        let list = definition
+            .at(&["spec", "names", name])
+            .and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    };
+    let (group, name, kind) = (
+        spec(&["group"]),
+        text(version, "name"),
+        spec(&["names", "kind"]),
+    );
+    let plural = spec(&["names", "plural"]);
+    let has_status = version.pointer("/subresources/status").is_some();
+    let scale = version.pointer("/subresources/scale").and_then(scale_paths);
+    let mut subresources = Vec::new();
+    if scale.is_some() {
+        subresources.push(Subresource::Scale);
+    }
+    if has_status {
+        subresources.push(Subresource::Status);
+    }
+    ResourceType {
+        list_kind: spec(&["names", "listKind"]),
+        singular: spec(&["names", "singular"]),
+        short_names: list("shortNames"),
+        categories: list("categories"),
+        namespaced: spec(&["scope"]) == "Namespaced",
+        storage: format!("{plural}.{group}").into(),
+        rules: Rules {
+            create_on_update: false,
+            unconditional_update: false,
+            returns_deleted: false,
+            status: if has_status {
+                StatusRule::Separate
+            } else {
+                StatusRule::Plain
+            },
+            generation: GenerationRule::Content,
+            name: NameRule::Subdomain,
+            verbs: Verbs::All,
+        },
+        subresources,
+        fields: selectable_fields(definition, version),
+        custom: Some(Arc::new(CustomVersion {
+            storage_api_version: group_version(&group, storage_version),
+            schema: version
+                .pointer("/schema/openAPIV3Schema")
+                .cloned()
+                .unwrap_or_default(),
+            columns: columns(version),
+            scale,
+        })),
+        prefix: prefix(&group, name, &kind, true),
+        version: name.to_owned(),
+        group,
+        kind,
+        plural,
+    }
+}
+
+fn object_text(object: &Object, path: &[&str]) -> String {
+    object
+        .at(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Fields of all versions are kept with an object; a version answers to its own.
+fn selectable_fields(definition: &Object, version: &Value) -> FieldTable {
+    let paths = |version: &Value| -> Vec<String> {
+        let fields = version.get("selectableFields").and_then(Value::as_array);
+        let path = |field: &Value| {
+            Some(
+                field
+                    .get("jsonPath")?
+                    .as_str()?
+                    .trim_start_matches('.')
+                    .to_owned(),
+            )
+        };
+        fields.into_iter().flatten().filter_map(path).collect()
+    };
+    let own = paths(version);
+    let mut all: Vec<String> = versions(definition).flat_map(paths).collect();
+    all.sort();
+    all.dedup();
+    let fields = all
+        .iter()
+        .map(|path| crate::kind::Field::text(if own.contains(path) { path } else { "" }, path))
+        .collect();
+    FieldTable {
+        fields,
+        own_table: true,
+        no_namespace: false,
+    }
+}
+
+fn columns(version: &Value) -> Vec<PrinterColumn> {
+    let declared = version
+        .get("additionalPrinterColumns")
+        .and_then(Value::as_array);
+    let Some(declared) = declared.filter(|columns| !columns.is_empty()) else {
+        let column = Column {
+            kind: "date".to_owned(),
+            ..Column::new("Age", 0)
+        };
+        let path = JsonPath::parse(".metadata.creationTimestamp");
+        return path
+            .map(|path| PrinterColumn { column, path })
+            .into_iter()
+            .collect();
+    };
+    let column = |declared: &Value| {
+        let column = Column {
+            name: text(declared, "name").to_owned(),
+            kind: text(declared, "type").to_owned(),
+            format: text(declared, "format").to_owned(),
+            description: text(declared, "description").to_owned(),
+            priority: declared
+                .get("priority")
+                .and_then(Value::as_i64)
+                .unwrap_or(0),
+        };
+        Some(PrinterColumn {
+            column,
+            path: JsonPath::parse(text(declared, "jsonPath"))?,
+        })
+    };
+    declared.iter().filter_map(column).collect()
+}
+
+fn scale_paths(scale: &Value) -> Option<ScalePaths> {
+    let members = |name: &str| JsonPath::parse(scale.get(name)?.as_str()?)?.members();
+    Some(ScalePaths {
+        spec: members("specReplicasPath")?,
+        status: members("statusReplicasPath")?,
+        selector: members("labelSelectorPath"),
+    })
+}

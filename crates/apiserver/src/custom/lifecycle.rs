@@ -1,0 +1,246 @@
+//! From a definition to served kinds and back.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::definition;
+use crate::{
+    api::Api,
+    handler::write,
+    kind::{ResourceType, StorageId},
+    meta::{Meta as _, object_mut},
+    store::{Filter, Object, Stored},
+};
+
+/// Keeps a definition until its instances are gone.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// How long the watches of a removed kind stay open.
+const WATCHES_LINGER: Duration = Duration::from_secs(1);
+
+const GROUP: &str = "apiextensions.k8s.io";
+
+/// Does for each definition what its state asks for: accept, establish, clean up.
+pub(crate) fn care(api: &Arc<Api>) {
+    let served = api.registry.served();
+    let Some(kind) = served.of_kind(GROUP, "CustomResourceDefinition").cloned() else {
+        return;
+    };
+    let (definitions, _) = api.store.all(&kind.storage, &Filter::default());
+    for stored in definitions {
+        let object = stored.decode();
+        if object.is_deleting() {
+            if object.finalizers().contains(&CLEANUP_FINALIZER) {
+                clean_up(api, &kind, &stored);
+            }
+        } else if condition(&object, "Established").is_none() {
+            establish(api, &kind, &stored);
+        }
+    }
+}
+
+fn condition<'a>(object: &'a Object, wanted: &str) -> Option<&'a str> {
+    let conditions = object.at(&["status", "conditions"])?.as_array()?;
+    let found = conditions
+        .iter()
+        .find(|known| known.get("type") == Some(&json!(wanted)))?;
+    found.get("status")?.as_str()
+}
+
+fn set_condition(
+    api: &Api,
+    object: &mut Object,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) {
+    let condition = json!({
+        "type": kind, "status": status, "lastTransitionTime": api.clock.now_text(),
+        "reason": reason, "message": message,
+    });
+    let status = object_mut(object, "status");
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Value::Array(conditions) = conditions else {
+        return;
+    };
+    match conditions
+        .iter_mut()
+        .find(|known| known.get("type") == Some(&json!(kind)))
+    {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Accepts the names and, if they are free, serves the kind: two updates, as upstream makes.
+fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    let Some(current) = writer.get(&kind.storage, &stored.key) else {
+        return;
+    };
+    let mut object = current.decode();
+    if let Some((reason, message)) = name_conflict(api, &object) {
+        set_condition(api, &mut object, "NamesAccepted", "False", reason, &message);
+        let text = "not all names are accepted";
+        set_condition(
+            api,
+            &mut object,
+            "Established",
+            "False",
+            "NotAccepted",
+            text,
+        );
+        write::store(&scene, object, false);
+        return;
+    }
+    let names = object.at(&["spec", "names"]).cloned().unwrap_or_default();
+    object_mut(&mut object, "status").insert("acceptedNames".into(), names);
+    let text = "no conflicts found";
+    set_condition(
+        api,
+        &mut object,
+        "NamesAccepted",
+        "True",
+        "NoConflicts",
+        text,
+    );
+    write::store(&scene, object.clone(), false);
+    let text = "the initial names have been accepted";
+    set_condition(
+        api,
+        &mut object,
+        "Established",
+        "True",
+        "InitialNamesAccepted",
+        text,
+    );
+    write::store(&scene, object, false);
+}
+
+/// Names another served kind of the group already has.
+fn name_conflict(api: &Api, object: &Object) -> Option<(&'static str, String)> {
+    let spec = |path: &[&str]| object.at(path).and_then(Value::as_str).unwrap_or_default();
+    let (group, plural) = (spec(&["spec", "group"]), spec(&["spec", "names", "plural"]));
+    let storage: StorageId = format!("{plural}.{group}").into();
+    let served = api.registry.served();
+    for other in served
+        .types()
+        .filter(|kind| kind.group == group && kind.storage != storage)
+    {
+        let in_use = |name: &str| format!("{name:?} is already in use");
+        let (kind, list) = (
+            spec(&["spec", "names", "kind"]),
+            spec(&["spec", "names", "listKind"]),
+        );
+        if other.list_kind == list {
+            return Some(("ListKindConflict", in_use(list)));
+        }
+        if other.kind == kind {
+            return Some(("KindConflict", in_use(kind)));
+        }
+        if other.plural == plural {
+            return Some(("PluralConflict", in_use(plural)));
+        }
+    }
+    None
+}
+
+/// Serves the kinds of all established definitions; kinds whose versions changed lose their
+/// watches, since their storage is rebuilt.
+pub(crate) fn serve_established(api: &Api) {
+    let storage: StorageId = format!("customresourcedefinitions.{GROUP}").into();
+    let (definitions, _) = api.store.all(&storage, &Filter::default());
+    let before = api.registry.served();
+    let mut types = Vec::new();
+    for stored in definitions {
+        let object = stored.decode();
+        if condition(&object, "Established") == Some("True") {
+            types.extend(definition::resource_types(&object));
+        }
+    }
+    let mut rebuilt: Vec<StorageId> = Vec::new();
+    for old in before.types().filter(|kind| kind.is_custom()) {
+        let same = types.iter().any(|new| {
+            new.storage == old.storage && new.version == old.version && same_version(new, old)
+        });
+        let still = types.iter().any(|new| new.storage == old.storage);
+        if !same && still {
+            rebuilt.push(old.storage.clone());
+        }
+    }
+    api.registry.set_custom(types);
+    for storage in rebuilt {
+        api.store.close_watches(&storage);
+    }
+}
+
+fn same_version(new: &ResourceType, old: &ResourceType) -> bool {
+    match (&new.custom, &old.custom) {
+        (Some(new_custom), Some(old_custom)) => {
+            new_custom.schema == old_custom.schema
+                && new_custom.storage_api_version == old_custom.storage_api_version
+                && new.subresources == old.subresources
+        }
+        _ => false,
+    }
+}
+
+/// Deletes the instances, then the definition, then, a moment later, the watches.
+fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
+    let object = stored.decode();
+    let spec = |path: &[&str]| object.at(path).and_then(Value::as_str).unwrap_or_default();
+    let storage: StorageId = format!(
+        "{}.{}",
+        spec(&["spec", "names", "plural"]),
+        spec(&["spec", "group"])
+    )
+    .into();
+    if condition(&object, "Terminating").is_none() {
+        let writer = api.store.write();
+        let scene = write::scene(api, &writer, kind);
+        let Some(current) = writer.get(&kind.storage, &stored.key) else {
+            return;
+        };
+        let mut object = current.decode();
+        let text = "CustomResource deletion is in progress";
+        let reason = "InstanceDeletionInProgress";
+        set_condition(api, &mut object, "Terminating", "True", reason, text);
+        write::store(&scene, object, false);
+    }
+    let served = api.registry.served();
+    if let Some(instance) = served.types().find(|kind| kind.storage == storage) {
+        crate::housekeeping::delete_all(api, instance, &Filter::default());
+    }
+    if !api.store.all(&storage, &Filter::default()).0.is_empty() {
+        return;
+    }
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    let Some(current) = writer.get(&kind.storage, &stored.key) else {
+        return;
+    };
+    let mut last = current.decode();
+    let left: Vec<Value> = last
+        .finalizers()
+        .into_iter()
+        .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
+        .map(Value::from)
+        .collect();
+    if left.is_empty() {
+        write::finish_deletion(&scene, &current, last, false);
+    } else {
+        last.metadata_mut().insert("finalizers".into(), left.into());
+        write::store(&scene, last, false);
+    }
+    drop(writer);
+    let api = api.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(WATCHES_LINGER) => api.store.close_watches(&storage),
+            () = api.shutdown.cancelled() => {}
+        }
+    });
+}

@@ -1,0 +1,4 @@
+//! Bodies: JSON, YAML and protobuf in, JSON and YAML out.
+
+pub(crate) mod json;
+pub(crate) mod yaml;

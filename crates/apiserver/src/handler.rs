@@ -1,0 +1,147 @@
+//! From a classified request to the code that answers it.
+
+pub(crate) mod delete;
+pub(crate) mod discovery;
+mod health;
+mod openapi;
+mod patch;
+mod read;
+mod review;
+mod subresource;
+pub(crate) mod table;
+mod watch;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use crate::{
+    api::{Api, Context},
+    kind::{ResourceType, Subresource, Verbs},
+    reply::Reply,
+    request::Verb,
+    status::{ApiError, Outcome},
+};
+
+/// Answers an authorised request.
+pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
+    let info = &context.info;
+    if !info.is_resource() {
+        return non_resource(api, context);
+    }
+    let served = api.registry.served();
+    if served.version(&info.group, &info.version).is_none() {
+        return Err(ApiError::page_not_found());
+    }
+    let kind = served.find(&info.group, &info.version, &info.resource);
+    let Some(kind) = kind.cloned() else {
+        return Err(not_in_group(&served, context));
+    };
+    if matches!(context.method, Method::HEAD | Method::OPTIONS) {
+        return Err(ApiError::method_not_allowed());
+    }
+    let misplaced = kind.namespaced == info.namespace.is_empty();
+    if misplaced && !(kind.namespaced && matches!(info.verb, Verb::List | Verb::Watch)) {
+        // `namespaces/x` itself is cluster scoped and read as such; anything else is not there.
+        let named = !info.name.is_empty();
+        return Err(if named || !kind.namespaced {
+            ApiError::resource_not_found()
+        } else {
+            ApiError::method_not_allowed()
+        });
+    }
+    if kind.rules.verbs == Verbs::CreateOnly {
+        return match info.verb {
+            Verb::Create if info.name.is_empty() => review::create(api, context, &kind),
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    }
+    if !info.subresource.is_empty() {
+        return subresource::handle(api, context, &kind);
+    }
+    match info.verb {
+        Verb::Get => read::get(api, context, &kind).await,
+        Verb::List => read::list(api, context, &kind).await,
+        Verb::Watch => watch::watch(api, context, &kind).await,
+        Verb::Create if info.name.is_empty() => write::create(api, context, &kind),
+        Verb::Update if !info.name.is_empty() => write::update(api, context, &kind, None),
+        Verb::Patch if !info.name.is_empty() => patch::patch(api, context, &kind, None),
+        Verb::Delete => delete::delete(api, context, &kind),
+        Verb::DeleteCollection if kind.rules.verbs == Verbs::All => {
+            delete::delete_collection(api, context, &kind)
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// `bindings` exist only to be created; everything else unknown is not found.
+fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> ApiError {
+    let info = &context.info;
+    debug_assert!(
+        served
+            .find(&info.group, &info.version, &info.resource)
+            .is_none()
+    );
+    ApiError::resource_not_found()
+}
+
+fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
+    let path = context.info.path.as_str();
+    if context.method != Method::GET && context.method != Method::HEAD {
+        let known = matches!(path, "/" | "/api" | "/apis" | "/version")
+            || path.starts_with("/healthz")
+            || discovery::is_group_version(api, path);
+        return Err(if known {
+            ApiError::method_not_allowed()
+        } else {
+            ApiError::page_not_found()
+        });
+    }
+    match path {
+        "/" => Ok(discovery::root(api)),
+        "/version" | "/version/" => Ok(Reply::value(StatusCode::OK, version())),
+        "/metrics" => Ok(health::metrics(api)),
+        _ if path.starts_with("/openapi/v3") => openapi::v3(api, context),
+        _ if ["/healthz", "/livez", "/readyz"]
+            .iter()
+            .any(|probe| path.starts_with(probe)) =>
+        {
+            health::probe(context)
+        }
+        _ => discovery::answer(api, context),
+    }
+}
+
+/// The release whose behaviour this server follows; `weft` in the build metadata says who speaks.
+fn version() -> serde_json::Value {
+    json!({
+        "major": "1",
+        "minor": "36",
+        "emulationMajor": "1",
+        "emulationMinor": "36",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35",
+        "gitVersion": "v1.36.4+weft",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, platform()),
+    })
+}
+
+fn platform() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The kind and the way its objects are written in a path that names a subresource.
+pub(crate) fn subresource_of(kind: &ResourceType, name: &str) -> Option<Subresource> {
+    Subresource::parse(name).filter(|subresource| kind.has(*subresource))
+}

@@ -1,0 +1,299 @@
+//! Deletion: at once, after finalizers, after a grace period.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, Context},
+    clock::seconds_text,
+    decode::BodyType,
+    encoding::{json as json_body, yaml},
+    handler::{
+        read::{find, list_reply, object_reply},
+        write,
+    },
+    kind::{GenerationRule, ResourceType},
+    meta::{Meta as _, object_mut},
+    options::{DeleteOptions, ListOptions, Propagation},
+    reply::Reply,
+    rules::Scene,
+    status::{ApiError, Outcome, details},
+    store::{Object, PageRequest, Stored},
+    view,
+};
+
+/// What became of a deletion.
+pub(crate) enum Deleted {
+    /// The object is gone; this is how it looked last.
+    Gone(Arc<Stored>),
+    /// The object is marked and waits.
+    Marked(Arc<Stored>),
+}
+
+/// DELETE of one object.
+pub(crate) fn delete(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+) -> Outcome<Reply> {
+    let negotiated = context.negotiated(kind)?;
+    let options = options(context)?;
+    let info = &context.info;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let stored = find(api, kind, &info.namespace, &info.name)?;
+    let outcome = delete_object(&scene, &stored, &options)?;
+    drop(writer);
+    match outcome {
+        Deleted::Marked(stored) => {
+            object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
+        }
+        Deleted::Gone(stored) if kind.rules.returns_deleted => {
+            object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
+        }
+        Deleted::Gone(stored) => {
+            let mut details = details(&kind.group, &kind.plural, &stored.name);
+            details["uid"] = stored.uid.as_str().into();
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {},
+                "status": "Success", "details": details,
+            });
+            Ok(Reply::value(StatusCode::OK, status))
+        }
+    }
+}
+
+/// DELETE of a collection: the answer lists what was deleted.
+pub(crate) fn delete_collection(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+) -> Outcome<Reply> {
+    let negotiated = context.negotiated(kind)?;
+    let options = options(context)?;
+    let list = ListOptions::read(&context.query, kind, &context.info.namespace, false)?;
+    let request = PageRequest {
+        filter: Some(&list.filter),
+        limit: list.limit,
+        ..PageRequest::default()
+    };
+    let page = api
+        .store
+        .page(&kind.storage, &request)
+        .map_err(|_| ApiError::too_old_list())?;
+    for stored in &page.items {
+        let writer = api.store.write();
+        let scene = Scene {
+            api,
+            context: Some(context),
+            writer: &writer,
+            kind,
+        };
+        // Someone may have deleted it since it was listed; that is as good.
+        if let Some(stored) = writer.get(&kind.storage, &stored.key) {
+            delete_object(&scene, &stored, &options)?;
+        }
+    }
+    let metadata = json!({"resourceVersion": page.version.to_string()});
+    list_reply(api, context, kind, negotiated, &metadata, page.items)
+}
+
+/// Options from the body if there is one, else from the query.
+fn options(context: &Context) -> Outcome<DeleteOptions> {
+    if context.body.is_empty() {
+        return DeleteOptions::read(&context.query, None);
+    }
+    let refused = |error: String| ApiError::bad_request(error);
+    let document = match BodyType::of(context, false)? {
+        BodyType::Json => json_body::parse(&context.body)
+            .map_err(|error| refused(json_body::go_error(&error, &context.body)))?,
+        BodyType::Yaml => yaml::parse(&context.body).map_err(refused)?,
+        BodyType::Protobuf => {
+            crate::schema::protobuf::decode(&context.body, "", "v1", "DeleteOptions")?
+        }
+    };
+    DeleteOptions::read(&context.query, Some(&document.value))
+}
+
+/// Deletes an object as its kind, its finalizers and the options say.
+pub(crate) fn delete_object(
+    scene: &Scene<'_>,
+    stored: &Arc<Stored>,
+    options: &DeleteOptions,
+) -> Outcome<Deleted> {
+    let Scene { api, kind, .. } = *scene;
+    check_preconditions(kind, stored, options)?;
+    if kind.is("", "Namespace")
+        && ["default", "kube-system", "kube-public"].contains(&&*stored.name)
+    {
+        return Err(ApiError::forbidden(
+            kind,
+            &stored.name,
+            "this namespace may not be deleted",
+        ));
+    }
+    let mut object = view::object(kind, stored);
+    add_finalizers(scene, options, &mut object);
+    let grace = grace(kind, &object, options);
+    let waits = grace > 0
+        || !object.finalizers().is_empty()
+        || (kind.is("", "Namespace") && !spec_finalizers(&object).is_empty());
+    if object.is_deleting() {
+        let remaining = object
+            .at(&["metadata", "deletionGracePeriodSeconds"])
+            .and_then(Value::as_i64);
+        let shorter = remaining.is_some_and(|remaining| grace < remaining);
+        if waits && !shorter && same_finalizers(stored, &object) {
+            return Ok(Deleted::Marked(stored.clone()));
+        }
+    }
+    mark(api, kind, grace, &mut object);
+    if waits {
+        return Ok(Deleted::Marked(write::store(
+            scene,
+            object,
+            options.dry_run,
+        )));
+    }
+    if kind.is("", "Pod") {
+        // Upstream marks a Pod before it removes it, so watchers see both.
+        let marked = write::store(scene, object.clone(), options.dry_run);
+        return Ok(Deleted::Gone(write::finish_deletion(
+            scene,
+            &marked,
+            object,
+            options.dry_run,
+        )));
+    }
+    let last = view::object(kind, stored);
+    Ok(Deleted::Gone(write::finish_deletion(
+        scene,
+        stored,
+        last,
+        options.dry_run,
+    )))
+}
+
+fn same_finalizers(stored: &Stored, object: &Object) -> bool {
+    stored.decode().finalizers() == object.finalizers()
+}
+
+fn spec_finalizers(object: &Object) -> &[Value] {
+    object
+        .at(&["spec", "finalizers"])
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+fn check_preconditions(
+    kind: &ResourceType,
+    stored: &Stored,
+    options: &DeleteOptions,
+) -> Outcome<()> {
+    if let Some(uid) = options
+        .uid
+        .as_deref()
+        .filter(|uid| *uid != stored.uid.as_str())
+    {
+        let detail = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object \
+             might have been deleted and then recreated",
+            stored.uid
+        );
+        return Err(ApiError::precondition(kind, &stored.name, &detail));
+    }
+    let actual = stored.version.to_string();
+    if let Some(version) = options
+        .version
+        .as_deref()
+        .filter(|version| **version != actual)
+    {
+        let detail = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the \
+             ResourceVersion in record ({actual}). The object might have been modified"
+        );
+        return Err(ApiError::precondition(kind, &stored.name, &detail));
+    }
+    Ok(())
+}
+
+/// Finalizers that the way of deletion adds: for the collector, or for custom resources' clean-up.
+fn add_finalizers(scene: &Scene<'_>, options: &DeleteOptions, object: &mut Object) {
+    let finalizer = match options.propagation {
+        Some(Propagation::Foreground) => "foregroundDeletion",
+        Some(Propagation::Orphan) => "orphan",
+        Some(Propagation::Background) | None
+            if scene
+                .kind
+                .is("apiextensions.k8s.io", "CustomResourceDefinition") =>
+        {
+            crate::custom::CLEANUP_FINALIZER
+        }
+        Some(Propagation::Background) | None => return,
+    };
+    if object.is_deleting() || object.finalizers().contains(&finalizer) {
+        return;
+    }
+    let mut finalizers: Vec<Value> = object.finalizers().into_iter().map(Value::from).collect();
+    finalizers.push(finalizer.into());
+    object
+        .metadata_mut()
+        .insert("finalizers".into(), finalizers.into());
+}
+
+/// Seconds the object is given; only Pods on a node get any.
+fn grace(kind: &ResourceType, object: &Object, options: &DeleteOptions) -> i64 {
+    if !kind.is("", "Pod") {
+        return 0;
+    }
+    let node = object
+        .at(&["spec", "nodeName"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let phase = object
+        .at(&["status", "phase"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if node.is_empty() || matches!(phase, "Succeeded" | "Failed") {
+        return 0;
+    }
+    let own = object
+        .at(&["spec", "terminationGracePeriodSeconds"])
+        .and_then(Value::as_i64);
+    options.grace.or(own).unwrap_or(30).max(0)
+}
+
+fn mark(api: &Api, kind: &ResourceType, grace: i64, object: &mut Object) {
+    let when = api
+        .clock
+        .now()
+        .checked_add(SignedDuration::from_secs(grace));
+    let already = object.is_deleting();
+    let namespace = kind.is("", "Namespace");
+    let metadata = object.metadata_mut();
+    if let Ok(when) = when {
+        metadata.insert("deletionTimestamp".into(), seconds_text(when).into());
+    }
+    let definition = kind.is("apiextensions.k8s.io", "CustomResourceDefinition");
+    if !namespace && !definition {
+        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    }
+    if !already && kind.rules.generation != GenerationRule::Untouched && !definition {
+        let generation = metadata
+            .get("generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+    if namespace {
+        object_mut(object, "status").insert("phase".into(), "Terminating".into());
+    }
+}

@@ -1,0 +1,102 @@
+//! The least OpenAPI v3 that lets kubectl leave validation to the server.
+//!
+//! For each kind one path with a `patch` operation that names the kind and the `fieldValidation`
+//! parameter; no schemas, so `kubectl explain` has nothing to show.
+
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::discovery::version_path;
+use crate::{
+    api::{Api, Context},
+    kind::{ResourceType, registry::Version},
+    reply::{Payload, Reply},
+    status::{ApiError, Outcome},
+};
+
+/// `/openapi/v3` and the documents below it.
+pub(super) fn v3(api: &Api, context: &Context) -> Outcome<Reply> {
+    let served = api.registry.served();
+    let wanted = context
+        .info
+        .path
+        .trim_start_matches("/openapi/v3")
+        .trim_end_matches('/');
+    let mut index = Map::new();
+    for group in &served.groups {
+        for version in &group.versions {
+            let path = version_path(group, version);
+            let document = document(&path, version);
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&document);
+            let hash = format!("{hash:016X}");
+            if path == wanted {
+                return Ok(answer(context, &path, document, &hash));
+            }
+            let url = format!("/openapi/v3{path}?hash={hash}");
+            index.insert(path[1..].to_owned(), json!({"serverRelativeURL": url}));
+        }
+    }
+    if !wanted.is_empty() {
+        return Err(ApiError::page_not_found());
+    }
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    let text = json!({ "paths": index }).to_string();
+    Ok(Reply::new(
+        StatusCode::OK,
+        Payload::Raw(Bytes::from(text), plain),
+    ))
+}
+
+fn answer(context: &Context, path: &str, document: String, hash: &str) -> Reply {
+    let json = HeaderValue::from_static("application/json");
+    let asked = context.query.get("hash");
+    if asked.is_some_and(|asked| asked != hash) {
+        let location = format!("/openapi/v3{path}?hash={hash}");
+        return Reply::text(StatusCode::MOVED_PERMANENTLY, "").header(header::LOCATION, &location);
+    }
+    let tag = format!("\"{hash}\"");
+    let reply = Reply::new(StatusCode::OK, Payload::Raw(Bytes::from(document), json))
+        .header(header::ETAG, &tag)
+        .header(header::VARY, "Accept");
+    match asked {
+        Some(_) => reply.header(header::CACHE_CONTROL, "public, immutable"),
+        None => reply,
+    }
+}
+
+fn document(path: &str, version: &Version) -> String {
+    let mut paths = Map::new();
+    for kind in &version.resources {
+        let scope = if kind.namespaced {
+            "/namespaces/{namespace}"
+        } else {
+            ""
+        };
+        paths.insert(
+            format!("{path}{scope}/{}/{{name}}", kind.plural),
+            operations(kind),
+        );
+    }
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "1.36"},
+        "paths": paths,
+    });
+    document.to_string()
+}
+
+fn operations(kind: &ResourceType) -> Value {
+    json!({"patch": {
+        "x-kubernetes-group-version-kind":
+            {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "parameters": [
+            {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}},
+            {"name": "dryRun", "in": "query", "schema": {"type": "string"}},
+            {"name": "fieldManager", "in": "query", "schema": {"type": "string"}},
+        ],
+        "responses": {"200": {"description": "OK"}},
+    }})
+}

@@ -1,0 +1,80 @@
+//! Reviews: questions about identity and rights, answered and not stored.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, Context},
+    auth::{Attributes, User},
+    decode,
+    kind::ResourceType,
+    meta::Meta as _,
+    options::FieldValidation,
+    reply::Reply,
+    status::{ApiError, Outcome},
+    store::Object,
+};
+
+/// POST of a review.
+pub(crate) fn create(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+) -> Outcome<Reply> {
+    let mut review = decode::object(context, kind, FieldValidation::Ignore)?;
+    let status = match kind.kind.as_str() {
+        "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
+        "TokenReview" => token_review(api, &review),
+        "SelfSubjectRulesReview" => api.authorizer.rules_for(api, &context.user, &review),
+        "SelfSubjectAccessReview" => access_review(api, &context.user, &review),
+        _ => {
+            let spec = |name: &str| review.at(&["spec", name]);
+            let name = spec("user").and_then(Value::as_str).unwrap_or_default();
+            let groups = spec("groups").and_then(Value::as_array);
+            let groups = groups.into_iter().flatten().filter_map(Value::as_str);
+            let user = User {
+                name: name.to_owned(),
+                groups: groups.map(str::to_owned).collect(),
+            };
+            if user.name.is_empty() && user.groups.is_empty() {
+                let text = "at least one of user or group must be specified";
+                let error = crate::status::FieldError::invalid("spec.user", &json!(""), text);
+                return Err(ApiError::invalid(kind, "", &[error]));
+            }
+            access_review(api, &user, &review)
+        }
+    };
+    review.metadata_mut();
+    review.insert("status".into(), status);
+    Ok(Reply::value(StatusCode::CREATED, Value::Object(review)))
+}
+
+fn user_info(user: &User) -> Value {
+    json!({"username": user.name, "groups": user.groups})
+}
+
+fn token_review(api: &Api, review: &Object) -> Value {
+    let token = review
+        .at(&["spec", "token"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    match api.authenticator.user_of(token) {
+        Some(user) => json!({
+            "authenticated": true,
+            "user": user_info(&user),
+            "audiences": ["https://kubernetes.default.svc"],
+        }),
+        None => json!({"user": {}, "error": "[invalid bearer token, unknown token]"}),
+    }
+}
+
+fn access_review(api: &Api, user: &User, review: &Object) -> Value {
+    let attributes = Attributes::of_review(review);
+    match api.authorizer.decide(api, user, &attributes) {
+        Some(reason) if reason.is_empty() => json!({"allowed": true}),
+        Some(reason) => json!({"allowed": true, "reason": reason}),
+        None => json!({"allowed": false}),
+    }
+}

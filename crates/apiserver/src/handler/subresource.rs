@@ -1,0 +1,225 @@
+//! What hangs below objects: status, scale, finalize, binding, eviction, token.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, Context},
+    clock::seconds_text,
+    decode::{self, BodyType},
+    handler::{
+        delete::delete_object,
+        patch,
+        read::{find, get_sync},
+        subresource_of, write,
+    },
+    kind::{ResourceType, Subresource},
+    meta::{Meta as _, object_mut},
+    options::{DeleteOptions, FieldValidation, WriteOptions},
+    reply::Reply,
+    request::Verb,
+    rules::Scene,
+    status::{ApiError, Outcome},
+    store::Object,
+    view,
+};
+
+mod scale;
+
+/// Answers a request for a subresource.
+pub(crate) fn handle(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+) -> Outcome<Reply> {
+    let info = &context.info;
+    let Some(subresource) = subresource_of(kind, &info.subresource) else {
+        return Err(if kind.is_custom() {
+            ApiError::not_found(kind, &info.name)
+        } else {
+            ApiError::resource_not_found()
+        });
+    };
+    match (subresource, info.verb) {
+        (Subresource::Scale, verb) => scale::handle(api, context, kind, verb),
+        (Subresource::Status | Subresource::EphemeralContainers, Verb::Get) => {
+            get_sync(api, context, kind)
+        }
+        (
+            Subresource::Status | Subresource::EphemeralContainers | Subresource::Finalize,
+            Verb::Update,
+        ) => update(api, context, kind, subresource),
+        (Subresource::Status | Subresource::EphemeralContainers, Verb::Patch) => {
+            patch::patch(api, context, kind, Some(subresource))
+        }
+        (Subresource::Binding, Verb::Create) => bind(api, context, kind),
+        (Subresource::Eviction, Verb::Create) => evict(api, context, kind),
+        (Subresource::Token, Verb::Create) => token(api, context, kind),
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn update(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+    subresource: Subresource,
+) -> Outcome<Reply> {
+    let reply = write::update(api, context, kind, Some(subresource))?;
+    if subresource == Subresource::Finalize {
+        remove_finalized_namespace(api, context, kind);
+    }
+    Ok(reply)
+}
+
+/// A Namespace that is being deleted and has no finalizers left goes.
+fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType) {
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    let Some(stored) = writer.get(&kind.storage, &context.info.name) else {
+        return;
+    };
+    let object = view::object(kind, &stored);
+    let spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    if object.is_deleting() && spec.is_none_or(Vec::is_empty) && object.finalizers().is_empty() {
+        write::finish_deletion(&scene, &stored, object, false);
+    }
+}
+
+/// The body of a POST to a subresource, of the subresource's own kind.
+fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Outcome<Object> {
+    let Some((group, version, name)) = subresource.kind() else {
+        return Ok(Object::new());
+    };
+    let body_type = BodyType::of(context, false)?;
+    if context.body.is_empty() {
+        return Ok(Object::new());
+    }
+    decode::object_as(
+        context,
+        kind,
+        group,
+        version,
+        name,
+        body_type,
+        FieldValidation::Ignore,
+    )
+}
+
+/// Places a Pod on a node.
+fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
+    let binding = body(context, kind, Subresource::Binding)?;
+    let options = WriteOptions::read(&context.query, "CreateOptions")?;
+    let node = binding
+        .at(&["target", "name"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if node.is_empty() {
+        let error = crate::status::FieldError::required("target.name", "");
+        return Err(ApiError::invalid_as(
+            "",
+            "Binding",
+            binding.name(),
+            &[error],
+        ));
+    }
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    let mut pod = view::object(kind, &stored);
+    if pod.is_deleting() {
+        let detail = format!(
+            "pod {} is being deleted, cannot be assigned to a host",
+            stored.name
+        );
+        return Err(ApiError::conflict(kind, &stored.name, &detail));
+    }
+    let current = pod
+        .at(&["spec", "nodeName"])
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !current.is_empty() {
+        let detail = format!(
+            "pod {} is already assigned to node {current:?}",
+            stored.name
+        );
+        return Err(ApiError::conflict(kind, &stored.name, &detail));
+    }
+    object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
+    let condition = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "lastTransitionTime": api.clock.now_text(),
+    });
+    let conditions = object_mut(&mut pod, "status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
+    if let Value::Array(conditions) = conditions {
+        conditions.retain(|known| known.get("type") != Some(&json!("PodScheduled")));
+        conditions.push(condition);
+    }
+    write::store(&scene, pod, options.dry_run);
+    Ok(success(StatusCode::CREATED))
+}
+
+/// Deletes a Pod the way an eviction does.
+fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
+    let eviction = body(context, kind, Subresource::Eviction)?;
+    let asked = eviction.get("deleteOptions");
+    let options = DeleteOptions::read(&context.query, asked)?;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    delete_object(&scene, &stored, &options)?;
+    Ok(success(StatusCode::CREATED))
+}
+
+/// A token that stands for a ServiceAccount.
+fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
+    const DEFAULT_SECONDS: i64 = 3600;
+    let mut request = body(context, kind, Subresource::Token)?;
+    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    let spec = object_mut(&mut request, "spec");
+    let seconds = spec
+        .get("expirationSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(DEFAULT_SECONDS);
+    spec.insert("expirationSeconds".into(), seconds.into());
+    crate::meta::default_to(spec, "audiences", json!(["https://kubernetes.default.svc"]));
+    let expires = api
+        .clock
+        .now()
+        .checked_add(jiff::SignedDuration::from_secs(seconds))
+        .map_err(|error| ApiError::internal(&error.to_string()))?;
+    let token = format!("weft-{}", api.random.hex());
+    let user = crate::auth::User::service_account(&stored.namespace, &stored.name);
+    api.authenticator.add_token(token.clone(), user);
+    request.insert("kind".into(), "TokenRequest".into());
+    request.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
+    let metadata = request.metadata_mut();
+    metadata.insert("name".into(), stored.name.as_str().into());
+    metadata.insert("namespace".into(), stored.namespace.as_str().into());
+    metadata.insert("creationTimestamp".into(), api.clock.now_text().into());
+    let status = json!({"token": token, "expirationTimestamp": seconds_text(expires)});
+    request.insert("status".into(), status);
+    Ok(Reply::value(StatusCode::CREATED, Value::Object(request)))
+}
+
+fn success(code: StatusCode) -> Reply {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "code": code.as_u16(),
+    });
+    Reply::value(code, status)
+}

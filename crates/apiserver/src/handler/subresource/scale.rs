@@ -1,0 +1,172 @@
+//! The number of replicas of anything that has one, in one shape.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use weft_model::LabelSelector;
+
+use crate::{
+    api::{Api, Context},
+    decode::{self, BodyType},
+    handler::{
+        patch::{Change, PatchType},
+        read::find,
+        write::{Means, Target, Update, update_object},
+    },
+    kind::{ResourceType, Subresource},
+    meta::{Meta as _, object_mut},
+    options::{FieldValidation, WriteOptions},
+    reply::Reply,
+    request::Verb,
+    rules::Scene,
+    status::{ApiError, Outcome},
+    store::Object,
+    view,
+};
+
+pub(super) fn handle(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+    verb: Verb,
+) -> Outcome<Reply> {
+    let info = &context.info;
+    if verb == Verb::Get {
+        let stored = find(api, kind, &info.namespace, &info.name)?;
+        let scale = scale_of(kind, &view::object(kind, &stored));
+        return Ok(Reply::value(StatusCode::OK, Value::Object(scale)));
+    }
+    let options_kind = if verb == Verb::Patch {
+        "PatchOptions"
+    } else {
+        "UpdateOptions"
+    };
+    let options = WriteOptions::read(&context.query, options_kind)?;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let stored = find(api, kind, &info.namespace, &info.name)?;
+    let object = view::object(kind, &stored);
+    let scale = match verb {
+        Verb::Update => decode::object_as(
+            context,
+            kind,
+            "autoscaling",
+            "v1",
+            "Scale",
+            BodyType::of(context, false)?,
+            FieldValidation::Ignore,
+        )?,
+        Verb::Patch => match PatchType::of(context, kind)? {
+            PatchType::Apply => return Err(ApiError::unsupported_patch()),
+            PatchType::Strategic => Change::parse(PatchType::Merge, &context.body)?
+                .apply(kind, scale_of(kind, &object))?,
+            other => Change::parse(other, &context.body)?.apply(kind, scale_of(kind, &object))?,
+        },
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    let replicas = scale
+        .at(&["spec", "replicas"])
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let mut object = object;
+    set_replicas(kind, &mut object, replicas);
+    let version = scale.meta_text("resourceVersion").to_owned();
+    if version.is_empty() {
+        object.metadata_mut().remove("resourceVersion");
+    } else {
+        object
+            .metadata_mut()
+            .insert("resourceVersion".into(), version.into());
+    }
+    let target = Target::of(context, Some(Subresource::Scale));
+    let update = Update {
+        target,
+        options: &options,
+        means: Means::Patch,
+    };
+    let stored = update_object(&scene, &update, &stored, object)?;
+    let scale = scale_of(kind, &view::object(kind, &stored));
+    Ok(Reply::value(StatusCode::OK, Value::Object(scale)))
+}
+
+/// `spec.replicas` unless a custom resource says otherwise.
+fn paths(kind: &ResourceType) -> (Vec<&str>, Vec<&str>, Option<Vec<&str>>) {
+    match kind
+        .custom
+        .as_ref()
+        .and_then(|custom| custom.scale.as_ref())
+    {
+        Some(scale) => (
+            scale.spec.iter().map(String::as_str).collect(),
+            scale.status.iter().map(String::as_str).collect(),
+            scale
+                .selector
+                .as_ref()
+                .map(|path| path.iter().map(String::as_str).collect()),
+        ),
+        None => (vec!["spec", "replicas"], vec!["status", "replicas"], None),
+    }
+}
+
+fn scale_of(kind: &ResourceType, object: &Object) -> Object {
+    let (spec, status, selector) = paths(kind);
+    let number = |path: &[&str]| object.at(path).and_then(Value::as_i64).unwrap_or(0);
+    let selector = match selector {
+        Some(path) => object
+            .at(&path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        None => selector_text(object),
+    };
+    let mut metadata = Map::new();
+    for name in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object.at(&["metadata", name]) {
+            metadata.insert(name.to_owned(), value.clone());
+        }
+    }
+    let mut scale_status = json!({"replicas": number(&status)});
+    if !selector.is_empty() {
+        scale_status["selector"] = selector.into();
+    }
+    let mut scale = Map::new();
+    scale.insert("kind".into(), "Scale".into());
+    scale.insert("apiVersion".into(), "autoscaling/v1".into());
+    scale.insert("metadata".into(), metadata.into());
+    scale.insert("spec".into(), json!({"replicas": number(&spec)}));
+    scale.insert("status".into(), scale_status);
+    scale
+}
+
+fn selector_text(object: &Object) -> String {
+    let labels = object
+        .at(&["spec", "selector", "matchLabels"])
+        .or_else(|| object.at(&["spec", "selector"]))
+        .and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    let pairs = pairs.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    LabelSelector::equalities(pairs).to_string()
+}
+
+fn set_replicas(kind: &ResourceType, object: &mut Object, replicas: i64) {
+    let (path, ..) = paths(kind);
+    let Some((last, before)) = path.split_last() else {
+        return;
+    };
+    let parent = before
+        .iter()
+        .fold(object, |parent, part| object_mut(parent, part));
+    parent.insert((*last).to_owned(), replicas.into());
+}

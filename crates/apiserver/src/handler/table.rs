@@ -1,0 +1,198 @@
+//! Tables: objects as rows and columns for people.
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, Context},
+    kind::ResourceType,
+    status::{ApiError, FieldError, Outcome},
+    store::{Object, Stored},
+    view,
+};
+
+/// What a row carries of its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    pub(crate) fn read(context: &Context) -> Outcome<Self> {
+        match context.query.get("includeObject") {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => {
+                let known = ["Metadata", "None", "Object"];
+                let error = FieldError::not_supported("includeObject", &json!(other), &known);
+                Err(ApiError::invalid_options("TableOptions", error))
+            }
+        }
+    }
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) format: String,
+    pub(crate) description: String,
+    pub(crate) priority: i64,
+}
+
+impl Column {
+    pub(crate) fn new(name: &str, priority: i64) -> Self {
+        let format = if name == "Name" { "name" } else { "" };
+        Self {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            format: format.to_owned(),
+            description: String::new(),
+            priority,
+        }
+    }
+
+    fn definition(&self) -> Value {
+        json!({
+            "name": self.name, "type": self.kind, "format": self.format,
+            "description": self.description, "priority": self.priority,
+        })
+    }
+}
+
+/// The rows of some objects.
+pub(crate) fn rows<'a>(
+    api: &Api,
+    kind: &ResourceType,
+    objects: impl IntoIterator<Item = &'a Stored>,
+    include: Include,
+) -> Vec<Value> {
+    let row = |stored: &'a Stored| {
+        let object = view::object(kind, stored);
+        let cells = cells(api, kind, &object);
+        let mut row = json!({ "cells": cells });
+        match include {
+            Include::None => {}
+            Include::Metadata => row["object"] = view::metadata(stored),
+            Include::Object => row["object"] = Value::Object(object),
+        }
+        row
+    };
+    objects.into_iter().map(row).collect()
+}
+
+/// The row of a bookmark: no cells, but the annotation that ends the initial state.
+pub(crate) fn bookmark_row(kind: &ResourceType, metadata: &Value, include: Include) -> Value {
+    let cells: Vec<Value> = columns(kind).iter().map(|_| Value::Null).collect();
+    let mut row = json!({ "cells": cells });
+    if include != Include::None {
+        row["object"] = json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        });
+    }
+    row
+}
+
+/// The Table itself; only the first of a watch tells the columns.
+pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: &[Value], first: bool) -> Value {
+    let definitions: Option<Vec<Value>> =
+        first.then(|| columns(kind).iter().map(Column::definition).collect());
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    })
+}
+
+fn columns(kind: &ResourceType) -> Vec<Column> {
+    match &kind.custom {
+        Some(custom) => {
+            let own = custom.columns.iter().map(|column| column.column.clone());
+            std::iter::once(Column::new("Name", 0)).chain(own).collect()
+        }
+        None => vec![Column::new("Name", 0), Column::new("Age", 0)],
+    }
+}
+
+fn cells(api: &Api, kind: &ResourceType, object: &Object) -> Vec<Value> {
+    let name = crate::meta::Meta::name(object).to_owned();
+    match &kind.custom {
+        Some(custom) => {
+            let own = custom.columns.iter().map(|column| column.cell(api, object));
+            std::iter::once(name.into()).chain(own).collect()
+        }
+        None => vec![
+            name.into(),
+            age(
+                api,
+                crate::meta::Meta::meta_text(object, "creationTimestamp"),
+            ),
+        ],
+    }
+}
+
+/// How long ago, as people say it.
+pub(crate) fn age(api: &Api, timestamp: &str) -> Value {
+    let Ok(then) = timestamp.parse::<jiff::Timestamp>() else {
+        return "<unknown>".into();
+    };
+    let elapsed = api.clock.now().duration_since(then).as_secs().max(0);
+    duration(elapsed).into()
+}
+
+/// Upstream's short durations: two units while they matter, one when they do not.
+pub(crate) fn duration(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let pair = |large: i64, unit: &str, rest: i64, small: &str| match rest {
+        0 => format!("{large}{unit}"),
+        rest => format!("{large}{unit}{rest}{small}"),
+    };
+    if seconds < 120 {
+        format!("{seconds}s")
+    } else if minutes < 10 {
+        pair(minutes, "m", seconds % 60, "s")
+    } else if minutes < 180 {
+        format!("{minutes}m")
+    } else if hours < 8 {
+        pair(hours, "h", minutes % 60, "m")
+    } else if hours < 48 {
+        format!("{hours}h")
+    } else if days < 8 {
+        pair(days, "d", hours % 24, "h")
+    } else if days < 365 * 2 {
+        format!("{days}d")
+    } else if days < 365 * 8 {
+        pair(days / 365, "y", days % 365, "d")
+    } else {
+        format!("{}y", days / 365)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_upstream_prints_them() {
+        let cases = [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (271, "4m31s"),
+            (600, "10m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 120, "3h2m"),
+            (9 * 3600, "9h"),
+            (51 * 3600, "2d3h"),
+            (9 * 86_400, "9d"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(duration(seconds), expected, "{seconds}");
+        }
+    }
+}

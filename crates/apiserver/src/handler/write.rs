@@ -1,0 +1,588 @@
+//! Create and update, and the path every write takes into the store.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, Context},
+    decode,
+    handler::read::object_reply,
+    kind::{GenerationRule, ResourceType, StatusRule, Subresource},
+    managed,
+    meta::{Meta as _, copy_member},
+    options::{WriteOptions, version_syntax},
+    reply::Reply,
+    rules::{self, Scene},
+    status::{ApiError, FieldError, Outcome},
+    store::{Object, Stored, Writer, object_key},
+    view,
+};
+
+/// Names tried before a generated one is given up.
+const NAME_ATTEMPTS: usize = 8;
+/// Longest prefix of a generated name.
+const GENERATE_NAME_MAX: usize = 58;
+
+/// POST of a collection.
+pub(crate) fn create(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+) -> Outcome<Reply> {
+    let negotiated = context.negotiated(kind)?;
+    let options = WriteOptions::read(&context.query, "CreateOptions")?;
+    let object = decode::object(context, kind, options.validation)?;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let namespace = &context.info.namespace;
+    let stored = create_object(
+        &scene,
+        namespace,
+        object,
+        &options,
+        managed::Operation::Update,
+    )?;
+    drop(writer);
+    object_reply(api, context, kind, negotiated, StatusCode::CREATED, &stored)
+}
+
+/// PUT of an object or of one of its subresources.
+pub(crate) fn update(
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+    subresource: Option<Subresource>,
+) -> Outcome<Reply> {
+    let negotiated = context.negotiated(kind)?;
+    let options = WriteOptions::read(&context.query, "UpdateOptions")?;
+    let object = decode::object(context, kind, options.validation)?;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let target = Target::of(context, subresource);
+    let found = writer.get(&kind.storage, &target.key());
+    let (code, stored) = match found {
+        Some(old) => {
+            let update = Update {
+                target,
+                options: &options,
+                means: Means::Put,
+            };
+            (
+                StatusCode::OK,
+                update_object(&scene, &update, &old, object)?,
+            )
+        }
+        None if kind.rules.create_on_update && subresource.is_none() => {
+            check_names(kind, &object, &target)?;
+            let operation = managed::Operation::Update;
+            let stored = create_object(&scene, target.namespace, object, &options, operation)?;
+            (StatusCode::CREATED, stored)
+        }
+        None => return Err(ApiError::not_found(kind, target.name)),
+    };
+    drop(writer);
+    object_reply(api, context, kind, negotiated, code, &stored)
+}
+
+/// What a write is aimed at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) subresource: Option<Subresource>,
+}
+
+impl<'a> Target<'a> {
+    pub(crate) fn of(context: &'a Context, subresource: Option<Subresource>) -> Self {
+        Self {
+            namespace: &context.info.namespace,
+            name: &context.info.name,
+            subresource,
+        }
+    }
+
+    pub(crate) fn key(&self) -> String {
+        object_key(self.namespace, self.name)
+    }
+}
+
+/// How an update came in; what is forgiven differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    Put,
+    Patch,
+    Apply,
+}
+
+/// An update of an existing object.
+pub(crate) struct Update<'a> {
+    pub(crate) target: Target<'a>,
+    pub(crate) options: &'a WriteOptions,
+    pub(crate) means: Means,
+}
+
+/// Takes a new object through defaults, admission and validation into the store.
+pub(crate) fn create_object(
+    scene: &Scene<'_>,
+    namespace: &str,
+    mut object: Object,
+    options: &WriteOptions,
+    operation: managed::Operation,
+) -> Outcome<Arc<Stored>> {
+    let Scene {
+        api, writer, kind, ..
+    } = *scene;
+    place(kind, namespace, &mut object)?;
+    if !object.meta_text("resourceVersion").is_empty() {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::untyped(text));
+    }
+    check_namespace(scene, namespace, object.name())?;
+    stamp(api, kind, &mut object);
+    if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
+        object.remove("status");
+    }
+    rules::prepare_create(scene, &mut object)?;
+    let mut errors = rules::metadata_errors(kind, &object);
+    errors.extend(rules::validate(scene, &object, None));
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(kind, object.name(), &errors));
+    }
+    for attempt in 1.. {
+        if writer
+            .get(&kind.storage, &object_key(namespace, object.name()))
+            .is_none()
+        {
+            break;
+        }
+        let prefix = object.meta_text("generateName").to_owned();
+        if prefix.is_empty() || attempt == NAME_ATTEMPTS {
+            return Err(ApiError::already_exists(kind, object.name()));
+        }
+        let name = generated(api, &prefix);
+        object.metadata_mut().insert("name".into(), name.into());
+    }
+    crate::admission::admit(scene, &object, None)?;
+    managed::record(scene, None, &mut object, options, operation, None);
+    rules::commit(scene, None, &mut object, options.dry_run)?;
+    Ok(store(scene, object, options.dry_run))
+}
+
+/// Puts an object into the namespace of the path.
+fn place(kind: &ResourceType, namespace: &str, object: &mut Object) -> Outcome<()> {
+    let said = object.namespace();
+    if kind.namespaced && !said.is_empty() && said != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let metadata = object.metadata_mut();
+    if kind.namespaced {
+        metadata.insert("namespace".into(), namespace.into());
+    } else {
+        metadata.remove("namespace");
+    }
+    Ok(())
+}
+
+/// A namespace must be there, and not on its way out, before anything is created in it.
+fn check_namespace(scene: &Scene<'_>, namespace: &str, name: &str) -> Outcome<()> {
+    if !scene.kind.namespaced {
+        return Ok(());
+    }
+    let served = scene.api.registry.served();
+    let Some(namespaces) = served.find("", "v1", "namespaces") else {
+        return Ok(());
+    };
+    let Some(stored) = scene.writer.get(&namespaces.storage, namespace) else {
+        return Err(ApiError::not_found(namespaces, namespace));
+    };
+    if stored.decode().is_deleting() {
+        let detail = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        return Err(ApiError::forbidden(scene.kind, name, &detail).with_cause(
+            "NamespaceTerminating",
+            &format!("namespace {namespace} is being terminated"),
+            "metadata.namespace",
+        ));
+    }
+    Ok(())
+}
+
+/// Sets what only the server sets.
+fn stamp(api: &Api, kind: &ResourceType, object: &mut Object) {
+    let metadata = object.metadata_mut();
+    for name in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+    ] {
+        metadata.remove(name);
+    }
+    metadata.insert("uid".into(), api.random.uuid().into());
+    metadata.insert("creationTimestamp".into(), api.clock.now_text().into());
+    if kind.rules.generation != GenerationRule::Untouched {
+        metadata.insert("generation".into(), 1.into());
+    }
+    let named = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .is_some_and(|name| !name.is_empty());
+    let prefix = metadata
+        .get("generateName")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !named && !prefix.is_empty() {
+        let name = generated(api, prefix);
+        metadata.insert("name".into(), name.into());
+    }
+}
+
+fn generated(api: &Api, prefix: &str) -> String {
+    let cut = prefix
+        .char_indices()
+        .nth(GENERATE_NAME_MAX)
+        .map_or(prefix.len(), |(at, _)| at);
+    format!("{}{}", &prefix[..cut], api.random.name_suffix())
+}
+
+/// Gives an object the next version and stores it; a dry run only shows it.
+pub(crate) fn store(scene: &Scene<'_>, mut object: Object, dry_run: bool) -> Arc<Stored> {
+    view::to_storage(scene.kind, &mut object);
+    if dry_run {
+        return Arc::new(Stored::new(scene.kind, object));
+    }
+    let version = scene.writer.next_version();
+    object
+        .metadata_mut()
+        .insert("resourceVersion".into(), version.to_string().into());
+    let stored = Arc::new(Stored::new(scene.kind, object));
+    scene.writer.put(&scene.kind.storage, stored.clone());
+    scene.api.after_write(scene.kind, &stored);
+    stored
+}
+
+/// Takes a changed object through the rules of its kind into the store.
+pub(crate) fn update_object(
+    scene: &Scene<'_>,
+    update: &Update<'_>,
+    stored: &Arc<Stored>,
+    mut object: Object,
+) -> Outcome<Arc<Stored>> {
+    let kind = scene.kind;
+    let old = view::object(kind, stored);
+    let target = &update.target;
+    check_names(kind, &object, target)?;
+    check_version(kind, update, stored, &object)?;
+    keep_identity(kind, update, &old, &mut object)?;
+    separate(kind, target.subresource, &old, &mut object);
+    rules::prepare_update(scene, &mut object, &old)?;
+    grow_generation(kind, &old, &mut object);
+    let mut errors = rules::metadata_errors(kind, &object);
+    errors.extend(finalizer_errors(&old, &object));
+    errors.extend(rules::validate(scene, &object, Some(&old)));
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(kind, target.name, &errors));
+    }
+    if same_content(&old, &object) && update.means != Means::Apply {
+        return Ok(stored.clone());
+    }
+    crate::admission::admit(scene, &object, Some(&old))?;
+    let operation = match update.means {
+        Means::Apply => managed::Operation::Apply,
+        Means::Put | Means::Patch => managed::Operation::Update,
+    };
+    managed::record(
+        scene,
+        Some(&old),
+        &mut object,
+        update.options,
+        operation,
+        target.subresource,
+    );
+    if same_content(&old, &object) && managed::same(&old, &object) {
+        return Ok(stored.clone());
+    }
+    let gone = object.is_deleting()
+        && object.finalizers().is_empty()
+        && object
+            .at(&["metadata", "deletionGracePeriodSeconds"])
+            .is_none_or(|g| g == &json!(0))
+        && !kind.is("", "Namespace");
+    if gone {
+        return Ok(finish_deletion(
+            scene,
+            stored,
+            object,
+            update.options.dry_run,
+        ));
+    }
+    rules::commit(scene, Some(&old), &mut object, update.options.dry_run)?;
+    Ok(store(scene, object, update.options.dry_run))
+}
+
+/// The last finalizer went: the object goes too, and the answer shows it at its old version.
+pub(crate) fn finish_deletion(
+    scene: &Scene<'_>,
+    stored: &Arc<Stored>,
+    mut object: Object,
+    dry_run: bool,
+) -> Arc<Stored> {
+    let version = stored.version.to_string();
+    object
+        .metadata_mut()
+        .insert("resourceVersion".into(), version.into());
+    view::to_storage(scene.kind, &mut object);
+    if !dry_run {
+        scene.writer.remove(&scene.kind.storage, &stored.key);
+        scene.api.after_delete(scene.kind, stored);
+    }
+    Arc::new(Stored::new(scene.kind, object))
+}
+
+fn check_names(kind: &ResourceType, object: &Object, target: &Target<'_>) -> Outcome<()> {
+    let name = object.name();
+    if name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if name != target.name {
+        let wanted = target.name;
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    let namespace = object.namespace();
+    if kind.namespaced && !namespace.is_empty() && namespace != target.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Optimistic concurrency: a stated version must be the stored one.
+fn check_version(
+    kind: &ResourceType,
+    update: &Update<'_>,
+    stored: &Stored,
+    object: &Object,
+) -> Outcome<()> {
+    let said = object.meta_text("resourceVersion");
+    let version = match said {
+        "" => 0,
+        text => text
+            .parse::<u64>()
+            .map_err(|_| ApiError::untyped(version_syntax(text)))?,
+    };
+    if version == 0 {
+        if update.means == Means::Put && !kind.rules.unconditional_update {
+            let text = "must be specified for an update";
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), text);
+            let group = &kind.group;
+            return Err(ApiError::invalid_as(
+                group,
+                &kind.plural,
+                update.target.name,
+                &[error],
+            ));
+        }
+        return Ok(());
+    }
+    if version != stored.version {
+        return Err(ApiError::modified(kind, update.target.name));
+    }
+    Ok(())
+}
+
+/// Restores what a client cannot change; another UID is refused.
+fn keep_identity(
+    kind: &ResourceType,
+    update: &Update<'_>,
+    old: &Object,
+    object: &mut Object,
+) -> Outcome<()> {
+    let (said, actual) = (object.meta_text("uid"), old.meta_text("uid"));
+    if !said.is_empty() && said != actual {
+        if update.means == Means::Put {
+            let group = if kind.is_custom() {
+                format!("{}/", kind.group)
+            } else {
+                String::new()
+            };
+            let key = format!("/registry/{group}{}/{}", kind.plural, update.target.key());
+            return Err(ApiError::conflict(
+                kind,
+                update.target.name,
+                &format!(
+                    "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \
+                     AdditionalErrorMsg: Precondition failed: UID in precondition: {said}, UID in \
+                     object meta: {actual}"
+                ),
+            ));
+        }
+        // Upstream checks twice, once for all kinds and once for this one.
+        let error = FieldError::invalid("metadata.uid", &json!(said), "field is immutable");
+        return Err(ApiError::invalid(
+            kind,
+            update.target.name,
+            &[error.clone(), error],
+        ));
+    }
+    let Some(old_metadata) = old.metadata() else {
+        return Ok(());
+    };
+    let metadata = object.metadata_mut();
+    for name in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "namespace",
+        "generateName",
+        "resourceVersion",
+    ] {
+        copy_member(old_metadata, metadata, name);
+    }
+    metadata.remove("selfLink");
+    if kind.rules.generation != GenerationRule::Untouched {
+        copy_member(old_metadata, metadata, "generation");
+    }
+    Ok(())
+}
+
+/// Keeps what the chosen path does not write: status through the object, all else through status.
+fn separate(
+    kind: &ResourceType,
+    subresource: Option<Subresource>,
+    old: &Object,
+    object: &mut Object,
+) {
+    match subresource {
+        None
+        | Some(Subresource::Scale | Subresource::Binding | Subresource::EphemeralContainers) => {
+            if kind.rules.status.is_separate() && subresource.is_none() {
+                copy_member(old, object, "status");
+            }
+        }
+        Some(Subresource::Status) => {
+            let status = object.remove("status");
+            let metadata = object.remove("metadata");
+            object.clone_from(old);
+            match status {
+                Some(status) => object.insert("status".into(), status),
+                None => object.remove("status"),
+            };
+            let Some(Value::Object(metadata)) = metadata else {
+                return;
+            };
+            copy_member(&metadata, object.metadata_mut(), "managedFields");
+            let metadata_too = matches!(
+                kind.rules.status,
+                StatusRule::SeparateWithMetadata | StatusRule::KeptOnCreate
+            );
+            if metadata_too {
+                for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+                    copy_member(&metadata, object.metadata_mut(), name);
+                }
+            }
+        }
+        Some(Subresource::Finalize) => {
+            let spec = object.remove("spec");
+            object.clone_from(old);
+            if let Some(spec) = spec {
+                object.insert("spec".into(), spec);
+            }
+        }
+        Some(Subresource::Eviction | Subresource::Token) => {}
+    }
+}
+
+fn grow_generation(kind: &ResourceType, old: &Object, object: &mut Object) {
+    let changed = match kind.rules.generation {
+        GenerationRule::Untouched => false,
+        GenerationRule::Content => {
+            let plain_status = kind.rules.status == StatusRule::Plain;
+            let counts = |name: &str| name != "metadata" && (plain_status || name != "status");
+            differs(old, object, counts)
+        }
+        GenerationRule::ContentAndLabels => {
+            differs(old, object, |name| name != "metadata")
+                || ["labels", "annotations", "ownerReferences", "finalizers"]
+                    .iter()
+                    .any(|name| old.at(&["metadata", name]) != object.at(&["metadata", name]))
+        }
+    };
+    if changed {
+        let generation = old
+            .at(&["metadata", "generation"])
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        object
+            .metadata_mut()
+            .insert("generation".into(), (generation + 1).into());
+    }
+}
+
+fn differs(old: &Object, new: &Object, counts: impl Fn(&str) -> bool) -> bool {
+    let names = old.keys().chain(new.keys());
+    names
+        .filter(|name| counts(name))
+        .any(|name| old.get(name) != new.get(name))
+}
+
+/// Equal but for who manages what.
+fn same_content(old: &Object, new: &Object) -> bool {
+    let metadata_same = match (old.metadata(), new.metadata()) {
+        (Some(old), Some(new)) => !differs(old, new, |name| name != "managedFields"),
+        _ => false,
+    };
+    metadata_same && !differs(old, new, |name| name != "metadata")
+}
+
+/// Nothing may be added to hold up a deletion that has begun.
+fn finalizer_errors(old: &Object, object: &Object) -> Vec<FieldError> {
+    if !old.is_deleting() {
+        return Vec::new();
+    }
+    let before = old.finalizers();
+    let added: Vec<String> = object
+        .finalizers()
+        .into_iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .map(|finalizer| format!("{finalizer:?}"))
+        .collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers \
+         []string{{{}}}",
+        added.join(", ")
+    );
+    let error = FieldError::forbidden("metadata.finalizers", &detail);
+    vec![error.clone(), error]
+}
+
+/// A writer for chores that act without a request.
+pub(crate) fn scene<'a>(api: &'a Api, writer: &'a Writer<'a>, kind: &'a ResourceType) -> Scene<'a> {
+    Scene {
+        api,
+        context: None,
+        writer,
+        kind,
+    }
+}

@@ -1,0 +1,320 @@
+//! What a cluster's controllers do that clients rely on: garbage, namespaces, definitions.
+//!
+//! One task per server, woken when something was deleted or marked; it never polls.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Value, json};
+use weft_model::SharedStr;
+
+use crate::{
+    api::Api,
+    handler::{delete, write},
+    kind::{ResourceType, StorageId},
+    meta::Meta as _,
+    options::{DeleteOptions, Propagation},
+    store::{Filter, Object, Store, Stored, object_key},
+};
+
+/// What the chores are about; kept so that none of them has to search.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage(Mutex<Queue>);
+
+type Place = (StorageId, Arc<str>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Deleted owners whose dependents are still to be looked at.
+    owners: Vec<SharedStr>,
+    /// Objects whose owners may be gone.
+    candidates: Vec<Place>,
+    /// Owners that wait for their dependents to go, or to be let go by them.
+    waiting: BTreeSet<Place>,
+    /// Namespaces on their way out.
+    terminating: BTreeSet<Arc<str>>,
+}
+
+impl Garbage {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a write means for the chores; true when there is something to do.
+    pub(crate) fn written(&self, kind: &ResourceType, stored: &Stored) -> bool {
+        let mut queue = self.lock();
+        let place = || (kind.storage.clone(), stored.key.clone());
+        if !stored.owners.is_empty() {
+            queue.candidates.push(place());
+        }
+        let has = |text: &[u8]| {
+            stored
+                .bytes
+                .windows(text.len())
+                .any(|window| window == text)
+        };
+        let deleting = has(b"\"deletionTimestamp\"");
+        if deleting && (has(b"\"foregroundDeletion\"") || has(b"\"orphan\"")) {
+            queue.waiting.insert(place());
+        }
+        if deleting && kind.is("", "Namespace") {
+            queue.terminating.insert(stored.key.clone());
+        }
+        !stored.owners.is_empty() || deleting || kind.kind == "CustomResourceDefinition"
+    }
+
+    /// Notes what a removal means for the chores; true when there is something to do.
+    pub(crate) fn removed(&self, store: &Store, stored: &Stored) -> bool {
+        let mut queue = self.lock();
+        let owned = store.has_dependents(&stored.uid);
+        if owned {
+            queue.owners.push(stored.uid.clone());
+        }
+        owned || !queue.waiting.is_empty() || !queue.terminating.is_empty()
+    }
+}
+
+/// Does chores until the server shuts down.
+pub(crate) async fn run(api: Arc<Api>) {
+    loop {
+        tokio::select! {
+            () = api.shutdown.cancelled() => return,
+            () = api.chores.notified() => {}
+        }
+        crate::custom::care(&api);
+        collect(&api);
+        finish_foreground_deletions(&api);
+        terminate_namespaces(&api);
+    }
+}
+
+/// Deletes everything of a kind that matches, as far as finalizers let it.
+pub(crate) fn delete_all(api: &Arc<Api>, kind: &ResourceType, filter: &Filter) {
+    let (items, _) = api.store.all(&kind.storage, filter);
+    for stored in items {
+        delete_one(api, kind, &stored.key, &DeleteOptions::default());
+    }
+}
+
+fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions) {
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    if let Some(stored) = writer.get(&kind.storage, key)
+        && let Err(error) = delete::delete_object(&scene, &stored, options)
+    {
+        tracing::debug!(key, ?error, "a chore could not delete an object");
+    }
+}
+
+/// Deletes objects whose owners are all gone.
+fn collect(api: &Arc<Api>) {
+    let (owners, mut suspects) = {
+        let mut queue = api.garbage.lock();
+        (
+            std::mem::take(&mut queue.owners),
+            std::mem::take(&mut queue.candidates),
+        )
+    };
+    for owner in &owners {
+        let dependents = api.store.dependents(owner).into_iter();
+        suspects.extend(dependents.map(|(storage, stored)| (storage, stored.key.clone())));
+    }
+    let served = api.registry.served();
+    for (storage, key) in suspects {
+        let Some(kind) = served.types().find(|kind| kind.storage == storage) else {
+            continue;
+        };
+        let Some(stored) = api.store.get(&storage, &key) else {
+            continue;
+        };
+        let object = stored.decode();
+        let references = owner_references(&object);
+        if !references.is_empty()
+            && references
+                .iter()
+                .all(|owner| !owner_exists(api, &object, owner))
+        {
+            let background = DeleteOptions {
+                propagation: Some(Propagation::Background),
+                ..Default::default()
+            };
+            delete_one(api, kind, &key, &background);
+        }
+    }
+}
+
+fn owner_references(object: &Object) -> Vec<Value> {
+    let owners = object
+        .at(&["metadata", "ownerReferences"])
+        .and_then(Value::as_array);
+    owners.cloned().unwrap_or_default()
+}
+
+fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
+    let text = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion")
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    let served = api.registry.served();
+    // An owner of a kind nobody serves cannot be judged, so it keeps what it owns.
+    let Some(kind) = served.of_kind(group, text("kind")) else {
+        return true;
+    };
+    let namespace = if kind.namespaced {
+        dependent.namespace()
+    } else {
+        ""
+    };
+    let stored = api
+        .store
+        .get(&kind.storage, &object_key(namespace, text("name")));
+    stored.is_some_and(|stored| stored.uid == text("uid"))
+}
+
+/// Owners that wait: for their dependents to go, or to be let go by them.
+fn finish_foreground_deletions(api: &Arc<Api>) {
+    let served = api.registry.served();
+    let waiting: Vec<Place> = api.garbage.lock().waiting.iter().cloned().collect();
+    for place in waiting {
+        let (storage, key) = &place;
+        let kind = served.types().find(|kind| kind.storage == *storage);
+        let (Some(kind), Some(stored)) = (kind, api.store.get(storage, key)) else {
+            api.garbage.lock().waiting.remove(&place);
+            continue;
+        };
+        let object = stored.decode();
+        if object.finalizers().contains(&"orphan") {
+            orphan_dependents(api, &stored);
+            remove_finalizer(api, kind, &stored, "orphan");
+        } else if object.finalizers().contains(&"foregroundDeletion")
+            && delete_dependents(api, &stored)
+        {
+            remove_finalizer(api, kind, &stored, "foregroundDeletion");
+        }
+    }
+}
+
+/// Deletes what an owner owns; true when nothing that blocks it is left.
+fn delete_dependents(api: &Arc<Api>, owner: &Stored) -> bool {
+    let served = api.registry.served();
+    let mut blocked = false;
+    for (storage, stored) in api.store.dependents(&owner.uid) {
+        let object = stored.decode();
+        let blocks = owner_references(&object).iter().any(|reference| {
+            reference.get("uid") == Some(&json!(owner.uid.as_str()))
+                && reference.get("blockOwnerDeletion") == Some(&json!(true))
+        });
+        if let Some(kind) = served.types().find(|kind| kind.storage == storage)
+            && !object.is_deleting()
+        {
+            let foreground = DeleteOptions {
+                propagation: Some(Propagation::Foreground),
+                ..Default::default()
+            };
+            delete_one(api, kind, &stored.key, &foreground);
+            api.chores.notify_one();
+        }
+        blocked |= blocks && api.store.get(&storage, &stored.key).is_some();
+    }
+    !blocked
+}
+
+fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
+    let served = api.registry.served();
+    for (storage, stored) in api.store.dependents(&owner.uid) {
+        let Some(kind) = served.types().find(|kind| kind.storage == storage) else {
+            continue;
+        };
+        let writer = api.store.write();
+        let scene = write::scene(api, &writer, kind);
+        let Some(current) = writer.get(&storage, &stored.key) else {
+            continue;
+        };
+        let mut object = current.decode();
+        let left: Vec<Value> = owner_references(&object)
+            .into_iter()
+            .filter(|reference| reference.get("uid") != Some(&json!(owner.uid.as_str())))
+            .collect();
+        if left.is_empty() {
+            object.metadata_mut().remove("ownerReferences");
+        } else {
+            object
+                .metadata_mut()
+                .insert("ownerReferences".into(), left.into());
+        }
+        write::store(&scene, object, false);
+    }
+}
+
+fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str) {
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    let Some(current) = writer.get(&kind.storage, &stored.key) else {
+        return;
+    };
+    let mut object = current.decode();
+    let left: Vec<Value> = object
+        .finalizers()
+        .into_iter()
+        .filter(|finalizer| *finalizer != name)
+        .map(Value::from)
+        .collect();
+    let last = left.is_empty();
+    if last {
+        object.metadata_mut().remove("finalizers");
+        write::finish_deletion(&scene, &current, object, false);
+    } else {
+        object
+            .metadata_mut()
+            .insert("finalizers".into(), left.into());
+        write::store(&scene, object, false);
+    }
+}
+
+/// Empties namespaces on their way out and lets go of the empty ones.
+fn terminate_namespaces(api: &Arc<Api>) {
+    let served = api.registry.served();
+    let Some(namespaces) = served.find("", "v1", "namespaces") else {
+        return;
+    };
+    let terminating: Vec<Arc<str>> = api.garbage.lock().terminating.iter().cloned().collect();
+    for name in terminating {
+        let Some(stored) = api.store.get(&namespaces.storage, &name) else {
+            api.garbage.lock().terminating.remove(&name);
+            continue;
+        };
+        let filter = Filter::in_namespace(Some(&stored.name));
+        for storage in api.store.occupied(&stored.name) {
+            if let Some(kind) = served.types().find(|kind| kind.storage == storage) {
+                let (items, _) = api.store.all(&storage, &filter);
+                for item in items {
+                    // Nobody is left to stop the Pods of a namespace that goes.
+                    let now = DeleteOptions {
+                        grace: Some(0),
+                        ..Default::default()
+                    };
+                    delete_one(api, kind, &item.key, &now);
+                }
+            }
+        }
+        if api.store.occupied(&stored.name).is_empty() {
+            remove_namespace(api, namespaces, &stored);
+        }
+    }
+}
+
+fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
+    let writer = api.store.write();
+    let scene = write::scene(api, &writer, kind);
+    let Some(current) = writer.get(&kind.storage, &stored.key) else {
+        return;
+    };
+    let object = current.decode();
+    let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    let only_ours = finalizers.is_none_or(|list| list.iter().all(|name| name == "kubernetes"));
+    if only_ours && object.finalizers().is_empty() {
+        write::finish_deletion(&scene, &current, object, false);
+    }
+}

@@ -1,0 +1,239 @@
+//! Kinds the server knows: names, scope, and the rules that differ between them.
+//!
+//! A [`ResourceType`] is one kind in one version. Built-in ones come from the table in
+//! [`builtin`], custom ones from CustomResourceDefinitions; handlers treat both alike.
+
+pub(crate) mod builtin;
+mod fields;
+pub(crate) mod registry;
+
+use std::sync::Arc;
+
+pub(crate) use fields::{Field, FieldCondition, FieldRef, FieldTable};
+pub(crate) use registry::Registry;
+
+use crate::custom::CustomVersion;
+
+/// Which collection of the store a kind lives in: `plural.group`, the same for all its versions.
+pub(crate) type StorageId = Arc<str>;
+
+/// One kind in one served version.
+#[derive(Debug)]
+pub(crate) struct ResourceType {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) storage: StorageId,
+    pub(crate) rules: Rules,
+    pub(crate) subresources: Vec<Subresource>,
+    pub(crate) fields: FieldTable,
+    /// What only custom resources have: schema, columns, paths of the scale.
+    pub(crate) custom: Option<Arc<CustomVersion>>,
+    /// What every encoded object of this type begins with, after which `"metadata"` follows.
+    pub(crate) prefix: String,
+}
+
+impl ResourceType {
+    /// `v1` or `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        group_version(&self.group, &self.version)
+    }
+
+    /// `configmaps` or `deployments.apps`, as errors name a resource.
+    pub(crate) fn qualified_resource(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
+    /// `ConfigMap` or `Deployment.apps`.
+    pub(crate) fn qualified_kind(&self) -> String {
+        qualified(&self.kind, &self.group)
+    }
+
+    pub(crate) fn has(&self, subresource: Subresource) -> bool {
+        self.subresources.contains(&subresource)
+    }
+
+    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+        self.custom.is_none() && self.group == group && self.kind == kind
+    }
+
+    pub(crate) fn is_custom(&self) -> bool {
+        self.custom.is_some()
+    }
+}
+
+/// What encoded objects begin with; custom resources say apiVersion first, the others kind.
+pub(crate) fn prefix(group: &str, version: &str, kind: &str, custom: bool) -> String {
+    let api_version = group_version(group, version);
+    if custom {
+        format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
+    } else {
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
+    }
+}
+
+/// `version` for the core group, `group/version` for the others.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+fn qualified(name: &str, group: &str) -> String {
+    if group.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}.{group}")
+    }
+}
+
+/// Where kinds differ.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// PUT of a missing object creates it.
+    pub(crate) create_on_update: bool,
+    /// PUT without a resource version overwrites.
+    pub(crate) unconditional_update: bool,
+    /// DELETE answers the object instead of a Status.
+    pub(crate) returns_deleted: bool,
+    pub(crate) status: StatusRule,
+    pub(crate) generation: GenerationRule,
+    pub(crate) name: NameRule,
+    pub(crate) verbs: Verbs,
+}
+
+/// How `status` is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusRule {
+    /// No status subresource: `status` is an ordinary field.
+    Plain,
+    /// Only through the subresource, which changes nothing else.
+    Separate,
+    /// Only through the subresource, which also changes labels and annotations.
+    SeparateWithMetadata,
+    /// Kept on create; afterwards only through the subresource, which also changes metadata.
+    KeptOnCreate,
+}
+
+impl StatusRule {
+    pub(crate) fn is_separate(self) -> bool {
+        self != Self::Plain
+    }
+}
+
+/// When `metadata.generation` grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GenerationRule {
+    /// Never looked at: a value of the client is stored.
+    Untouched,
+    /// When anything outside metadata and status changes.
+    Content,
+    /// When anything but server-set metadata changes: labels count.
+    ContentAndLabels,
+}
+
+/// What a name must look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    Subdomain,
+    Label,
+    PathSegment,
+    Address,
+}
+
+/// Which verbs a resource answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verbs {
+    All,
+    /// Everything but deletion of the collection.
+    NoDeleteCollection,
+    /// Reviews: answered, never stored.
+    CreateOnly,
+}
+
+impl Verbs {
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::All => &[
+                "create",
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "update",
+                "watch",
+            ],
+            Self::NoDeleteCollection => &[
+                "create", "delete", "get", "list", "patch", "update", "watch",
+            ],
+            Self::CreateOnly => &["create"],
+        }
+    }
+}
+
+/// What hangs below an object's path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subresource {
+    Status,
+    Scale,
+    Finalize,
+    Binding,
+    Eviction,
+    Token,
+    EphemeralContainers,
+}
+
+impl Subresource {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "status" => Self::Status,
+            "scale" => Self::Scale,
+            "finalize" => Self::Finalize,
+            "binding" => Self::Binding,
+            "eviction" => Self::Eviction,
+            "token" => Self::Token,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Finalize => "finalize",
+            Self::Binding => "binding",
+            Self::Eviction => "eviction",
+            Self::Token => "token",
+            Self::EphemeralContainers => "ephemeralcontainers",
+        }
+    }
+
+    pub(crate) fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::Status | Self::Scale | Self::EphemeralContainers => &["get", "patch", "update"],
+            Self::Finalize => &["update"],
+            Self::Binding | Self::Eviction | Self::Token => &["create"],
+        }
+    }
+
+    /// Group, version and kind of what is sent and answered, when it is not the object itself.
+    pub(crate) fn kind(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Self::Scale => Some(("autoscaling", "v1", "Scale")),
+            Self::Binding => Some(("", "v1", "Binding")),
+            Self::Eviction => Some(("policy", "v1", "Eviction")),
+            Self::Token => Some(("authentication.k8s.io", "v1", "TokenRequest")),
+            Self::Status | Self::Finalize | Self::EphemeralContainers => None,
+        }
+    }
+}

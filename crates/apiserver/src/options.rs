@@ -1,0 +1,277 @@
+//! Options of requests, checked as the real server checks them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft_model::{FieldSelector, LabelSelector};
+
+use crate::{
+    kind::ResourceType,
+    query::Query,
+    request::is_true,
+    status::{ApiError, FieldError, Outcome},
+    store::Filter,
+};
+
+/// How a list or watch relates to the version it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VersionMatch {
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+/// Parameters of a list or a watch.
+#[derive(Debug)]
+pub(crate) struct ListOptions {
+    pub(crate) filter: Filter,
+    /// The version as sent; empty when absent.
+    pub(crate) version: String,
+    pub(crate) version_match: VersionMatch,
+    pub(crate) limit: Option<usize>,
+    pub(crate) continue_token: Option<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    pub(crate) fn read(
+        query: &Query,
+        kind: &ResourceType,
+        namespace: &str,
+        watch: bool,
+    ) -> Outcome<Self> {
+        let limit = integer(query, "limit")?;
+        let timeout = integer(query, "timeoutSeconds")?;
+        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let options = Self {
+            filter: Filter {
+                namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+                labels,
+                fields: kind.fields.resolve(&fields)?,
+            },
+            version: query.get("resourceVersion").unwrap_or_default().to_owned(),
+            version_match: match query.get("resourceVersionMatch") {
+                Some("Exact") => VersionMatch::Exact,
+                Some("NotOlderThan") => VersionMatch::NotOlderThan,
+                _ => VersionMatch::Unset,
+            },
+            limit: limit
+                .and_then(|n| usize::try_from(n).ok())
+                .filter(|n| *n > 0),
+            continue_token: query.filled("continue").map(str::to_owned),
+            timeout: timeout
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0)
+                .map(Duration::from_secs),
+            bookmarks: query.get("allowWatchBookmarks").is_some_and(is_true),
+            send_initial_events: query.get("sendInitialEvents").map(is_true),
+        };
+        let errors = if watch {
+            options.watch_errors(query.filled("resourceVersionMatch"))
+        } else {
+            options.list_errors(query.filled("resourceVersionMatch"))
+        };
+        if errors.is_empty() {
+            return Ok(options);
+        }
+        Err(ApiError::invalid_as(
+            "meta.k8s.io",
+            "ListOptions",
+            "",
+            &errors,
+        ))
+    }
+
+    fn list_errors(&self, version_match: Option<&str>) -> Vec<FieldError> {
+        if self.send_initial_events.is_some() {
+            let detail = "sendInitialEvents is forbidden for list";
+            return vec![FieldError::forbidden("sendInitialEvents", detail)];
+        }
+        let Some(text) = version_match else {
+            return Vec::new();
+        };
+        let forbidden = |detail: &str| vec![FieldError::forbidden("resourceVersionMatch", detail)];
+        if self.version.is_empty() {
+            return forbidden(
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+        }
+        if self.continue_token.is_some() {
+            return forbidden("resourceVersionMatch is forbidden for continue");
+        }
+        match self.version_match {
+            VersionMatch::Unset => vec![FieldError::not_supported(
+                "resourceVersionMatch",
+                &json!(text),
+                &["Exact", "NotOlderThan", ""],
+            )],
+            VersionMatch::Exact if self.version == "0" => {
+                forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            }
+            VersionMatch::Exact | VersionMatch::NotOlderThan => Vec::new(),
+        }
+    }
+
+    fn watch_errors(&self, version_match: Option<&str>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let mut forbid =
+            |detail| errors.push(FieldError::forbidden("resourceVersionMatch", detail));
+        match self.send_initial_events {
+            None if version_match.is_some() => forbid(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ),
+            Some(_) if self.version_match != VersionMatch::NotOlderThan => {
+                forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+                if let Some(text) = version_match {
+                    let error = FieldError::not_supported(
+                        "resourceVersionMatch",
+                        &json!(text),
+                        &["NotOlderThan"],
+                    );
+                    errors.push(error);
+                }
+            }
+            None | Some(_) => {}
+        }
+        errors
+    }
+}
+
+/// A 64-bit parameter, with Go's complaint when it is none.
+fn integer(query: &Query, name: &str) -> Outcome<Option<i64>> {
+    let Some(text) = query.filled(name) else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| {
+        ApiError::bad_request(format!(
+            "strconv.ParseInt: parsing {text:?}: invalid syntax"
+        ))
+    })
+}
+
+/// Go's complaint about a version that is no number.
+pub(crate) fn version_syntax(text: &str) -> String {
+    format!("strconv.ParseUint: parsing {text:?}: invalid syntax")
+}
+
+/// What to do with fields nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// Parameters shared by create, update and patch.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) validation: FieldValidation,
+    /// The manager named in the query.
+    pub(crate) manager: Option<String>,
+    pub(crate) force: bool,
+}
+
+impl WriteOptions {
+    pub(crate) fn read(query: &Query, kind: &str) -> Outcome<Self> {
+        let dry_run: Vec<&str> = query
+            .all("dryRun")
+            .filter(|value| !value.is_empty())
+            .collect();
+        if dry_run.iter().any(|value| *value != "All") {
+            let error = FieldError::not_supported("dryRun", &json!(dry_run), &["All"]);
+            return Err(ApiError::invalid_options(kind, error));
+        }
+        let validation = match query.filled("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let known = ["", "Ignore", "Strict", "Warn"];
+                let error = FieldError::not_supported("fieldValidation", &json!(other), &known);
+                return Err(ApiError::invalid_options(kind, error));
+            }
+        };
+        Ok(Self {
+            dry_run: !dry_run.is_empty(),
+            validation,
+            manager: query.filled("fieldManager").map(str::to_owned),
+            force: query.get("force").is_some_and(is_true),
+        })
+    }
+}
+
+/// What happens to the objects a deleted object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// Parameters of a deletion, from the body or else from the query.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) grace: Option<i64>,
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl DeleteOptions {
+    pub(crate) fn read(query: &Query, body: Option<&Value>) -> Outcome<Self> {
+        let text = |name: &str| match body {
+            Some(body) => body.get(name).and_then(Value::as_str),
+            None => query.filled(name),
+        };
+        let dry_run: Vec<&str> = match body {
+            Some(body) => body
+                .get("dryRun")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect(),
+            None => query
+                .all("dryRun")
+                .filter(|value| !value.is_empty())
+                .collect(),
+        };
+        if dry_run.iter().any(|value| *value != "All") {
+            let error = FieldError::not_supported("dryRun", &json!(dry_run), &["All"]);
+            return Err(ApiError::invalid_options("DeleteOptions", error));
+        }
+        let propagation = match text("propagationPolicy") {
+            None | Some("") => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                let error = FieldError::not_supported("propagationPolicy", &json!(other), &known);
+                return Err(ApiError::invalid_options("DeleteOptions", error));
+            }
+        };
+        let grace = match body {
+            Some(body) => body.get("gracePeriodSeconds").and_then(Value::as_i64),
+            None => integer(query, "gracePeriodSeconds")?,
+        };
+        let precondition = |name: &str| {
+            let value = body?.get("preconditions")?.get(name)?.as_str()?;
+            Some(value.to_owned())
+        };
+        Ok(Self {
+            dry_run: !dry_run.is_empty(),
+            grace,
+            propagation,
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+        })
+    }
+}

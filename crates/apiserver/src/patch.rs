@@ -1,0 +1,5 @@
+//! Patches as functions from a document to a document.
+
+pub(crate) mod json;
+pub(crate) mod merge;
+pub(crate) mod strategic;

@@ -1,0 +1,227 @@
+//! JSON patch (RFC 6902), as leniently as upstream: `replace` of a missing member adds it.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::{
+    decode::json_type,
+    encoding::json,
+    status::{ApiError, Outcome},
+};
+
+/// Operations one patch may have.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// One step of a patch.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Operation {
+    Add(Pointer, Value),
+    Remove(Pointer),
+    Replace(Pointer, Value),
+    Move(Pointer, Pointer),
+    Copy(Pointer, Pointer),
+    Test(Pointer, Value),
+}
+
+/// A path into a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointer(Vec<String>);
+
+/// A step that cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum StepError {
+    #[error("the path is not there")]
+    Missing,
+    #[error("the value is another")]
+    TestFailed,
+}
+
+/// Reads a patch.
+pub(crate) fn parse(body: &[u8]) -> Outcome<Vec<Operation>> {
+    let refused = |detail: &str| ApiError::bad_request(format!("error decoding patch: {detail}"));
+    let document = json::parse(body).map_err(|error| refused(&json::go_error(&error, body)))?;
+    let Value::Array(steps) = document.value else {
+        let kind = json_type(&document.value);
+        return Err(refused(&format!(
+            "json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
+        )));
+    };
+    if steps.len() > MAX_OPERATIONS {
+        return Err(ApiError::new(
+            http::StatusCode::PAYLOAD_TOO_LARGE,
+            "RequestEntityTooLarge",
+            format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                steps.len()
+            ),
+        ));
+    }
+    steps
+        .iter()
+        .map(|step| operation(step).ok_or_else(ApiError::unprocessable))
+        .collect()
+}
+
+fn operation(step: &Value) -> Option<Operation> {
+    let path = Pointer::parse(step.get("path")?.as_str()?)?;
+    let from = || Pointer::parse(step.get("from")?.as_str()?);
+    let value = || step.get("value").cloned();
+    Some(match step.get("op")?.as_str()? {
+        "add" => Operation::Add(path, value()?),
+        "remove" => Operation::Remove(path),
+        "replace" => Operation::Replace(path, value()?),
+        "move" => Operation::Move(from()?, path),
+        "copy" => Operation::Copy(from()?, path),
+        "test" => Operation::Test(path, value().unwrap_or(Value::Null)),
+        _ => return None,
+    })
+}
+
+/// Applies all steps, or none of them counts.
+pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
+    for operation in operations {
+        match operation {
+            Operation::Add(path, value) => path.add(document, value.clone())?,
+            Operation::Remove(path) => drop(path.remove(document)?),
+            Operation::Replace(path, value) => path.replace(document, value.clone())?,
+            Operation::Move(from, path) => {
+                let value = from.remove(document)?;
+                path.add(document, value)?;
+            }
+            Operation::Copy(from, path) => {
+                let value = from.get(document).ok_or(StepError::Missing)?.clone();
+                path.add(document, value)?;
+            }
+            Operation::Test(path, value) => {
+                if path.get(document).unwrap_or(&Value::Null) != value {
+                    return Err(StepError::TestFailed);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Pointer {
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self(Vec::new()));
+        }
+        let parts = text.strip_prefix('/')?.split('/');
+        Some(Self(
+            parts
+                .map(|part| part.replace("~1", "/").replace("~0", "~"))
+                .collect(),
+        ))
+    }
+
+    fn get<'a>(&self, document: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(document, |value, part| match value {
+            Value::Object(object) => object.get(part),
+            Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+            _ => None,
+        })
+    }
+
+    /// The value that holds the last part, and that part.
+    fn parent<'a>(&self, document: &'a mut Value) -> Option<(&'a mut Value, &str)> {
+        let (last, before) = self.0.split_last()?;
+        let parent = before
+            .iter()
+            .try_fold(document, |value, part| match value {
+                Value::Object(object) => object.get_mut(part),
+                Value::Array(list) => list.get_mut(part.parse::<usize>().ok()?),
+                _ => None,
+            })?;
+        Some((parent, last))
+    }
+
+    fn add(&self, document: &mut Value, value: Value) -> Result<(), StepError> {
+        if self.0.is_empty() {
+            *document = value;
+            return Ok(());
+        }
+        match self.parent(document).ok_or(StepError::Missing)? {
+            (Value::Object(object), name) => drop(object.insert(name.to_owned(), value)),
+            (Value::Array(list), "-") => list.push(value),
+            (Value::Array(list), position) => {
+                let position = position
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|at| *at <= list.len());
+                list.insert(position.ok_or(StepError::Missing)?, value);
+            }
+            _ => return Err(StepError::Missing),
+        }
+        Ok(())
+    }
+
+    fn remove(&self, document: &mut Value) -> Result<Value, StepError> {
+        match self.parent(document).ok_or(StepError::Missing)? {
+            (Value::Object(object), name) => object.remove(name).ok_or(StepError::Missing),
+            (Value::Array(list), position) => {
+                let position = position.parse::<usize>().ok().filter(|at| *at < list.len());
+                Ok(list.remove(position.ok_or(StepError::Missing)?))
+            }
+            _ => Err(StepError::Missing),
+        }
+    }
+
+    fn replace(&self, document: &mut Value, value: Value) -> Result<(), StepError> {
+        if self.0.is_empty() {
+            *document = value;
+            return Ok(());
+        }
+        match self.parent(document).ok_or(StepError::Missing)? {
+            (Value::Object(object), name) => drop(object.insert(name.to_owned(), value)),
+            (Value::Array(list), position) => {
+                let position = position.parse::<usize>().ok().filter(|at| *at < list.len());
+                list[position.ok_or(StepError::Missing)?] = value;
+            }
+            _ => return Err(StepError::Missing),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(mut document: Value, patch: &Value) -> Result<Value, StepError> {
+        let operations = parse(patch.to_string().as_bytes()).unwrap();
+        apply(&mut document, &operations).map(|()| document)
+    }
+
+    #[test]
+    fn steps_are_taken_in_order() {
+        let patch = json!([
+            {"op": "test", "path": "/labels/x", "value": "1"},
+            {"op": "add", "path": "/labels/a~1b", "value": "2"},
+            {"op": "remove", "path": "/labels/x"},
+            {"op": "add", "path": "/list/1", "value": "new"},
+            {"op": "add", "path": "/list/-", "value": "last"},
+            {"op": "move", "from": "/list/0", "path": "/first"},
+            {"op": "copy", "from": "/first", "path": "/labels/copy"},
+        ]);
+        let document = json!({"labels": {"x": "1"}, "list": ["a", "b"]});
+        let expected = json!({
+            "labels": {"a/b": "2", "copy": "a"}, "list": ["new", "b", "last"], "first": "a",
+        });
+        assert_eq!(patched(document, &patch), Ok(expected));
+    }
+
+    #[test]
+    fn replacing_a_missing_member_adds_it_and_removing_one_fails() {
+        let replace = json!([{"op": "replace", "path": "/zzz", "value": "1"}]);
+        assert_eq!(patched(json!({}), &replace), Ok(json!({"zzz": "1"})));
+        let remove = json!([{"op": "remove", "path": "/zzz"}]);
+        assert_eq!(patched(json!({}), &remove), Err(StepError::Missing));
+        let test = json!([{"op": "test", "path": "/zzz", "value": 1}]);
+        assert_eq!(patched(json!({}), &test), Err(StepError::TestFailed));
+        let outside = json!([{"op": "add", "path": "/l/5", "value": 1}]);
+        assert_eq!(patched(json!({"l": []}), &outside), Err(StepError::Missing));
+    }
+}

@@ -1,0 +1,105 @@
+//! Randomness that a seed makes reproducible: names, identifiers, addresses, fault rates.
+
+use std::{
+    fmt::Write as _,
+    hash::{BuildHasher, RandomState},
+    sync::Mutex,
+};
+
+/// The letters Kubernetes builds generated names from: no vowels, no look-alikes.
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A small generator (SplitMix64): fast, seedable, and not meant for secrets.
+#[derive(Debug)]
+pub(crate) struct Random(Mutex<u64>);
+
+impl Random {
+    /// A generator that repeats itself for the same seed; without one it differs each time.
+    pub(crate) fn new(seed: Option<u64>) -> Self {
+        Self(Mutex::new(
+            seed.unwrap_or_else(|| RandomState::new().hash_one("weft")),
+        ))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        let mut state = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which must not be zero.
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True with the given probability.
+    #[expect(clippy::cast_precision_loss, reason = "a probability needs no 64 bits")]
+    pub(crate) fn chance(&self, probability: f64) -> bool {
+        ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < probability
+    }
+
+    /// A version 4 UUID.
+    pub(crate) fn uuid(&self) -> String {
+        let high = (self.next() & 0xffff_ffff_ffff_0fff) | 0x4000;
+        let low = (self.next() & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+    }
+
+    /// Five letters to end a generated name.
+    pub(crate) fn name_suffix(&self) -> String {
+        let letters = NAME_LETTERS.len() as u64;
+        (0..5)
+            .map(|_| usize::try_from(self.below(letters)).unwrap_or_default())
+            .map(|position| char::from(NAME_LETTERS[position]))
+            .collect()
+    }
+
+    /// Sixteen bytes in hexadecimal, for tokens.
+    pub(crate) fn hex(&self) -> String {
+        let mut text = String::new();
+        for _ in 0..2 {
+            let _ = write!(text, "{:016x}", self.next());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_identifiers() {
+        let (a, b) = (Random::new(Some(7)), Random::new(Some(7)));
+        assert_eq!(a.uuid(), b.uuid());
+        assert_ne!(a.uuid(), b.name_suffix());
+        let uuid = a.uuid();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(uuid.as_bytes()[14], b'4', "version");
+        assert!(
+            matches!(uuid.as_bytes()[19], b'8' | b'9' | b'a' | b'b'),
+            "variant"
+        );
+    }
+
+    #[test]
+    fn a_chance_comes_true_about_as_often_as_asked() {
+        let random = Random::new(Some(1));
+        let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
+        assert!((2_200..2_800).contains(&hits), "{hits}");
+        assert!(!random.chance(0.0));
+    }
+}

@@ -1,0 +1,149 @@
+//! Metadata rules that hold for every kind.
+
+use serde_json::{Value, json};
+use weft_model::selector::syntax;
+
+use crate::{
+    kind::{NameRule, ResourceType},
+    meta::Meta as _,
+    status::FieldError,
+    store::Object,
+};
+
+/// Annotations may take this much in all.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Complaints about a name.
+fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain => syntax::subdomain_errors(name),
+        NameRule::Label => syntax::dns_label_errors(name),
+        NameRule::PathSegment => path_segment_errors(name),
+        NameRule::Address => match name.parse::<std::net::IpAddr>() {
+            Ok(address) if address.to_string() == name => Vec::new(),
+            Ok(address) => vec![format!(
+                "must be in canonical form ({:?})",
+                address.to_string()
+            )],
+            Err(_) => {
+                vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+            }
+        },
+    }
+}
+
+fn path_segment_errors(name: &str) -> Vec<String> {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let contains = |c: char| name.contains(c).then(|| format!("may not contain '{c}'"));
+    ['/', '%'].into_iter().filter_map(contains).collect()
+}
+
+/// Complaints about the metadata of a new object or of a changed one.
+pub(crate) fn metadata_errors(kind: &ResourceType, object: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let name = object.name();
+    if name.is_empty() {
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    } else {
+        for text in name_errors(kind.rules.name, name) {
+            errors.push(FieldError::invalid("metadata.name", &json!(name), &text));
+        }
+    }
+    let members = |field: &str| {
+        object
+            .at(&["metadata", field])
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+    };
+    for (key, value) in members("labels") {
+        for text in syntax::qualified_name_errors(key) {
+            errors.push(FieldError::invalid("metadata.labels", &json!(key), &text));
+        }
+        for text in syntax::label_value_errors(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid("metadata.labels", value, &text));
+        }
+    }
+    let mut size = 0;
+    for (key, value) in members("annotations") {
+        for text in syntax::qualified_name_errors(&key.to_lowercase()) {
+            errors.push(FieldError::invalid(
+                "metadata.annotations",
+                &json!(key),
+                &text,
+            ));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.push(FieldError::too_long(
+            "metadata.annotations",
+            ANNOTATIONS_LIMIT,
+        ));
+    }
+    for (position, finalizer) in object.finalizers().into_iter().enumerate() {
+        let known = ["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer);
+        for text in syntax::qualified_name_errors(finalizer) {
+            errors.push(FieldError::invalid(
+                "metadata.finalizers",
+                &json!(finalizer),
+                &text,
+            ));
+        }
+        if !known && !finalizer.contains('/') {
+            let text = "name is neither a standard finalizer name nor is it fully qualified";
+            let field = format!("metadata.finalizers[{position}]");
+            errors.push(FieldError::invalid(field, &json!(finalizer), text));
+        }
+    }
+    owner_errors(object, &mut errors);
+    errors
+}
+
+fn owner_errors(object: &Object, errors: &mut Vec<FieldError>) {
+    let owners = object
+        .at(&["metadata", "ownerReferences"])
+        .and_then(Value::as_array);
+    let mut controllers = 0;
+    for (position, owner) in owners.into_iter().flatten().enumerate() {
+        let field = |name: &str| format!("metadata.ownerReferences[{position}].{name}");
+        for name in ["kind", "name", "uid"] {
+            if owner
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .is_empty()
+            {
+                errors.push(FieldError::invalid(
+                    field(name),
+                    &json!(""),
+                    "must not be empty",
+                ));
+            }
+        }
+        if owner
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .is_empty()
+        {
+            let text = "version must not be empty";
+            errors.push(FieldError::invalid(field("apiVersion"), &json!(""), text));
+        }
+        controllers += usize::from(owner.get("controller") == Some(&Value::Bool(true)));
+    }
+    if controllers > 1 {
+        let text = "Only one reference can have Controller set to true";
+        let owners = owners.cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(
+            "metadata.ownerReferences",
+            &json!(owners),
+            text,
+        ));
+    }
+}

@@ -1,0 +1,5 @@
+//! Services.
+
+/// Hands out addresses and ports.
+#[derive(Debug, Default)]
+pub(crate) struct Allocator {}

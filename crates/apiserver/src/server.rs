@@ -1,0 +1,173 @@
+//! The library's face: build a server, talk to it in process or over sockets.
+
+use std::sync::Arc;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    api::Api,
+    auth::{Authenticator, AuthorizationMode, Authorizer, User},
+    clock::Clock,
+    fault::{FaultRules, Faults, OpenWatches},
+    housekeeping,
+    kind::Registry,
+    random::Random,
+    rules::service::Allocator,
+    stats::{RequestLog, Stats},
+    store::Store,
+    transport::{Listening, MemoryService, listen},
+};
+
+/// Changes kept per kind for watches and lists to go back to.
+const HISTORY: usize = 10_000;
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    seed: Option<u64>,
+    history: usize,
+    mode: AuthorizationMode,
+    tokens: Vec<(String, User)>,
+    bootstrap: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            seed: None,
+            history: HISTORY,
+            mode: AuthorizationMode::default(),
+            tokens: Vec::new(),
+            bootstrap: true,
+        }
+    }
+}
+
+impl Builder {
+    /// Makes everything random (names, identifiers, addresses, fault rates) repeatable.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How many changes per kind watches can go back; older versions are answered 410.
+    #[must_use]
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = changes;
+        self
+    }
+
+    /// How rights are decided.
+    #[must_use]
+    pub fn authorization_mode(mut self, mode: AuthorizationMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// A bearer token and whom it stands for.
+    #[must_use]
+    pub fn token(mut self, token: &str, user: User) -> Self {
+        self.tokens.push((token.to_owned(), user));
+        self
+    }
+
+    /// A server without sockets: only [`ApiServer::client`] reaches it.
+    ///
+    /// Must be called inside a tokio runtime, which runs the server's one background task.
+    pub fn build(self) -> ApiServer {
+        let authenticator = Authenticator::default();
+        for (token, user) in self.tokens {
+            authenticator.add_token(token, user);
+        }
+        let shutdown = CancellationToken::new();
+        let api = Arc::new(Api {
+            store: Store::new(self.history),
+            registry: Registry::new(),
+            clock: Clock::start(),
+            random: Random::new(self.seed),
+            faults: FaultRules::new(self.seed),
+            watches: OpenWatches::default(),
+            requests: RequestLog::default(),
+            authenticator,
+            authorizer: Authorizer { mode: self.mode },
+            allocator: Allocator::default(),
+            shutdown: shutdown.clone(),
+            chores: tokio::sync::Notify::new(),
+            garbage: housekeeping::Garbage::default(),
+        });
+        crate::bootstrap::create(&api);
+        tokio::spawn(housekeeping::run(api.clone()));
+        ApiServer {
+            api,
+            listening: None,
+            _shutdown_on_drop: shutdown.drop_guard(),
+        }
+    }
+
+    /// A server that also listens on a free port of 127.0.0.1, for HTTPS and for plain HTTP.
+    pub async fn start(self) -> Result<ApiServer, crate::transport::ListenError> {
+        let mut server = self.build();
+        server.listening = Some(listen::loopback(&server.api).await?);
+        Ok(server)
+    }
+}
+
+/// A running API server; dropping it ends every watch.
+#[derive(Debug)]
+pub struct ApiServer {
+    pub(crate) api: Arc<Api>,
+    listening: Option<Listening>,
+    _shutdown_on_drop: DropGuard,
+}
+
+impl ApiServer {
+    /// A server to configure.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client that calls the server directly: no sockets, no threads, so tests can pause time.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(User::admin()), "default")
+    }
+
+    /// A client like [`ApiServer::client`] that acts as a user.
+    pub fn client_as(&self, user: User) -> kube::Client {
+        kube::Client::new(self.service(user), "default")
+    }
+
+    /// The server as a tower service of HTTP requests, acting as a user.
+    pub fn service(&self, user: User) -> MemoryService {
+        MemoryService::new(self.api.clone(), user)
+    }
+
+    /// Where the server listens, if it does.
+    pub fn listening(&self) -> Option<&Listening> {
+        self.listening.as_ref()
+    }
+
+    /// The handle to make things go wrong.
+    pub fn faults(&self) -> Faults {
+        Faults {
+            api: self.api.clone(),
+        }
+    }
+
+    /// What clients did so far.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            api: self.api.clone(),
+        }
+    }
+
+    /// The newest resource version.
+    pub fn resource_version(&self) -> u64 {
+        self.api.store.version()
+    }
+
+    /// Ends every watch and stops listening.
+    pub fn shutdown(&self) {
+        self.api.shutdown.cancel();
+    }
+}

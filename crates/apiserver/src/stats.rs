@@ -1,0 +1,116 @@
+//! What clients did: a log of requests and the watches that are open.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    api::Api,
+    fault::Matcher,
+    request::{RequestInfo, Verb},
+};
+
+/// Requests remembered; older ones are forgotten but stay counted.
+const REMEMBERED: usize = 65_536;
+
+/// One request that was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRecord {
+    /// What was asked.
+    pub request: RequestInfo,
+    /// The HTTP status of the answer; 0 when the connection was broken instead.
+    pub status: u16,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    records: VecDeque<RequestRecord>,
+    lists: u64,
+    watches: u64,
+    total: u64,
+}
+
+/// The log behind [`Stats`].
+#[derive(Debug, Default)]
+pub(crate) struct RequestLog(Mutex<Log>);
+
+impl RequestLog {
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, request: &RequestInfo, status: u16) {
+        let mut log = self.lock();
+        log.total += 1;
+        match request.verb {
+            Verb::List => log.lists += 1,
+            Verb::Watch => log.watches += 1,
+            _ => {}
+        }
+        if log.records.len() == REMEMBERED {
+            log.records.pop_front();
+        }
+        log.records.push_back(RequestRecord {
+            request: request.clone(),
+            status,
+        });
+    }
+}
+
+/// Counters and the request log, for tests to assert on.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    pub(crate) api: Arc<Api>,
+}
+
+impl Stats {
+    /// The requests that match, oldest first.
+    pub fn requests(&self, matcher: &Matcher) -> Vec<RequestRecord> {
+        let log = self.api.requests.lock();
+        log.records
+            .iter()
+            .filter(|record| matcher.matches(&record.request))
+            .cloned()
+            .collect()
+    }
+
+    /// How many requests of the log match.
+    pub fn count(&self, matcher: &Matcher) -> usize {
+        let log = self.api.requests.lock();
+        log.records
+            .iter()
+            .filter(|record| matcher.matches(&record.request))
+            .count()
+    }
+
+    /// All requests since the start.
+    pub fn total(&self) -> u64 {
+        self.api.requests.lock().total
+    }
+
+    /// All lists since the start.
+    pub fn lists(&self) -> u64 {
+        self.api.requests.lock().lists
+    }
+
+    /// All watches since the start.
+    pub fn watches(&self) -> u64 {
+        self.api.requests.lock().watches
+    }
+
+    /// Watches open now that match; falls as soon as a client drops the response.
+    pub fn open_watches(&self, matcher: &Matcher) -> usize {
+        self.api.watches.count(matcher)
+    }
+
+    /// The requests of all open watches.
+    pub fn open_watch_requests(&self) -> Vec<RequestInfo> {
+        self.api.watches.requests()
+    }
+
+    /// Empties the log; totals stay.
+    pub fn clear_log(&self) {
+        self.api.requests.lock().records.clear();
+    }
+}

@@ -1,0 +1,322 @@
+//! The versioned store: objects by collection, one counter of versions, a log of changes.
+//!
+//! Writers are serialised by [`Store::write`]: whoever holds the [`Writer`] decides on a state
+//! that cannot change under it, so no write is ever retried. Readers only take the inner lock for
+//! as long as it takes to copy references. Nothing here waits.
+
+mod change;
+mod collection;
+mod filter;
+mod object;
+mod watcher;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+pub(crate) use change::{Change, EventKind, event_frame};
+use collection::Collection;
+pub(crate) use collection::{ListError, Page, PageRequest};
+pub(crate) use filter::Filter;
+pub(crate) use object::{Object, Stored, encode, object_key};
+pub(crate) use watcher::{Delivery, Subscription};
+use weft_model::SharedStr;
+
+use crate::kind::StorageId;
+
+/// All objects of the server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+    writer: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The version of the newest write.
+    version: u64,
+    /// Versions at or below this have no history left.
+    compacted: u64,
+    /// Pages begun at or below this version are refused.
+    tokens_expired: u64,
+    /// Changes kept per collection.
+    history: usize,
+    collections: HashMap<StorageId, Collection>,
+    /// Objects by the UID of an owner they name.
+    dependents: HashMap<SharedStr, BTreeSet<(StorageId, Arc<str>)>>,
+    next_watcher: u64,
+}
+
+impl State {
+    fn collection(&mut self, storage: &StorageId) -> &mut Collection {
+        let (compacted, history) = (self.compacted, self.history);
+        self.collections
+            .entry(storage.clone())
+            .or_insert_with(|| Collection::new(compacted, history))
+    }
+}
+
+/// Where a watch begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WatchStart {
+    /// Everything present, then changes.
+    Present,
+    /// Changes after a version.
+    After(u64),
+    /// Changes from now on.
+    Now,
+}
+
+/// A watch from a version whose history is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    /// The oldest version a watch can begin at.
+    pub(crate) oldest: u64,
+}
+
+impl Store {
+    /// An empty store that keeps `history` changes per collection for watches to start from.
+    pub(crate) fn new(history: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                version: 1,
+                compacted: 0,
+                tokens_expired: 0,
+                history,
+                collections: HashMap::new(),
+                dependents: HashMap::new(),
+                next_watcher: 0,
+            }),
+            writer: Mutex::new(()),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic between lock and unlock leaves nothing half done that a reader could see: every
+        // change is one insertion or removal.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to write, until dropped.
+    pub(crate) fn write(&self) -> Writer<'_> {
+        let turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        Writer {
+            store: self,
+            _turn: turn,
+        }
+    }
+
+    /// The version of the newest write.
+    pub(crate) fn version(&self) -> u64 {
+        self.state().version
+    }
+
+    /// Continues after a restart at a version, with nothing older to watch from.
+    pub(crate) fn resume_at(&self, version: u64) {
+        let mut state = self.state();
+        state.version = state.version.max(version);
+        state.compacted = state.version;
+        state.tokens_expired = state.version;
+    }
+
+    pub(crate) fn get(&self, storage: &StorageId, key: &str) -> Option<Arc<Stored>> {
+        self.state().collections.get(storage)?.get(key)
+    }
+
+    /// One page of a collection, with the version it shows.
+    pub(crate) fn page(
+        &self,
+        storage: &StorageId,
+        request: &PageRequest<'_>,
+    ) -> Result<Page, ListError> {
+        let mut state = self.state();
+        let (version, tokens_expired) = (state.version, state.tokens_expired);
+        let collection = state.collection(storage);
+        if request.continued && request.at.is_some_and(|at| at <= tokens_expired) {
+            return Err(ListError::Expired);
+        }
+        collection.page(version, request)
+    }
+
+    /// Everything in a collection that matches, and the version it shows.
+    pub(crate) fn all(&self, storage: &StorageId, filter: &Filter) -> (Vec<Arc<Stored>>, u64) {
+        let mut state = self.state();
+        let version = state.version;
+        let items = state
+            .collection(storage)
+            .matching(filter)
+            .cloned()
+            .collect();
+        (items, version)
+    }
+
+    /// Begins a watch: what it must send first, then every change that matters to it.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        storage: &StorageId,
+        filter: Filter,
+        start: WatchStart,
+    ) -> Result<Subscription, TooOld> {
+        let mut state = self.state();
+        state.next_watcher += 1;
+        let (id, version) = (state.next_watcher, state.version);
+        let collection = state.collection(storage);
+        let initial = collection.since(&filter, start)?;
+        let after = match start {
+            WatchStart::After(asked) => asked.max(version),
+            WatchStart::Present | WatchStart::Now => version,
+        };
+        let (key, receiver) = collection.watchers.register(id, filter, after);
+        Ok(Subscription::new(
+            self.clone(),
+            storage.clone(),
+            key,
+            id,
+            initial,
+            receiver,
+            version,
+        ))
+    }
+
+    /// The version up to which a subscription has been told everything, if it has read all of it.
+    fn idle_version(&self, receiver_is_empty: impl FnOnce() -> bool) -> Option<u64> {
+        let state = self.state();
+        receiver_is_empty().then_some(state.version)
+    }
+
+    fn forget_watcher(&self, storage: &StorageId, key: &watcher::IndexKey, id: u64) {
+        if let Some(collection) = self.state().collections.get_mut(storage) {
+            collection.watchers.remove(key, id);
+        }
+    }
+
+    /// Ends every watch of a collection cleanly.
+    pub(crate) fn close_watches(&self, storage: &StorageId) {
+        if let Some(collection) = self.state().collections.get_mut(storage) {
+            collection.watchers.clear();
+        }
+    }
+
+    /// Drops all history: watches and pages from earlier versions are too old from here on.
+    pub(crate) fn compact(&self) {
+        let mut state = self.state();
+        let version = state.version;
+        state.compacted = version;
+        state.tokens_expired = version;
+        for collection in state.collections.values_mut() {
+            collection.compact(version);
+        }
+    }
+
+    /// Refuses to continue any list begun so far.
+    pub(crate) fn expire_tokens(&self) {
+        let mut state = self.state();
+        state.tokens_expired = state.version;
+    }
+
+    /// Collections that hold anything in a namespace.
+    pub(crate) fn occupied(&self, namespace: &str) -> Vec<StorageId> {
+        let filter = Filter::in_namespace(Some(namespace));
+        let state = self.state();
+        let occupied = |(storage, collection): (&StorageId, &Collection)| {
+            collection.matching(&filter).next().map(|_| storage.clone())
+        };
+        state.collections.iter().filter_map(occupied).collect()
+    }
+
+    /// Objects that name an owner by UID.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(StorageId, Arc<Stored>)> {
+        let state = self.state();
+        let Some(keys) = state.dependents.get(uid) else {
+            return Vec::new();
+        };
+        let find = |(storage, key): &(StorageId, Arc<str>)| {
+            let stored = state.collections.get(storage)?.get(key)?;
+            Some((storage.clone(), stored))
+        };
+        keys.iter().filter_map(find).collect()
+    }
+
+    /// Whether anything names this UID as an owner.
+    pub(crate) fn has_dependents(&self, uid: &str) -> bool {
+        self.state().dependents.contains_key(uid)
+    }
+
+    /// Number of objects per collection, for metrics.
+    pub(crate) fn counts(&self) -> BTreeMap<StorageId, usize> {
+        let state = self.state();
+        state
+            .collections
+            .iter()
+            .map(|(storage, c)| (storage.clone(), c.len()))
+            .collect()
+    }
+}
+
+/// The exclusive right to write: what it reads stays true until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    store: &'a Store,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Writer<'_> {
+    /// The version the next write gets.
+    pub(crate) fn next_version(&self) -> u64 {
+        self.store.version() + 1
+    }
+
+    pub(crate) fn get(&self, storage: &StorageId, key: &str) -> Option<Arc<Stored>> {
+        self.store.get(storage, key)
+    }
+
+    /// Stores an object that carries [`Writer::next_version`] and tells the watchers.
+    pub(crate) fn put(&self, storage: &StorageId, object: Arc<Stored>) -> Arc<Change> {
+        let mut state = self.store.state();
+        debug_assert_eq!(object.version, state.version + 1);
+        state.version = object.version;
+        let key = object.key.clone();
+        let collection = state.collection(storage);
+        let old = collection.insert(object.clone());
+        let change = collection.publish(Change::new(object.version, old, Some(object)));
+        state.reindex(storage, &key, &change);
+        change
+    }
+
+    /// Removes an object and tells the watchers; `None` when it was not there.
+    pub(crate) fn remove(&self, storage: &StorageId, key: &str) -> Option<Arc<Change>> {
+        let mut state = self.store.state();
+        let version = state.version + 1;
+        let collection = state.collection(storage);
+        let old = collection.remove(key)?;
+        let key = old.key.clone();
+        let change = collection.publish(Change::new(version, Some(old), None));
+        state.version = version;
+        state.reindex(storage, &key, &change);
+        Some(change)
+    }
+}
+
+impl State {
+    fn reindex(&mut self, storage: &StorageId, key: &Arc<str>, change: &Change) {
+        let entry = || (storage.clone(), key.clone());
+        for owner in change.old.iter().flat_map(|old| &old.owners) {
+            if let Some(keys) = self.dependents.get_mut(owner) {
+                keys.remove(&entry());
+                if keys.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+        for owner in change.new.iter().flat_map(|new| &new.owners) {
+            self.dependents
+                .entry(owner.clone())
+                .or_default()
+                .insert(entry());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! Ways in: direct calls, TCP with and without TLS, Unix sockets.
+
+pub(crate) mod listen;
+mod memory;
+mod subject;
+mod tls;
+
+pub use listen::{ListenError, Listening};
+pub use memory::MemoryService;

@@ -1,0 +1,71 @@
+//! How a stored object looks in the version and representation a client asked for.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    kind::ResourceType,
+    store::{Object, Stored, encode},
+};
+
+/// The whole object in the version of `kind`.
+pub(crate) fn full(kind: &ResourceType, stored: &Stored) -> Bytes {
+    if stored.bytes.starts_with(kind.prefix.as_bytes()) {
+        return stored.bytes.clone();
+    }
+    let object = object(kind, stored);
+    encode(&object, kind.is_custom())
+}
+
+/// The object, decoded, in the version of `kind`.
+pub(crate) fn object(kind: &ResourceType, stored: &Stored) -> Object {
+    let mut object = stored.decode();
+    if kind.is("events.k8s.io", "Event") {
+        crate::rules::event::to_events_group(&mut object);
+    }
+    // An injected object may say anything; only what we converted is renamed.
+    if object.contains_key("kind") {
+        object.insert("kind".into(), kind.kind.clone().into());
+        object.insert("apiVersion".into(), kind.api_version().into());
+    }
+    object
+}
+
+/// The object as an item of a list: built-in kinds leave kind and apiVersion out.
+pub(crate) fn item(kind: &ResourceType, stored: &Stored) -> Bytes {
+    let bytes = full(kind, stored);
+    if kind.is_custom() || !bytes.starts_with(kind.prefix.as_bytes()) {
+        return bytes;
+    }
+    let mut item = Vec::with_capacity(bytes.len() - kind.prefix.len() + 1);
+    item.push(b'{');
+    item.extend_from_slice(&bytes[kind.prefix.len()..]);
+    Bytes::from(item)
+}
+
+/// `PartialObjectMetadata` of a stored object.
+pub(crate) fn metadata(stored: &Stored) -> Value {
+    let metadata = stored
+        .decode()
+        .remove("metadata")
+        .unwrap_or_else(|| json!({}));
+    let mut partial = Map::new();
+    partial.insert("kind".into(), "PartialObjectMetadata".into());
+    partial.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+    partial.insert("metadata".into(), metadata);
+    partial.into()
+}
+
+/// Turns an object of the version of `kind` into the form that is stored.
+pub(crate) fn to_storage(kind: &ResourceType, object: &mut Object) {
+    if kind.is("events.k8s.io", "Event") {
+        crate::rules::event::from_events_group(object);
+        object.insert("apiVersion".into(), "v1".into());
+    }
+    if let Some(custom) = &kind.custom {
+        object.insert(
+            "apiVersion".into(),
+            custom.storage_api_version.clone().into(),
+        );
+    }
+}
