@@ -136,9 +136,10 @@ pub async fn reaches<T: Clone + std::fmt::Debug>(
     states: &mut watch::Receiver<T>,
     mut wanted: impl FnMut(&T) -> bool,
 ) -> T {
-    let reached = timeout(Duration::from_secs(60), states.wait_for(|state| wanted(state))).await;
+    let wait = async { states.wait_for(|state| wanted(state)).await.map(|state| state.clone()) };
+    let reached = timeout(Duration::from_secs(60), wait).await;
     match reached {
-        Ok(state) => state.expect("the sender lives").clone(),
+        Ok(state) => state.expect("the sender lives"),
         Err(_) => panic!("never reached; the state is {:?}", states.borrow()),
     }
 }
