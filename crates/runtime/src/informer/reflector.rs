@@ -100,11 +100,15 @@ impl<K: Object> Reflector<K> {
     /// Runs until dropped.
     pub(crate) async fn run(mut self) {
         let mut step = Step::ListNewest;
+        // A streaming list goes on as the watch, on the same connection.
+        let mut connection: Option<Lines> = None;
         loop {
             let streaming = self.lists_by_streaming();
             let result = match step {
-                Step::Watch => self.watch().await,
-                list if streaming => self.streaming_list(list).await,
+                Step::Watch => self.watch(connection.take()).await,
+                list if streaming => {
+                    self.streaming_list(list).await.map(|lines| connection = Some(lines))
+                }
                 list => self.paged_list(list).await,
             };
             step = match result {
@@ -177,7 +181,7 @@ impl<K: Object> Reflector<K> {
         false
     }
 
-    async fn streaming_list(&mut self, step: Step) -> Result<(), WatchError> {
+    async fn streaming_list(&mut self, step: Step) -> Result<Lines, WatchError> {
         self.begin_list(step);
         let known = self.known.clone();
         let uri = self
@@ -202,7 +206,7 @@ impl<K: Object> Reflector<K> {
                 } => {
                     self.server.unmarked.store(0, Ordering::Relaxed);
                     self.finish_list(step, &version)?;
-                    return self.follow(lines).await;
+                    return Ok(lines);
                 }
                 WatchEvent::Bookmark { .. } => {}
                 WatchEvent::Applied(object) => self.list_item(step, object, line.len()),
@@ -317,9 +321,15 @@ impl<K: Object> Reflector<K> {
         Ok(())
     }
 
-    async fn watch(&mut self) -> Result<(), WatchError> {
-        let uri = self.collection.watch(&self.known, watch_timeout());
-        let lines = Lines::new(self.open("watch", &uri).await?);
+    /// Watches on a connection that is open already, or on a new one.
+    async fn watch(&mut self, connection: Option<Lines>) -> Result<(), WatchError> {
+        let lines = match connection {
+            Some(lines) => lines,
+            None => {
+                let uri = self.collection.watch(&self.known, watch_timeout());
+                Lines::new(self.open("watch", &uri).await?)
+            }
+        };
         self.follow(lines).await
     }
 

@@ -116,6 +116,9 @@ impl Harness {
     }
 }
 
+/// How long anything may take. Most tests run in paused time, where waiting costs nothing.
+const LIMIT: Duration = Duration::from_secs(300);
+
 /// All requests about configmaps.
 pub fn configmaps() -> Matcher {
     Matcher::any().resource("configmaps")
@@ -128,7 +131,7 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(Duration::from_secs(60), poll).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(LIMIT, poll).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Waits for a state.
@@ -137,7 +140,7 @@ pub async fn reaches<T: Clone + std::fmt::Debug>(
     mut wanted: impl FnMut(&T) -> bool,
 ) -> T {
     let wait = async { states.wait_for(|state| wanted(state)).await.map(|state| state.clone()) };
-    let reached = timeout(Duration::from_secs(60), wait).await;
+    let reached = timeout(LIMIT, wait).await;
     match reached {
         Ok(state) => state.expect("the sender lives"),
         Err(_) => panic!("never reached; the state is {:?}", states.borrow()),
@@ -148,7 +151,7 @@ pub async fn reaches<T: Clone + std::fmt::Debug>(
 pub async fn next<K: weft_runtime::Object + std::fmt::Debug>(
     subscription: &mut Subscription<K>,
 ) -> Change<K> {
-    let next = timeout(Duration::from_secs(60), subscription.next()).await;
+    let next = timeout(LIMIT, subscription.next()).await;
     next.expect("a change").expect("the subscription goes on")
 }
 
@@ -213,7 +216,7 @@ impl CustomKind {
                 }
             }
         };
-        timeout(Duration::from_secs(60), create).await.expect("installed");
+        timeout(LIMIT, create).await.expect("installed");
     }
 
     /// Says whether `v1` is served.
@@ -250,6 +253,6 @@ impl CustomKind {
                 }
             }
         };
-        timeout(Duration::from_secs(60), create).await.expect("created")
+        timeout(LIMIT, create).await.expect("created")
     }
 }
