@@ -11,10 +11,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
-use hyper_util::{
-    client::legacy::connect::HttpConnector,
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioExecutor};
 use kube::{
     Client, Config,
     client::{Body, ConfigExt},
@@ -37,7 +34,9 @@ pub struct ClientMetrics {
 }
 
 fn duration_histogram() -> Histogram {
-    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+    Histogram::new([
+        0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+    ])
 }
 
 impl ClientMetrics {
@@ -61,10 +60,16 @@ impl ClientMetrics {
     }
 
     fn note(&self, method: &str, host: &str, code: &str, began: Instant) {
-        let labels = [("code", code.to_owned()), ("host", host.to_owned()), ("method", method.to_owned())];
+        let labels = [
+            ("code", code.to_owned()),
+            ("host", host.to_owned()),
+            ("method", method.to_owned()),
+        ];
         self.requests.get_or_create(&labels).inc();
         let labels = [("host", host.to_owned()), ("verb", method.to_owned())];
-        self.duration.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        self.duration
+            .get_or_create(&labels)
+            .observe(began.elapsed().as_secs_f64());
     }
 }
 
@@ -79,12 +84,17 @@ pub fn connect(config: &Config, metrics: Option<&ClientMetrics>) -> kube::Result
         hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(CountLayer { metrics: metrics.cloned().map(Arc::new) })
+        .layer(CountLayer {
+            metrics: metrics.cloned().map(Arc::new),
+        })
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_request(|mut request: Request<Body>| {
             let agent = HeaderValue::from_static(USER_AGENT);
-            request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
+            request
+                .headers_mut()
+                .entry(header::USER_AGENT)
+                .or_insert(agent);
             request
         })
         .map_err(BoxError::from)
@@ -100,7 +110,10 @@ struct CountLayer {
 impl<S> Layer<S> for CountLayer {
     type Service = Count<S>;
     fn layer(&self, inner: S) -> Count<S> {
-        Count { inner, metrics: self.metrics.clone() }
+        Count {
+            inner,
+            metrics: self.metrics.clone(),
+        }
     }
 }
 
@@ -127,7 +140,11 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().to_string();
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let host = request
+            .uri()
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let began = Instant::now();
         let answer = self.inner.call(request);
         let metrics = self.metrics.clone();

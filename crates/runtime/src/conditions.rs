@@ -73,17 +73,28 @@ pub async fn set_condition(
         key: key.clone(),
         source: Box::new(source),
     };
-    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    let params = PatchParams {
+        field_manager: Some(manager.to_owned()),
+        ..PatchParams::default()
+    };
     for _ in 0..TRIES {
         let object = api.get(&key.name).await.map_err(failed)?;
-        let known = object.data.pointer("/status/conditions").and_then(Value::as_array);
+        let known = object
+            .data
+            .pointer("/status/conditions")
+            .and_then(Value::as_array);
         let known = known.map(Vec::as_slice).unwrap_or_default();
-        let Some(conditions) = merge(known, condition, Timestamp::now()) else { return Ok(false) };
+        let Some(conditions) = merge(known, condition, Timestamp::now()) else {
+            return Ok(false);
+        };
         let patch = json!({
             "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": {"conditions": conditions},
         });
-        match api.patch_status(&key.name, &params, &Patch::Merge(patch)).await {
+        match api
+            .patch_status(&key.name, &params, &Patch::Merge(patch))
+            .await
+        {
             Ok(_) => return Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(failed(error)),
@@ -117,7 +128,11 @@ fn merge(known: &[Value], condition: &Condition, now: Timestamp) -> Option<Vec<V
     Some(conditions)
 }
 
-fn apply(mut fields: Map<String, Value>, condition: &Condition, now: Timestamp) -> Map<String, Value> {
+fn apply(
+    mut fields: Map<String, Value>,
+    condition: &Condition,
+    now: Timestamp,
+) -> Map<String, Value> {
     let status = match condition.status {
         Some(true) => "True",
         Some(false) => "False",
@@ -155,13 +170,25 @@ mod tests {
     #[test]
     fn only_what_changed_is_written_and_the_transition_time_follows_the_status() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
-        let first = merge(std::slice::from_ref(&ready), &condition(false, "a"), at("2026-01-02T00:00:00.5Z")).unwrap();
+        let ready =
+            json!({"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
+        let first = merge(
+            std::slice::from_ref(&ready),
+            &condition(false, "a"),
+            at("2026-01-02T00:00:00.5Z"),
+        )
+        .unwrap();
         assert_eq!(first[0], ready, "others stay");
         assert_eq!(first[1]["lastTransitionTime"], "2026-01-02T00:00:00Z");
-        assert_eq!(merge(&first, &condition(false, "a"), at("2026-01-03T00:00:00Z")), None);
+        assert_eq!(
+            merge(&first, &condition(false, "a"), at("2026-01-03T00:00:00Z")),
+            None
+        );
         let second = merge(&first, &condition(false, "b"), at("2026-01-03T00:00:00Z")).unwrap();
-        assert_eq!(second[1]["lastTransitionTime"], "2026-01-02T00:00:00Z", "the status is the same");
+        assert_eq!(
+            second[1]["lastTransitionTime"], "2026-01-02T00:00:00Z",
+            "the status is the same"
+        );
         let third = merge(&second, &condition(true, "b"), at("2026-01-04T00:00:00Z")).unwrap();
         assert_eq!(third[1]["lastTransitionTime"], "2026-01-04T00:00:00Z");
         assert_eq!(third.len(), 2);
@@ -169,7 +196,8 @@ mod tests {
 
     #[test]
     fn fields_of_others_in_our_condition_stay() {
-        let ours = json!({"type": "NetworkUnavailable", "status": "True", "lastHeartbeatTime": "x"});
+        let ours =
+            json!({"type": "NetworkUnavailable", "status": "True", "lastHeartbeatTime": "x"});
         let merged = merge(&[ours], &condition(false, "a"), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(merged[0]["lastHeartbeatTime"], "x");
     }

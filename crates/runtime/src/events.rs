@@ -101,7 +101,11 @@ impl EventRecorder {
 
     /// Records an event about whatever a reference names.
     pub fn record_about(&self, regarding: ObjectReference, note: EventNote) {
-        let entry = Entry { regarding, note, at: Timestamp::now() };
+        let entry = Entry {
+            regarding,
+            note,
+            at: Timestamp::now(),
+        };
         if self.queue.try_send(entry).is_err() {
             tracing::debug!("event dropped: too many wait to be written");
         }
@@ -142,7 +146,10 @@ impl Writer {
             let now = Instant::now();
             self.forget_old(now);
             if !self.has_budget(&entry, now) {
-                tracing::debug!(reason = entry.note.reason, "event dropped: object's budget is spent");
+                tracing::debug!(
+                    reason = entry.note.reason,
+                    "event dropped: object's budget is spent"
+                );
                 continue;
             }
             if let Err(error) = self.write(entry, now).await {
@@ -152,13 +159,21 @@ impl Writer {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        self.series.retain(|_, series| now < series.last + SERIES_WINDOW);
+        self.series
+            .retain(|_, series| now < series.last + SERIES_WINDOW);
         self.budgets.retain(|_, full_at| *full_at > now);
     }
 
     fn has_budget(&mut self, entry: &Entry, now: Instant) -> bool {
-        let object = (&entry.regarding.kind, &entry.regarding.namespace, &entry.regarding.name);
-        let full_at = self.budgets.entry(self.hasher.hash_one(object)).or_insert(now);
+        let object = (
+            &entry.regarding.kind,
+            &entry.regarding.namespace,
+            &entry.regarding.name,
+        );
+        let full_at = self
+            .budgets
+            .entry(self.hasher.hash_one(object))
+            .or_insert(now);
         let next = (*full_at).max(now) + REFILL;
         let allowed = next <= now + REFILL * BURST;
         if allowed {
@@ -170,7 +185,12 @@ impl Writer {
     async fn write(&mut self, entry: Entry, now: Instant) -> kube::Result<()> {
         let regarding = &entry.regarding;
         let key = self.hasher.hash_one((
-            (&regarding.kind, &regarding.namespace, &regarding.name, &regarding.uid),
+            (
+                &regarding.kind,
+                &regarding.namespace,
+                &regarding.name,
+                &regarding.uid,
+            ),
             &entry.note,
         ));
         if let Some(series) = self.series.get_mut(&key) {
@@ -180,7 +200,9 @@ impl Writer {
             let observed = MicroTime(entry.at);
             let patch = json!({"series": {"count": series.count, "lastObservedTime": observed}});
             let name = series.name.clone();
-            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            let patched = api
+                .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await;
             return match patched {
                 // Events expire on the server; begin a new one.
                 Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -195,17 +217,34 @@ impl Writer {
 
     async fn create(&mut self, entry: Entry, key: SeriesKey, now: Instant) -> kube::Result<()> {
         // Events about cluster-scoped objects live in `default`; the API refuses others.
-        let namespace = entry.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let namespace = entry
+            .regarding
+            .namespace
+            .clone()
+            .unwrap_or_else(|| "default".to_owned());
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let event = self.event(entry, &namespace);
         let created = api.create(&PostParams::default(), &event).await?;
         let name = created.meta().name.clone().unwrap_or_default();
-        self.series.insert(key, Series { name, namespace, count: 1, last: now });
+        self.series.insert(
+            key,
+            Series {
+                name,
+                namespace,
+                count: 1,
+                last: now,
+            },
+        );
         Ok(())
     }
 
     fn event(&self, entry: Entry, namespace: &str) -> Event {
-        let EventNote { level, reason, action, mut note } = entry.note;
+        let EventNote {
+            level,
+            reason,
+            action,
+            mut note,
+        } = entry.note;
         if note.len() > 1024 {
             note.truncate(note.floor_char_boundary(1024));
         }

@@ -6,10 +6,7 @@ mod members;
 mod process;
 mod server;
 
-use std::{
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use thiserror::Error;
@@ -154,7 +151,12 @@ impl ManagerBuilder {
                 let (gate, status) = (elector.gate(), elector.status());
                 let exit_on_loss = self.exit_on_loss;
                 let elector = tokio::sync::Mutex::new(elector);
-                Some(Election { elector, gate, status, exit_on_loss })
+                Some(Election {
+                    elector,
+                    gate,
+                    status,
+                    exit_on_loss,
+                })
             }
         };
         let clusters = Clusters::default();
@@ -220,7 +222,10 @@ impl Manager {
 
     /// Adds a controller. It starts with its group, at once if that runs already. Names are
     /// unique, since metrics and people go by them.
-    pub fn add(&self, controller: impl Into<ControllerHandle>) -> Result<ComponentId, DuplicateName> {
+    pub fn add(
+        &self,
+        controller: impl Into<ControllerHandle>,
+    ) -> Result<ComponentId, DuplicateName> {
         let controller = controller.into();
         if controller.leader_only()
             && let Some(election) = &self.inner.election
@@ -232,7 +237,11 @@ impl Manager {
 
     /// Adds a component. It starts with its phase, at once if that runs already.
     pub fn add_component(&self, component: impl Component) -> Result<ComponentId, DuplicateName> {
-        let gate = self.inner.election.as_ref().map(|election| election.gate.clone());
+        let gate = self
+            .inner
+            .election
+            .as_ref()
+            .map(|election| election.gate.clone());
         self.inner.members.add_component(Arc::new(component), gate)
     }
 
@@ -243,7 +252,11 @@ impl Manager {
 
     /// A controller by name.
     pub fn controller(&self, name: &str) -> Option<ControllerHandle> {
-        self.inner.members.controllers().into_iter().find(|handle| handle.name() == name)
+        self.inner
+            .members
+            .controllers()
+            .into_iter()
+            .find(|handle| handle.name() == name)
     }
 
     /// All controllers by name.
@@ -258,12 +271,18 @@ impl Manager {
 
     /// Who leads; `None` without an election.
     pub fn leadership(&self) -> Option<watch::Receiver<LeaderStatus>> {
-        self.inner.election.as_ref().map(|election| election.status.clone())
+        self.inner
+            .election
+            .as_ref()
+            .map(|election| election.status.clone())
     }
 
     /// Runs everything until `shutdown` resolves or something fails for good, then stops
     /// everything in reverse order.
-    pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Result<ExitReport, ManagerError> {
+    pub async fn run(
+        &self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<ExitReport, ManagerError> {
         let (failed, mut failures) = mpsc::unbounded_channel();
         self.inner.members.report_failures_to(failed);
         let stop_election = CancellationToken::new();
@@ -291,7 +310,11 @@ impl Manager {
     }
 
     fn leadership_lost(&self) -> futures::future::BoxFuture<'static, ()> {
-        let election = self.inner.election.as_ref().filter(|election| election.exit_on_loss);
+        let election = self
+            .inner
+            .election
+            .as_ref()
+            .filter(|election| election.exit_on_loss);
         let Some(mut status) = election.map(|election| election.status.clone()) else {
             return Box::pin(std::future::pending());
         };
@@ -306,7 +329,9 @@ impl Manager {
     /// Contends until told to stop, then waits for the proof that nothing acts as leader any more
     /// before it gives the lease up.
     async fn elect(self, stop: CancellationToken, work_has_ended: CancellationToken) {
-        let Some(election) = &self.inner.election else { return };
+        let Some(election) = &self.inner.election else {
+            return;
+        };
         let mut elector = election.elector.lock().await;
         tokio::select! {
             () = stop.cancelled() => {}
@@ -325,7 +350,11 @@ impl Manager {
         elector.release().await;
     }
 
-    async fn stop(&self, stop_election: &CancellationToken, work_has_ended: &CancellationToken) -> ExitReport {
+    async fn stop(
+        &self,
+        stop_election: &CancellationToken,
+        work_has_ended: &CancellationToken,
+    ) -> ExitReport {
         let began = Instant::now();
         let deadline = began + self.inner.grace;
         self.inner.health.set_draining();
@@ -333,7 +362,9 @@ impl Manager {
         let mut report = ExitReport::default();
         stop_election.cancel();
         for phase in Phase::ALL.into_iter().rev() {
-            report.aborted.extend(self.inner.members.end(phase, deadline).await);
+            report
+                .aborted
+                .extend(self.inner.members.end(phase, deadline).await);
             if phase == Phase::Leader {
                 work_has_ended.cancel();
             }

@@ -76,6 +76,8 @@ pub(super) struct Actor<Q: QueueKey, R> {
     pub(super) run: Option<Run<Q>>,
     pub(super) warm: Vec<Box<dyn Any + Send>>,
     pub(super) waiters: Vec<oneshot::Sender<StopReport>>,
+    /// How the last life ended, until those who wait for it were told.
+    pub(super) ended: StopReport,
 }
 
 /// One life of the controller, from start to stop.
@@ -210,12 +212,16 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             let obstacle = self.obstacle();
             let may_run = self.wanted && obstacle.is_none();
             let Some(run) = &mut self.run else {
-                self.answer_waiters(StopReport::default());
                 if may_run {
                     self.start();
+                } else {
+                    self.rest(obstacle);
+                }
+                // Only now: whoever waited for a stop finds the state that it asked for.
+                self.answer_waiters();
+                if may_run {
                     continue;
                 }
-                self.rest(obstacle);
                 return;
             };
             if matches!(run.phase, Phase::Draining { .. }) {
@@ -370,18 +376,16 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         while run.pumps.join_next().await.is_some() {}
         // Whoever still holds a context must not hold the informers.
         run.context.stores.clear();
-        let report = match run.phase {
-            Phase::Draining { since, aborted } => StopReport {
+        if let Phase::Draining { since, aborted } = run.phase {
+            self.ended = StopReport {
                 aborted,
                 took: since.elapsed(),
-            },
-            _ => StopReport::default(),
-        };
-        drop(run);
-        self.answer_waiters(report);
+            };
+        }
     }
 
-    fn answer_waiters(&mut self, report: StopReport) {
+    fn answer_waiters(&mut self) {
+        let report = std::mem::take(&mut self.ended);
         for waiter in self.waiters.drain(..) {
             // The caller may have given up waiting.
             let _ = waiter.send(report);

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use weft_model::ObjectKey;
 
 use super::{
-    Controller, ControllerState, Reconciler, WatchId,
+    Controller, ControllerState, Reconciler, StopReport, WatchId,
     actor::{Actor, Settings},
     source::{AnySource, Source},
     statistics::ControllerStatistics,
@@ -304,6 +304,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
             run: None,
             warm: Vec::new(),
             waiters: Vec::new(),
+            ended: StopReport::default(),
         };
         tokio::spawn(actor.run());
         controller

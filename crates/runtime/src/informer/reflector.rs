@@ -106,9 +106,10 @@ impl<K: Object> Reflector<K> {
             let streaming = self.lists_by_streaming();
             let result = match step {
                 Step::Watch => self.watch(connection.take()).await,
-                list if streaming => {
-                    self.streaming_list(list).await.map(|lines| connection = Some(lines))
-                }
+                list if streaming => self
+                    .streaming_list(list)
+                    .await
+                    .map(|lines| connection = Some(lines)),
                 list => self.paged_list(list).await,
             };
             step = match result {

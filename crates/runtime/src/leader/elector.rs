@@ -66,7 +66,10 @@ impl LeaderElector {
     /// Exposes `leader_election_master_status`.
     pub fn register(&self, registry: &mut Registry) {
         let name = self.config.name.clone();
-        registry.register_collector(Box::new(MasterStatus { name, status: self.status.clone() }));
+        registry.register_collector(Box::new(MasterStatus {
+            name,
+            status: self.status.clone(),
+        }));
     }
 
     /// Contends until dropped. A lost lease is contended for again.
@@ -91,13 +94,21 @@ impl LeaderElector {
                 Err(_) => tracing::warn!(lease = %self.config.name, "the server does not answer"),
             }
             self.publish_status();
-            sleep(self.config.retry_period.mul_f64(1.0 + (JITTER - 1.0) * fastrand::f64())).await;
+            sleep(
+                self.config
+                    .retry_period
+                    .mul_f64(1.0 + (JITTER - 1.0) * fastrand::f64()),
+            )
+            .await;
         }
     }
 
     async fn try_acquire(&mut self) -> kube::Result<bool> {
         self.look().await?;
-        if !self.observed.is_available(&self.config.identity, Instant::now()) {
+        if !self
+            .observed
+            .is_available(&self.config.identity, Instant::now())
+        {
             return Ok(false);
         }
         self.claim().await
@@ -131,20 +142,28 @@ impl LeaderElector {
     async fn lead(&mut self, mut renewed: Instant) {
         tracing::info!(lease = %self.config.name, identity = %self.config.identity, "leading");
         let tenure = self.config.tenure();
-        self.gate.send_replace(GateState::Open { until: Some(renewed + tenure) });
+        self.gate.send_replace(GateState::Open {
+            until: Some(renewed + tenure),
+        });
         self.publish_status();
         loop {
             match self.renew(renewed + self.config.renew_deadline).await {
                 Some(began) => {
                     renewed = began;
-                    self.gate.send_replace(GateState::Open { until: Some(renewed + tenure) });
+                    self.gate.send_replace(GateState::Open {
+                        until: Some(renewed + tenure),
+                    });
                 }
                 None => break,
             }
         }
         // Whoever took the lease acts already; otherwise nobody does before it has expired.
         let ours = self.observed.holder() == Some(self.config.identity.as_str());
-        let by = if ours { renewed + tenure } else { Instant::now() };
+        let by = if ours {
+            renewed + tenure
+        } else {
+            Instant::now()
+        };
         tracing::warn!(lease = %self.config.name, holder = ?self.observed.holder(), "no longer leading");
         self.gate.send_replace(GateState::Closed { by: Some(by) });
         self.publish_status();
@@ -193,7 +212,9 @@ impl LeaderElector {
         if !self.gate.borrow().is_open() {
             return;
         }
-        self.gate.send_replace(GateState::Closed { by: Some(Instant::now()) });
+        self.gate.send_replace(GateState::Closed {
+            by: Some(Instant::now()),
+        });
         match tokio::time::timeout(RELEASE_LIMIT, self.try_release()).await {
             Ok(Ok(())) => tracing::info!(lease = %self.config.name, "lease released"),
             Ok(Err(error)) => tracing::warn!(%error, "cannot release the lease; it will expire"),
@@ -205,8 +226,13 @@ impl LeaderElector {
     async fn try_release(&mut self) -> kube::Result<()> {
         // A renewal may have been cut short after the server had written it.
         self.look().await?;
-        let Some(released) = self.observed.release(&self.config) else { return Ok(()) };
-        let lease = self.api.replace(&self.config.name, &PostParams::default(), &released).await?;
+        let Some(released) = self.observed.release(&self.config) else {
+            return Ok(());
+        };
+        let lease = self
+            .api
+            .replace(&self.config.name, &PostParams::default(), &released)
+            .await?;
         self.observed.see(Some(lease), Instant::now());
         Ok(())
     }
@@ -248,6 +274,8 @@ impl Collector for MasterStatus {
             MetricType::Gauge,
         )?;
         let value = i64::from(self.status.borrow().is_leader);
-        family.encode_family(&[("name", self.name.as_str())])?.encode_gauge(&value)
+        family
+            .encode_family(&[("name", self.name.as_str())])?
+            .encode_gauge(&value)
     }
 }

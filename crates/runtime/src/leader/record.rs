@@ -115,22 +115,34 @@ impl Observed {
 
     /// Who holds the lease; nobody after a release.
     pub(super) fn holder(&self) -> Option<&str> {
-        self.spec()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+        self.spec()?
+            .holder_identity
+            .as_deref()
+            .filter(|holder| !holder.is_empty())
     }
 
     /// Whether a contender may take the lease: it is free, its own, or not renewed for as long as
     /// its holder promised.
     pub(super) fn is_available(&self, identity: &str, now: Instant) -> bool {
-        let Some(holder) = self.holder() else { return true };
-        let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
+        let Some(holder) = self.holder() else {
+            return true;
+        };
+        let seconds = self
+            .spec()
+            .and_then(|spec| spec.lease_duration_seconds)
+            .unwrap_or(0);
         let promised = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        let expired = self.changed_at.is_some_and(|changed| now >= changed + promised);
+        let expired = self
+            .changed_at
+            .is_some_and(|changed| now >= changed + promised);
         holder == identity || expired
     }
 
     /// How often the lease changed hands: grows with every new leader, so it can fence writes.
     pub(super) fn transitions(&self) -> i32 {
-        self.spec().and_then(|spec| spec.lease_transitions).unwrap_or(0)
+        self.spec()
+            .and_then(|spec| spec.lease_transitions)
+            .unwrap_or(0)
     }
 
     /// The Lease that makes us the holder, renewed now.
@@ -138,7 +150,9 @@ impl Observed {
         let now = MicroTime(Timestamp::now());
         let before = self.spec();
         let ours = self.holder() == Some(config.identity.as_str());
-        let acquired = before.filter(|_| ours).and_then(|spec| spec.acquire_time.clone());
+        let acquired = before
+            .filter(|_| ours)
+            .and_then(|spec| spec.acquire_time.clone());
         let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
                 name: Some(config.name.clone()),
@@ -192,9 +206,18 @@ mod tests {
             ..config("a")
         };
         assert_eq!(with(15, 10, 2).validate(), Ok(()));
-        assert!(matches!(with(10, 10, 2).validate(), Err(LeaderConfigError::LeaseTooShort { .. })));
-        assert!(matches!(with(15, 2, 2).validate(), Err(LeaderConfigError::DeadlineTooShort { .. })));
-        assert!(matches!(with(0, 0, 0).validate(), Err(LeaderConfigError::NotASecond(_))));
+        assert!(matches!(
+            with(10, 10, 2).validate(),
+            Err(LeaderConfigError::LeaseTooShort { .. })
+        ));
+        assert!(matches!(
+            with(15, 2, 2).validate(),
+            Err(LeaderConfigError::DeadlineTooShort { .. })
+        ));
+        assert!(matches!(
+            with(0, 0, 0).validate(),
+            Err(LeaderConfigError::NotASecond(_))
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,7 +232,10 @@ mod tests {
         observed.see(Some(lease.clone()), Instant::now());
         assert!(!observed.is_available("us", Instant::now()));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(observed.is_available("us", Instant::now()), "not renewed for its duration");
+        assert!(
+            observed.is_available("us", Instant::now()),
+            "not renewed for its duration"
+        );
         lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(Timestamp::now()));
         observed.see(Some(lease), Instant::now());
         assert!(!observed.is_available("us", Instant::now()), "renewed");
@@ -226,7 +252,10 @@ mod tests {
         assert_eq!(observed.transitions(), 0, "a renewal");
         observed.see(Some(observed.claim(&config("b"))), now);
         assert_eq!((observed.holder(), observed.transitions()), (Some("b"), 1));
-        assert!(observed.release(&config("a")).is_none(), "only the holder may release");
+        assert!(
+            observed.release(&config("a")).is_none(),
+            "only the holder may release"
+        );
         observed.see(observed.release(&config("b")), now);
         assert_eq!(observed.holder(), None);
         observed.see(Some(observed.claim(&config("b"))), now);

@@ -20,8 +20,13 @@ pub enum Phase {
 
 impl Phase {
     /// In the order of starting.
-    pub const ALL: [Self; 5] =
-        [Self::Server, Self::Webhook, Self::Cache, Self::Always, Self::Leader];
+    pub const ALL: [Self; 5] = [
+        Self::Server,
+        Self::Webhook,
+        Self::Cache,
+        Self::Always,
+        Self::Leader,
+    ];
 }
 
 /// Something that a manager starts and stops.

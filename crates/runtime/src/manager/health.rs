@@ -36,7 +36,11 @@ impl HealthCheck {
         name: &str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.to_owned(), affects_liveness: false, check: Arc::new(check) }
+        Self {
+            name: name.to_owned(),
+            affects_liveness: false,
+            check: Arc::new(check),
+        }
     }
 
     /// A check of liveness, which is one of readiness too.
@@ -44,7 +48,10 @@ impl HealthCheck {
         name: &str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self { affects_liveness: true, ..Self::readiness(name, check) }
+        Self {
+            affects_liveness: true,
+            ..Self::readiness(name, check)
+        }
     }
 }
 
@@ -78,7 +85,11 @@ impl Verdict {
                 Err(why) => writeln!(text, "[-]{name} failed: {why}"),
             };
         }
-        let outcome = if self.is_healthy() { "passed" } else { "failed" };
+        let outcome = if self.is_healthy() {
+            "passed"
+        } else {
+            "failed"
+        };
         let _infallible = writeln!(text, "{} check {outcome}", self.path);
         text
     }
@@ -86,11 +97,18 @@ impl Verdict {
 
 impl Health {
     pub(super) fn new(limits: HealthLimits) -> Self {
-        Self { limits, draining: AtomicBool::new(false), checks: Mutex::new(Vec::new()) }
+        Self {
+            limits,
+            draining: AtomicBool::new(false),
+            checks: Mutex::new(Vec::new()),
+        }
     }
 
     pub(super) fn add(&self, check: HealthCheck) {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
+        self.checks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(check);
     }
 
     pub(super) fn set_draining(&self) {
@@ -104,42 +122,76 @@ impl Health {
             ("reconciles".to_owned(), self.reconciles(manager)),
         ];
         results.extend(self.added(|check| check.affects_liveness));
-        Verdict { path: "livez", results }
+        Verdict {
+            path: "livez",
+            results,
+        }
     }
 
     pub(super) fn ready(&self, manager: &Manager) -> Verdict {
         let draining = self.draining.load(Relaxed);
         let mut results = vec![
             ("ping".to_owned(), Ok(())),
-            ("shutdown".to_owned(), if draining { Err("draining".into()) } else { Ok(()) }),
+            (
+                "shutdown".to_owned(),
+                if draining {
+                    Err("draining".into())
+                } else {
+                    Ok(())
+                },
+            ),
             ("controllers".to_owned(), controllers(manager)),
         ];
         results.extend(self.added(|_| true));
-        Verdict { path: "readyz", results }
+        Verdict {
+            path: "readyz",
+            results,
+        }
     }
 
     fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), String>)> {
-        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        checks.iter().filter(|check| wanted(check)).map(|check| (check.name.clone(), (check.check)())).collect()
+        let checks = self
+            .checks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        checks
+            .iter()
+            .filter(|check| wanted(check))
+            .map(|check| (check.name.clone(), (check.check)()))
+            .collect()
     }
 
     fn watches(&self, manager: &Manager) -> Result<(), String> {
-        let Some(limit) = self.limits.stuck_watch else { return Ok(()) };
+        let Some(limit) = self.limits.stuck_watch else {
+            return Ok(());
+        };
         let clusters = manager.clusters().list();
-        let mut informers = clusters.iter().flat_map(|cluster| cluster.cache().snapshot());
+        let mut informers = clusters
+            .iter()
+            .flat_map(|cluster| cluster.cache().snapshot());
         match informers.find(|info| info.is_stuck(limit)) {
-            Some(info) => Err(format!("{} could not be followed for over {limit:?}", info.kind)),
+            Some(info) => Err(format!(
+                "{} could not be followed for over {limit:?}",
+                info.kind
+            )),
             None => Ok(()),
         }
     }
 
     fn reconciles(&self, manager: &Manager) -> Result<(), String> {
-        let Some(limit) = self.limits.stuck_reconcile else { return Ok(()) };
-        let stuck = manager.controllers().into_iter().find(|c| c.longest_reconcile() > limit);
+        let Some(limit) = self.limits.stuck_reconcile else {
+            return Ok(());
+        };
+        let stuck = manager
+            .controllers()
+            .into_iter()
+            .find(|c| c.longest_reconcile() > limit);
         match stuck {
-            Some(controller) => {
-                Err(format!("a reconcile of {} has run for over {limit:?}", controller.name()))
-            }
+            Some(controller) => Err(format!(
+                "a reconcile of {} has run for over {limit:?}",
+                controller.name()
+            )),
             None => Ok(()),
         }
     }

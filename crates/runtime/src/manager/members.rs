@@ -56,7 +56,11 @@ struct Member {
 
 enum Role {
     Controller(ControllerHandle),
-    Component { component: Arc<dyn Component>, gate: Option<Gate>, task: Option<Task> },
+    Component {
+        component: Arc<dyn Component>,
+        gate: Option<Gate>,
+        task: Option<Task>,
+    },
 }
 
 struct Task {
@@ -85,9 +89,17 @@ impl Members {
         &self,
         controller: ControllerHandle,
     ) -> Result<ComponentId, DuplicateName> {
-        let phase = if controller.leader_only() { Phase::Leader } else { Phase::Always };
+        let phase = if controller.leader_only() {
+            Phase::Leader
+        } else {
+            Phase::Always
+        };
         let name = controller.name().to_owned();
-        self.insert(Member { name, phase, role: Role::Controller(controller) })
+        self.insert(Member {
+            name,
+            phase,
+            role: Role::Controller(controller),
+        })
     }
 
     pub(super) fn add_component(
@@ -96,17 +108,33 @@ impl Members {
         gate: Option<Gate>,
     ) -> Result<ComponentId, DuplicateName> {
         let (name, phase) = (component.name().to_owned(), component.phase());
-        self.insert(Member { name, phase, role: Role::Component { component, gate, task: None } })
+        self.insert(Member {
+            name,
+            phase,
+            role: Role::Component {
+                component,
+                gate,
+                task: None,
+            },
+        })
     }
 
     fn insert(&self, mut member: Member) -> Result<ComponentId, DuplicateName> {
         let mut state = self.lock();
-        if state.members.values().any(|known| known.name == member.name) {
+        if state
+            .members
+            .values()
+            .any(|known| known.name == member.name)
+        {
             return Err(DuplicateName(member.name));
         }
         let id = ComponentId(state.next);
         state.next += 1;
-        if self.begun.borrow().is_some_and(|begun| member.phase <= begun) {
+        if self
+            .begun
+            .borrow()
+            .is_some_and(|begun| member.phase <= begun)
+        {
             member.start(state.failures.clone());
         }
         state.members.insert(id, member);
@@ -133,8 +161,13 @@ impl Members {
             let mut state = self.lock();
             let failures = state.failures.clone();
             self.begun.send_replace(Some(phase));
-            let members = state.members.values_mut().filter(|member| member.phase == phase);
-            members.filter_map(|member| member.start(failures.clone())).collect()
+            let members = state
+                .members
+                .values_mut()
+                .filter(|member| member.phase == phase);
+            members
+                .filter_map(|member| member.start(failures.clone()))
+                .collect()
         };
         for ready in ready {
             ready.cancelled().await;
@@ -151,12 +184,18 @@ impl Members {
 
     /// Stops the members of a phase. Returns the controllers that had to be cut short.
     pub(super) async fn end(&self, phase: Phase, deadline: Instant) -> Vec<(String, usize)> {
-        let before = Phase::ALL.into_iter().rev().find(|earlier| *earlier < phase);
+        let before = Phase::ALL
+            .into_iter()
+            .rev()
+            .find(|earlier| *earlier < phase);
         let leaving: Vec<Leaving> = {
             let mut state = self.lock();
             // Whoever is added from now on does not start.
             self.begun.send_replace(before);
-            let members = state.members.values_mut().filter(|member| member.phase == phase);
+            let members = state
+                .members
+                .values_mut()
+                .filter(|member| member.phase == phase);
             members.map(Member::leave).collect()
         };
         let stopped = join_all(leaving.into_iter().map(|leaving| leaving.stop(deadline))).await;
@@ -164,7 +203,9 @@ impl Members {
     }
 
     pub(super) async fn remove(&self, id: ComponentId, grace: Duration) -> bool {
-        let Some(mut member) = self.lock().members.remove(&id) else { return false };
+        let Some(mut member) = self.lock().members.remove(&id) else {
+            return false;
+        };
         let _aborted = member.leave().stop(Instant::now() + grace).await;
         true
     }
@@ -186,7 +227,11 @@ impl Member {
                 None
             }
             Role::Component { task: Some(_), .. } => None,
-            Role::Component { component, gate, task } => {
+            Role::Component {
+                component,
+                gate,
+                task,
+            } => {
                 let scope = ComponentScope {
                     stop: CancellationToken::new(),
                     ready: CancellationToken::new(),
@@ -238,7 +283,10 @@ async fn run_terms(component: Arc<dyn Component>, scope: ComponentScope, mut gat
                 () = scope.stopped() => return,
             }
         }
-        let term = ComponentScope { stop: scope.stop.child_token(), ready: CancellationToken::new() };
+        let term = ComponentScope {
+            stop: scope.stop.child_token(),
+            ready: CancellationToken::new(),
+        };
         let mut run = tokio::spawn(component.clone().run(term.clone()));
         loop {
             tokio::select! {
@@ -307,8 +355,13 @@ impl Collector for Members {
         )?;
         for controller in self.controllers() {
             let running = controller.state().borrow().is_reconciling();
-            let labels = [("name", controller.name()), ("manager", self.manager.as_str())];
-            family.encode_family(&labels)?.encode_gauge(&i64::from(running))?;
+            let labels = [
+                ("name", controller.name()),
+                ("manager", self.manager.as_str()),
+            ];
+            family
+                .encode_family(&labels)?
+                .encode_gauge(&i64::from(running))?;
         }
         Ok(())
     }

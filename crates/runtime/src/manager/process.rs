@@ -72,12 +72,22 @@ impl Collector for ProcessMetrics {
         let mut gauge = |name: &str, help: &str, value: Option<u64>| {
             let Some(value) = value else { return Ok(()) };
             let value = i64::try_from(value).unwrap_or(i64::MAX);
-            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)?
+                .encode_gauge(&value)
         };
-        gauge("process_resident_memory_bytes", "Resident memory size in bytes", info.resident_bytes)?;
+        gauge(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes",
+            info.resident_bytes,
+        )?;
         let live = info.heap.map(|heap| heap.live_bytes as u64);
         gauge("weft_runtime_heap_live_bytes", "Bytes allocated now", live)?;
-        gauge("weft_runtime_tasks", "Asynchronous tasks that are alive", Some(info.tasks as u64))
+        gauge(
+            "weft_runtime_tasks",
+            "Asynchronous tasks that are alive",
+            Some(info.tasks as u64),
+        )
     }
 }
 

@@ -135,7 +135,11 @@ impl Component for StatusServer {
         scope: ComponentScope,
     ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
         Box::pin(async move {
-            let taken = self.listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let taken = self
+                .listener
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take();
             let listener = match taken {
                 Some(listener) => TcpListener::from_std(listener)?,
                 None => TcpListener::bind(self.address).await?,
@@ -146,12 +150,16 @@ impl Component for StatusServer {
             match &self.tls {
                 None => {
                     scope.ready();
-                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await?;
+                    axum::serve(listener, router)
+                        .with_graceful_shutdown(shutdown)
+                        .await?;
                 }
                 Some(files) => {
                     let listener = TlsListener::new(listener, files)?;
                     scope.ready();
-                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await?;
+                    axum::serve(listener, router)
+                        .with_graceful_shutdown(shutdown)
+                        .await?;
                 }
             }
             Ok(())
@@ -169,9 +177,15 @@ async fn readyz(State(manager): State<Manager>, request: Request) -> Response {
 
 fn verdict(verdict: &Verdict, request: &Request) -> Response {
     let verbose = request.uri().query().is_some_and(|query| {
-        query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
+        query
+            .split('&')
+            .any(|pair| pair == "verbose" || pair.starts_with("verbose="))
     });
-    let code = if verdict.is_healthy() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    let code = if verdict.is_healthy() {
+        StatusCode::OK
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
     (code, verdict.render(verbose)).into_response()
 }
 
@@ -182,11 +196,22 @@ async fn metrics(State(manager): State<Manager>) -> Response {
 
 async fn informers(State(manager): State<Manager>) -> Response {
     let clusters = manager.inner.clusters.list();
-    json(&clusters.iter().flat_map(|cluster| cluster.cache().snapshot()).collect::<Vec<_>>())
+    json(
+        &clusters
+            .iter()
+            .flat_map(|cluster| cluster.cache().snapshot())
+            .collect::<Vec<_>>(),
+    )
 }
 
 async fn controllers(State(manager): State<Manager>) -> Response {
-    json(&manager.controllers().iter().map(crate::ControllerHandle::info).collect::<Vec<_>>())
+    json(
+        &manager
+            .controllers()
+            .iter()
+            .map(crate::ControllerHandle::info)
+            .collect::<Vec<_>>(),
+    )
 }
 
 async fn leader(State(manager): State<Manager>) -> Response {
@@ -205,12 +230,17 @@ fn json(value: &impl Serialize) -> Response {
 }
 
 async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
-    let Access::Review(client) = access else { return next.run(request).await };
+    let Access::Review(client) = access else {
+        return next.run(request).await;
+    };
     let path = request.uri().path().to_owned();
     if !path.starts_with("/debug") {
         return next.run(request).await;
     }
-    let value = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let value = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, "a bearer token is needed\n").into_response();
     };
@@ -234,8 +264,14 @@ enum Allowed {
 
 async fn review(client: &Client, token: &str, path: &str) -> kube::Result<Allowed> {
     let tokens: Api<TokenReview> = Api::all(client.clone());
-    let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
-    let review = TokenReview { spec, ..TokenReview::default() };
+    let spec = TokenReviewSpec {
+        token: token.to_owned(),
+        ..TokenReviewSpec::default()
+    };
+    let review = TokenReview {
+        spec,
+        ..TokenReview::default()
+    };
     let answer = tokens.create(&PostParams::default(), &review).await?;
     let status = answer.status.unwrap_or_default();
     let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
@@ -283,7 +319,11 @@ impl TlsListener {
             .with_single_cert(chain, key)
             .map_err(|error| unreadable(&files.certificate, error))?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self { tcp, acceptor, handshakes: tokio::task::JoinSet::new() })
+        Ok(Self {
+            tcp,
+            acceptor,
+            handshakes: tokio::task::JoinSet::new(),
+        })
     }
 }
 

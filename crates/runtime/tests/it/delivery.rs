@@ -29,13 +29,20 @@ fn number(version: &str) -> u64 {
 
 impl Follower {
     fn new(lister: Lister<Note>) -> Self {
-        Self { copy: HashMap::new(), lister, changes: 0 }
+        Self {
+            copy: HashMap::new(),
+            lister,
+            changes: 0,
+        }
     }
 
     fn check(&mut self, change: &Change<Note>) {
         self.changes += 1;
         let identity = |note: &Note| {
-            (note.uid().unwrap().to_owned(), note.resource_version().to_owned())
+            (
+                note.uid().unwrap().to_owned(),
+                note.resource_version().to_owned(),
+            )
         };
         match change {
             Change::Added { new, .. } => {
@@ -44,8 +51,17 @@ impl Follower {
             }
             Change::Updated { old, new, .. } => {
                 let before = self.copy.insert(new.key(), identity(new));
-                assert_eq!(before, Some(identity(old)), "{}: a gap or a repetition", new.key());
-                assert_eq!(old.uid(), new.uid(), "another object must not look like an update");
+                assert_eq!(
+                    before,
+                    Some(identity(old)),
+                    "{}: a gap or a repetition",
+                    new.key()
+                );
+                assert_eq!(
+                    old.uid(),
+                    new.uid(),
+                    "another object must not look like an update"
+                );
                 assert!(number(old.resource_version()) < number(new.resource_version()));
             }
             // A key that came and went unseen is told as deleted.
@@ -55,7 +71,10 @@ impl Follower {
         if let Change::Added { new, .. } | Change::Updated { new, .. } = change
             && let Some(stored) = self.lister.get(&new.key()).unwrap()
         {
-            let (event, store) = (number(new.resource_version()), number(stored.resource_version()));
+            let (event, store) = (
+                number(new.resource_version()),
+                number(stored.resource_version()),
+            );
             assert!(store >= event, "the store lags behind the event");
         }
     }
@@ -120,7 +139,10 @@ async fn subscribers_agree(harness: &Harness, pace: Duration, disturb: impl FnMu
         .unwrap()
         .into_iter()
         .map(|note| {
-            let identity = (note.uid().unwrap().to_owned(), note.resource_version().to_owned());
+            let identity = (
+                note.uid().unwrap().to_owned(),
+                note.resource_version().to_owned(),
+            );
             (note.key(), identity)
         })
         .collect();
@@ -132,7 +154,10 @@ async fn subscribers_agree(harness: &Harness, pace: Duration, disturb: impl FnMu
             follower.check(&change);
         }
     }
-    eventually("store equals server", || informer.lister().len() == Ok(truth.len())).await;
+    eventually("store equals server", || {
+        informer.lister().len() == Ok(truth.len())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,7 +177,14 @@ async fn invariants_9_and_12_also_while_lists_are_repeated() {
         }
     })
     .await;
-    assert!(harness.server().stats().count(&configmaps().streaming_list(true)) >= 3, "no relist");
+    assert!(
+        harness
+            .server()
+            .stats()
+            .count(&configmaps().streaming_list(true))
+            >= 3,
+        "no relist"
+    );
 }
 
 #[tokio::test]
@@ -169,12 +201,18 @@ async fn invariant_10_synced_means_that_every_initial_object_was_handled() {
     for _ in 0..3 {
         let change = next(&mut subscription).await;
         assert!(matches!(change, Change::Added { initial: true, .. }));
-        assert!(!*synced.borrow(), "the object just taken is not handled yet");
+        assert!(
+            !*synced.borrow(),
+            "the object just taken is not handled yet"
+        );
     }
     assert!(matches!(next(&mut subscription).await, Change::Synced));
     assert!(*synced.borrow());
     harness.create("d", "x").await;
-    assert!(matches!(next(&mut subscription).await, Change::Added { initial: false, .. }));
+    assert!(matches!(
+        next(&mut subscription).await,
+        Change::Added { initial: false, .. }
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,24 +226,47 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
     drain_initial(&mut subscription).await;
     harness.delete("gone").await;
     harness.create("new", "x").await;
-    assert!(matches!(next(&mut subscription).await, Change::Deleted { .. }));
-    assert!(matches!(next(&mut subscription).await, Change::Added { .. }));
+    assert!(matches!(
+        next(&mut subscription).await,
+        Change::Deleted { .. }
+    ));
+    assert!(matches!(
+        next(&mut subscription).await,
+        Change::Added { .. }
+    ));
 
     let faults = harness.server().faults();
     let lists = configmaps().verb(Verb::List);
-    faults.inject(lists.clone(), Fault::StaleList { version: old }, Times::Next(1));
+    faults.inject(
+        lists.clone(),
+        Fault::StaleList { version: old },
+        Times::Next(1),
+    );
     faults.send_watch_error(&configmaps(), &WatchError::Expired);
     let mut state = informer.state();
-    reaches(&mut state, |state| matches!(state, InformerState::Retrying { .. })).await;
-    eventually("a second list", || harness.server().stats().count(&lists) >= 3).await;
+    reaches(&mut state, |state| {
+        matches!(state, InformerState::Retrying { .. })
+    })
+    .await;
+    eventually("a second list", || {
+        harness.server().stats().count(&lists) >= 3
+    })
+    .await;
     reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
     let lister = informer.lister();
     assert!(lister.get(&harness.key("gone")).unwrap().is_none());
     assert!(lister.get(&harness.key("new")).unwrap().is_some());
-    assert_eq!(subscription.backlog(), 0, "nothing changed, so nothing is told");
+    assert_eq!(
+        subscription.backlog(),
+        0,
+        "nothing changed, so nothing is told"
+    );
     let asked = harness.server().stats().requests(&lists);
     let retried = &asked.last().unwrap().request;
-    assert!(format!("{retried:?}").contains("NotOlderThan"), "{retried:?}");
+    assert!(
+        format!("{retried:?}").contains("NotOlderThan"),
+        "{retried:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,17 +279,31 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
     let informer = cache.informer::<Note>(&WatchSpec::all());
     let mut subscription = informer.subscribe();
     drain_initial(&mut subscription).await;
-    let old_uid = informer.lister().get(&harness.key("replaced")).unwrap().unwrap().uid().unwrap().to_owned();
+    let old_uid = informer
+        .lister()
+        .get(&harness.key("replaced"))
+        .unwrap()
+        .unwrap()
+        .uid()
+        .unwrap()
+        .to_owned();
 
     let faults = harness.server().faults();
-    let outage = faults.respond(configmaps().verb(Verb::Watch), StatusCode::INTERNAL_SERVER_ERROR, Times::Always);
+    let outage = faults.respond(
+        configmaps().verb(Verb::Watch),
+        StatusCode::INTERNAL_SERVER_ERROR,
+        Times::Always,
+    );
     faults.cut_watches(&configmaps(), Cut::Clean);
     harness.delete("missed").await;
     harness.delete("replaced").await;
     harness.create("replaced", "2").await;
     faults.compact();
     let mut state = informer.state();
-    reaches(&mut state, |state| matches!(state, InformerState::Retrying { .. })).await;
+    reaches(&mut state, |state| {
+        matches!(state, InformerState::Retrying { .. })
+    })
+    .await;
     faults.remove(outage);
     reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
 
@@ -236,7 +311,10 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
     let mut told = Vec::new();
     while subscription.backlog() > 0 {
         told.push(match next(&mut subscription).await {
-            Change::Deleted { last, final_state_unknown } => {
+            Change::Deleted {
+                last,
+                final_state_unknown,
+            } => {
                 assert!(final_state_unknown);
                 format!("-{}", last.name())
             }
@@ -249,7 +327,11 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
         });
     }
     told.sort();
-    assert_eq!(told, ["+replaced", "-missed", "-replaced"], "deleted before added, kept untold");
+    assert_eq!(
+        told,
+        ["+replaced", "-missed", "-replaced"],
+        "deleted before added, kept untold"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,13 +348,20 @@ async fn invariant_15_a_slow_subscriber_costs_one_entry_per_key_and_stops_nobody
     for round in 0..200 {
         let name = format!("n{}", round % 5);
         harness.update(&name, &round.to_string()).await;
-        assert!(matches!(next(&mut quick).await, Change::Updated { new, .. } if new.text() == round.to_string()));
+        assert!(
+            matches!(next(&mut quick).await, Change::Updated { new, .. } if new.text() == round.to_string())
+        );
     }
     assert_eq!(slow.backlog(), 5, "200 changes of 5 keys are 5 entries");
     for index in 0..5 {
         let change = next(&mut slow).await;
-        let Change::Updated { old, new, .. } = change else { panic!("{change:?}") };
-        assert_eq!((old.text(), new.text()), ("start", (195 + index).to_string().as_str()));
+        let Change::Updated { old, new, .. } = change else {
+            panic!("{change:?}")
+        };
+        assert_eq!(
+            (old.text(), new.text()),
+            ("start", (195 + index).to_string().as_str())
+        );
     }
 }
 
@@ -281,7 +370,9 @@ async fn invariant_16_bookmarks_keep_an_idle_kind_inside_the_window() {
     let harness = Harness::embedded().await;
     let cache = Cache::new(harness.client.clone());
     // Long enough that only a bookmark can move the version.
-    let spec = WatchSpec::all().namespace("default").idle_timeout(Duration::from_secs(600));
+    let spec = WatchSpec::all()
+        .namespace("default")
+        .idle_timeout(Duration::from_secs(600));
     let informer = cache.informer::<Note>(&spec);
     let mut subscription = informer.subscribe();
     drain_initial(&mut subscription).await;
@@ -291,16 +382,31 @@ async fn invariant_16_bookmarks_keep_an_idle_kind_inside_the_window() {
     let current = harness.server().resource_version();
     let seen = || number(&cache.snapshot()[0].resource_version);
     sleep(Duration::from_secs(150)).await;
-    assert!(seen() >= current, "no bookmark moved the version: {} < {current}", seen());
-    assert_eq!(seen(), harness.server().resource_version(), "nothing else may write meanwhile");
+    assert!(
+        seen() >= current,
+        "no bookmark moved the version: {} < {current}",
+        seen()
+    );
+    assert_eq!(
+        seen(),
+        harness.server().resource_version(),
+        "nothing else may write meanwhile"
+    );
     let faults = harness.server().faults();
     faults.compact();
     faults.cut_watches(&configmaps(), Cut::MidFrame);
     let stats = harness.server().stats();
     let mut state = informer.state();
-    reaches(&mut state, |state| matches!(state, InformerState::Retrying { .. })).await;
+    reaches(&mut state, |state| {
+        matches!(state, InformerState::Retrying { .. })
+    })
+    .await;
     reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
-    assert_eq!(stats.count(&configmaps().streaming_list(true)), 1, "it had to list again");
+    assert_eq!(
+        stats.count(&configmaps().streaming_list(true)),
+        1,
+        "it had to list again"
+    );
     assert_eq!(subscription.backlog(), 0, "bookmarks are not changes");
 }
 
@@ -308,20 +414,34 @@ async fn invariant_16_bookmarks_keep_an_idle_kind_inside_the_window() {
 async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist() {
     type Break = fn(&Harness);
     let in_stream: Break = |harness| {
-        harness.server().faults().send_watch_error(&configmaps(), &WatchError::Expired);
+        harness
+            .server()
+            .faults()
+            .send_watch_error(&configmaps(), &WatchError::Expired);
     };
     let as_status: Break = |harness| {
         let faults = harness.server().faults();
-        faults.respond(configmaps().verb(Verb::Watch).streaming_list(false), StatusCode::GONE, Times::Next(1));
+        faults.respond(
+            configmaps().verb(Verb::Watch).streaming_list(false),
+            StatusCode::GONE,
+            Times::Next(1),
+        );
         faults.cut_watches(&configmaps(), Cut::MidFrame);
     };
     let expired_token: Break = |harness| {
         let faults = harness.server().faults();
-        faults.respond(configmaps().verb(Verb::List).query("continue="), StatusCode::GONE, Times::Next(1));
+        faults.respond(
+            configmaps().verb(Verb::List).query("continue="),
+            StatusCode::GONE,
+            Times::Next(1),
+        );
         faults.send_watch_error(&configmaps(), &WatchError::Expired);
     };
     let too_large: Break = |harness| {
-        harness.server().faults().send_watch_error(&configmaps(), &WatchError::TooLargeVersion);
+        harness
+            .server()
+            .faults()
+            .send_watch_error(&configmaps(), &WatchError::TooLargeVersion);
     };
     for (name, list, broken) in [
         ("in the stream", ListMode::Auto, in_stream),
@@ -336,7 +456,8 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
             harness.create(&format!("n{index}"), "x").await;
         }
         let cache = Cache::new(harness.client.clone());
-        let informer = cache.informer::<Note>(&WatchSpec::all().namespace(&harness.namespace).list(list));
+        let informer =
+            cache.informer::<Note>(&WatchSpec::all().namespace(&harness.namespace).list(list));
         let mut subscription = informer.subscribe();
         assert_eq!(drain_initial(&mut subscription).await.len(), 7, "{name}");
         let faults = harness.server().faults();
@@ -358,9 +479,16 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         let mut state = informer.state();
         reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
         sleep(Duration::from_secs(120)).await;
-        assert_eq!(subscription.backlog(), 0, "{name}: unchanged objects were told");
+        assert_eq!(
+            subscription.backlog(),
+            0,
+            "{name}: unchanged objects were told"
+        );
         harness.update("n3", "z").await;
-        assert!(matches!(next(&mut subscription).await, Change::Updated { .. }), "{name}: it goes on");
+        assert!(
+            matches!(next(&mut subscription).await, Change::Updated { .. }),
+            "{name}: it goes on"
+        );
     }
 }
 
@@ -377,17 +505,27 @@ async fn invariant_18_the_server_is_given_the_time_it_asks_for() {
     for as_status in [true, false] {
         let before = stats.count(&watches);
         if as_status {
-            faults.inject(watches.clone(), Fault::too_many_requests(40), Times::Next(1));
+            faults.inject(
+                watches.clone(),
+                Fault::too_many_requests(40),
+                Times::Next(1),
+            );
             faults.cut_watches(&watches, Cut::Clean);
             eventually("refused", || stats.count(&watches) > before).await;
         } else {
             faults.send_watch_error(&watches, &WatchError::TooManyRequests { retry_after: 40 });
         }
-        reaches(&mut state, |state| matches!(state, InformerState::Retrying { .. })).await;
+        reaches(&mut state, |state| {
+            matches!(state, InformerState::Retrying { .. })
+        })
+        .await;
         let refused = Instant::now();
         reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
         let waited = refused.elapsed();
-        assert!(waited >= Duration::from_secs(39), "waited only {waited:?}, status: {as_status}");
+        assert!(
+            waited >= Duration::from_secs(39),
+            "waited only {waited:?}, status: {as_status}"
+        );
         assert!(waited <= Duration::from_secs(62), "waited {waited:?}");
     }
 }
@@ -403,7 +541,11 @@ async fn invariant_18_watches_ask_for_different_durations() {
     for informer in &informers {
         informer.synced().await.unwrap();
     }
-    for record in harness.server().stats().requests(&configmaps().verb(Verb::Watch)) {
+    for record in harness
+        .server()
+        .stats()
+        .requests(&configmaps().verb(Verb::Watch))
+    {
         let text = format!("{:?}", record.request);
         let (_, rest) = text.split_once("timeoutSeconds=").expect("a time limit");
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -427,12 +569,24 @@ async fn invariant_19_a_dead_peer_is_noticed_within_the_idle_limit_and_resumed_w
     harness.update("a", "2").await;
     let silent_since = Instant::now();
     let mut state = informer.state();
-    reaches(&mut state, |state| matches!(state, InformerState::Retrying { .. })).await;
+    reaches(&mut state, |state| {
+        matches!(state, InformerState::Retrying { .. })
+    })
+    .await;
     let noticed = silent_since.elapsed();
-    assert!(noticed <= Duration::from_secs(61), "noticed after {noticed:?}");
+    assert!(
+        noticed <= Duration::from_secs(61),
+        "noticed after {noticed:?}"
+    );
     drop(stall);
-    assert!(matches!(next(&mut subscription).await, Change::Updated { new, .. } if new.text() == "2"));
-    assert_eq!(stats.count(&configmaps().streaming_list(true)), 1, "it had to list again");
+    assert!(
+        matches!(next(&mut subscription).await, Change::Updated { new, .. } if new.text() == "2")
+    );
+    assert_eq!(
+        stats.count(&configmaps().streaming_list(true)),
+        1,
+        "it had to list again"
+    );
     assert_eq!(stats.count(&configmaps().verb(Verb::List)), 0);
 }
 
@@ -444,7 +598,12 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
     let raw = |name: &str, text: serde_json::Value, version: &str| {
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"text": text},
             "metadata": {"name": name, "namespace": harness.namespace, "uid": format!("{name}{version}")}});
-        assert!(harness.server().faults().inject_raw("configmaps", &harness.namespace, name, object));
+        assert!(harness.server().faults().inject_raw(
+            "configmaps",
+            &harness.namespace,
+            name,
+            object
+        ));
     };
     raw("bad", json!(5), "1");
     let cache = Cache::new(harness.client.clone());
@@ -454,22 +613,50 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
         let initial = drain_initial(&mut subscription).await;
         assert_eq!(initial.len(), 3, "{initial:?}");
         let bad = harness.key("bad");
-        let undecodable = informer.lister().undecodable(&bad).unwrap().expect("marked");
-        assert!(undecodable.error.contains("invalid type"), "{}", undecodable.error);
+        let undecodable = informer
+            .lister()
+            .undecodable(&bad)
+            .unwrap()
+            .expect("marked");
+        assert!(
+            undecodable.error.contains("invalid type"),
+            "{}",
+            undecodable.error
+        );
         assert!(informer.lister().get(&bad).unwrap().is_none());
 
         // In the stream: one that was good turns bad; the last good state is kept.
         raw("turns", json!(6), "2");
         let change = next(&mut subscription).await;
-        assert!(matches!(&change, Change::Undecodable(o) if o.key == harness.key("turns")), "{change:?}");
-        assert_eq!(informer.lister().get(&harness.key("turns")).unwrap().unwrap().text(), "1");
+        assert!(
+            matches!(&change, Change::Undecodable(o) if o.key == harness.key("turns")),
+            "{change:?}"
+        );
+        assert_eq!(
+            informer
+                .lister()
+                .get(&harness.key("turns"))
+                .unwrap()
+                .unwrap()
+                .text(),
+            "1"
+        );
         harness.update("good", &format!("other{round}")).await;
-        assert!(matches!(next(&mut subscription).await, Change::Updated { .. }), "others continue");
-        assert_eq!(cache.snapshot()[0].undecodable.len(), 2, "shown to the operator");
+        assert!(
+            matches!(next(&mut subscription).await, Change::Updated { .. }),
+            "others continue"
+        );
+        assert_eq!(
+            cache.snapshot()[0].undecodable.len(),
+            2,
+            "shown to the operator"
+        );
 
         // Cured.
         raw("bad", json!("fine"), "2");
-        assert!(matches!(next(&mut subscription).await, Change::Added { new, .. } if new.text() == "fine"));
+        assert!(
+            matches!(next(&mut subscription).await, Change::Added { new, .. } if new.text() == "fine")
+        );
         assert!(informer.lister().undecodable(&bad).unwrap().is_none());
         raw("bad", json!(5), "1");
         next(&mut subscription).await;
@@ -496,7 +683,11 @@ async fn invariant_21_a_server_without_streaming_lists_is_asked_once() {
     }
     assert_eq!(start.elapsed(), Duration::ZERO, "the fallback waited");
     let stats = harness.server().stats();
-    assert_eq!(stats.count(&configmaps().streaming_list(true)), 1, "asked again");
+    assert_eq!(
+        stats.count(&configmaps().streaming_list(true)),
+        1,
+        "asked again"
+    );
     assert_eq!(stats.count(&configmaps().verb(Verb::List)), 2);
 }
 
@@ -511,7 +702,9 @@ async fn invariant_21_a_server_that_ignores_the_parameter_is_found_out() {
         } else {
             format!("{{\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":[{object}]}}")
         };
-        let first = stream::iter([Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from(line)))]);
+        let first = stream::iter([Ok::<_, std::io::Error>(http_body::Frame::data(
+            Bytes::from(line),
+        ))]);
         let body = if query.contains("watch=true") {
             StreamBody::new(first.chain(stream::pending()).boxed())
         } else {
@@ -526,7 +719,11 @@ async fn invariant_21_a_server_that_ignores_the_parameter_is_found_out() {
     let start = Instant::now();
     let second = cache.informer::<Note>(&WatchSpec::all().namespace("default"));
     second.synced().await.unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO, "remembered for the whole server");
+    assert_eq!(
+        start.elapsed(),
+        Duration::ZERO,
+        "remembered for the whole server"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -535,7 +732,9 @@ async fn a_server_whose_storage_was_restored_is_followed_back() {
     harness.create("kept", "1").await;
     let restored = harness.server().resource_version();
     let cache = Cache::new(harness.client.clone());
-    let spec = WatchSpec::all().namespace(&harness.namespace).list(ListMode::Paged(500));
+    let spec = WatchSpec::all()
+        .namespace(&harness.namespace)
+        .list(ListMode::Paged(500));
     let informer = cache.informer::<Note>(&spec);
     let mut subscription = informer.subscribe();
     drain_initial(&mut subscription).await;
@@ -551,11 +750,25 @@ async fn a_server_whose_storage_was_restored_is_followed_back() {
         body: json!({"kind": "Status", "code": 504, "message": "Timeout: Too large resource version: 9, current: 2"})
             .to_string().into_bytes(),
     }, Times::Always);
-    faults.inject(configmaps().verb(Verb::List), Fault::StaleList { version: restored }, Times::Always);
-    faults.respond(configmaps().verb(Verb::Watch), StatusCode::INTERNAL_SERVER_ERROR, Times::Always);
+    faults.inject(
+        configmaps().verb(Verb::List),
+        Fault::StaleList { version: restored },
+        Times::Always,
+    );
+    faults.respond(
+        configmaps().verb(Verb::Watch),
+        StatusCode::INTERNAL_SERVER_ERROR,
+        Times::Always,
+    );
     faults.send_watch_error(&configmaps(), &WatchError::Expired);
     let mut told = vec![next(&mut subscription).await, next(&mut subscription).await];
     told.sort_by_key(weft_runtime::Change::key);
-    assert!(matches!(&told[0], Change::Updated { new, .. } if new.text() == "1"), "{told:?}");
-    assert!(matches!(&told[1], Change::Deleted { last, .. } if last.name() == "lost"), "{told:?}");
+    assert!(
+        matches!(&told[0], Change::Updated { new, .. } if new.text() == "1"),
+        "{told:?}"
+    );
+    assert!(
+        matches!(&told[1], Change::Deleted { last, .. } if last.name() == "lost"),
+        "{told:?}"
+    );
 }

@@ -39,7 +39,10 @@ projection!(Note, "", "v1", "configmaps", "ConfigMap");
 
 impl Note {
     pub fn text(&self) -> &str {
-        self.data.get("text").map(String::as_str).unwrap_or_default()
+        self.data
+            .get("text")
+            .map(String::as_str)
+            .unwrap_or_default()
     }
 }
 
@@ -58,7 +61,9 @@ impl Harness {
             Some(path) => {
                 let kubeconfig = Kubeconfig::read_from(path).unwrap();
                 let options = KubeConfigOptions::default();
-                let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+                let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .unwrap();
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 Self::with(weft_runtime::connect(&config, None).unwrap(), None).await
             }
@@ -71,13 +76,22 @@ impl Harness {
         let namespace = format!("test-{}-{number}", std::process::id());
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
-        Api::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
-        Self { client, namespace, embedded }
+        Api::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
+        Self {
+            client,
+            namespace,
+            embedded,
+        }
     }
 
     /// The embedded server; only for tests that asked for it.
     pub fn server(&self) -> &ApiServer {
-        self.embedded.as_ref().expect("this test runs on the embedded server")
+        self.embedded
+            .as_ref()
+            .expect("this test runs on the embedded server")
     }
 
     pub fn cluster(&self) -> Cluster {
@@ -98,21 +112,31 @@ impl Harness {
     }
 
     pub async fn create(&self, name: &str, text: &str) -> ConfigMap {
-        self.create_with(json!({"metadata": {"name": name}, "data": {"text": text}})).await
+        self.create_with(json!({"metadata": {"name": name}, "data": {"text": text}}))
+            .await
     }
 
     pub async fn create_with(&self, object: serde_json::Value) -> ConfigMap {
         let object = serde_json::from_value(object).unwrap();
-        self.notes().create(&PostParams::default(), &object).await.unwrap()
+        self.notes()
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap()
     }
 
     pub async fn update(&self, name: &str, text: &str) -> ConfigMap {
         let patch = Patch::Merge(json!({"data": {"text": text}}));
-        self.notes().patch(name, &PatchParams::default(), &patch).await.unwrap()
+        self.notes()
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap()
     }
 
     pub async fn delete(&self, name: &str) {
-        self.notes().delete(name, &DeleteParams::default()).await.unwrap();
+        self.notes()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 }
 
@@ -131,7 +155,9 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(LIMIT, poll).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(LIMIT, poll)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Waits for a state.
@@ -139,7 +165,12 @@ pub async fn reaches<T: Clone + std::fmt::Debug>(
     states: &mut watch::Receiver<T>,
     mut wanted: impl FnMut(&T) -> bool,
 ) -> T {
-    let wait = async { states.wait_for(|state| wanted(state)).await.map(|state| state.clone()) };
+    let wait = async {
+        states
+            .wait_for(|state| wanted(state))
+            .await
+            .map(|state| state.clone())
+    };
     let reached = timeout(LIMIT, wait).await;
     match reached {
         Ok(state) => state.expect("the sender lives"),
@@ -194,9 +225,7 @@ impl CustomKind {
     /// Installs the definition with `v1` and `v2`, both served.
     pub async fn install(&self) {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        let version = |name: &str, storage: bool| {
-            json!({"name": name, "served": true, "storage": storage, "schema": schema})
-        };
+        let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
         let definition = json!({
             "metadata": {"name": self.name()},
             "spec": {"group": self.group, "scope": "Namespaced",
@@ -227,11 +256,17 @@ impl CustomKind {
                 version.served = served;
             }
         }
-        self.api.replace(&self.name(), &PostParams::default(), &definition).await.unwrap();
+        self.api
+            .replace(&self.name(), &PostParams::default(), &definition)
+            .await
+            .unwrap();
     }
 
     pub async fn remove(&self) {
-        self.api.delete(&self.name(), &DeleteParams::default()).await.unwrap();
+        self.api
+            .delete(&self.name(), &DeleteParams::default())
+            .await
+            .unwrap();
     }
 
     pub async fn is_gone(&self) -> bool {
@@ -247,7 +282,11 @@ impl CustomKind {
         let widget = DynamicObject::new(name, &self.kind.to_api_resource());
         let create = async {
             loop {
-                match self.widgets(namespace).create(&PostParams::default(), &widget).await {
+                match self
+                    .widgets(namespace)
+                    .create(&PostParams::default(), &widget)
+                    .await
+                {
                     Ok(created) => return created.uid().unwrap(),
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 }

@@ -29,9 +29,15 @@ async fn invariant_1_any_number_of_consumers_is_one_watch() {
     }
     let stats = harness.server().stats();
     assert_eq!(stats.open_watches(&configmaps()), 1);
-    let asked = stats.count(&configmaps().verb(Verb::Watch)) + stats.count(&configmaps().verb(Verb::List));
+    let asked =
+        stats.count(&configmaps().verb(Verb::Watch)) + stats.count(&configmaps().verb(Verb::List));
     assert_eq!(asked, 1, "one streaming list serves them all");
-    assert_eq!(held.iter().filter(|(_, lister)| lister.len() == Ok(1)).count(), 50);
+    assert_eq!(
+        held.iter()
+            .filter(|(_, lister)| lister.len() == Ok(1))
+            .count(),
+        50
+    );
 }
 
 #[tokio::test]
@@ -53,7 +59,11 @@ async fn invariant_2_selectors_that_mean_the_same_share_and_others_never() {
     let harness = Harness::embedded().await;
     let cache = Cache::new(harness.client.clone());
     let with = |labels: &str| cache.informer::<Note>(&WatchSpec::all().labels(labels).unwrap());
-    let same = [with("a=1,b in (x,y)"), with(" b in ( y , x ) , a = 1"), with("a==1,b in (x, y)")];
+    let same = [
+        with("a=1,b in (x,y)"),
+        with(" b in ( y , x ) , a = 1"),
+        with("a==1,b in (x, y)"),
+    ];
     for informer in &same {
         assert_eq!(informer.key(), same[0].key());
         informer.synced().await.unwrap();
@@ -71,7 +81,10 @@ async fn invariant_2_selectors_that_mean_the_same_share_and_others_never() {
     );
     assert_ne!(fields("metadata.name=a"), fields("metadata.name!=a"));
     assert_eq!(harness.server().stats().open_watches(&configmaps()), 2);
-    assert!(WatchSpec::all().labels("a in (").is_err(), "a bad selector is an error at once");
+    assert!(
+        WatchSpec::all().labels("a in (").is_err(),
+        "a bad selector is an error at once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -100,7 +113,9 @@ async fn invariant_3_acquiring_is_free_of_races() {
         let drop_it = tokio::spawn(async move { drop(old) });
         let new = cache.informer::<Note>(&spec);
         drop_it.await.unwrap();
-        new.synced().await.expect("never a handle to a dead informer");
+        new.synced()
+            .await
+            .expect("never a handle to a dead informer");
         assert_eq!(new.lister().len(), Ok(1));
     }
 }
@@ -114,38 +129,66 @@ async fn invariant_4_the_last_handle_closes_the_connection_and_frees_the_store()
     let cache = Cache::new(harness.client.clone());
     let informer = cache.informer::<Note>(&WatchSpec::all());
     informer.synced().await.unwrap();
-    let objects: Vec<Weak<Note>> =
-        informer.lister().list().unwrap().iter().map(Arc::downgrade).collect();
+    let objects: Vec<Weak<Note>> = informer
+        .lister()
+        .list()
+        .unwrap()
+        .iter()
+        .map(Arc::downgrade)
+        .collect();
     assert_eq!(objects.len(), 10);
     let (key, second) = (informer.key().clone(), informer.clone());
     drop(informer);
     tokio::task::yield_now().await;
-    assert_eq!(harness.server().stats().open_watches(&configmaps()), 1, "one handle is left");
+    assert_eq!(
+        harness.server().stats().open_watches(&configmaps()),
+        1,
+        "one handle is left"
+    );
     drop(second);
     cache.closed(&key).await;
-    eventually("connection closed", || harness.server().stats().open_watches(&configmaps()) == 0).await;
-    assert!(objects.iter().all(|object| object.upgrade().is_none()), "objects live on");
+    eventually("connection closed", || {
+        harness.server().stats().open_watches(&configmaps()) == 0
+    })
+    .await;
+    assert!(
+        objects.iter().all(|object| object.upgrade().is_none()),
+        "objects live on"
+    );
     assert!(cache.snapshot().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn invariant_4_linger_bridges_a_gap_between_consumers() {
     let harness = Harness::embedded().await;
-    let cache = Cache::builder(harness.client.clone()).linger(Duration::from_secs(5)).build();
-    cache.informer::<Note>(&WatchSpec::all()).synced().await.unwrap();
+    let cache = Cache::builder(harness.client.clone())
+        .linger(Duration::from_secs(5))
+        .build();
+    cache
+        .informer::<Note>(&WatchSpec::all())
+        .synced()
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(4)).await;
     let stats = harness.server().stats();
     assert_eq!(stats.open_watches(&configmaps()), 1, "it lingers");
     let again = cache.informer::<Note>(&WatchSpec::all());
     again.synced().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(stats.count(&configmaps()), 1, "the lingering informer was taken up");
+    assert_eq!(
+        stats.count(&configmaps()),
+        1,
+        "the lingering informer was taken up"
+    );
     let key = again.key().clone();
     drop(again);
     let start = tokio::time::Instant::now();
     cache.closed(&key).await;
     assert!(start.elapsed() >= Duration::from_secs(5) && start.elapsed() <= Duration::from_secs(6));
-    eventually("connection closed", || stats.open_watches(&configmaps()) == 0).await;
+    eventually("connection closed", || {
+        stats.open_watches(&configmaps()) == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -154,11 +197,18 @@ async fn invariant_5_dropping_needs_no_runtime_and_does_not_block() {
     let cache = Cache::new(harness.client.clone());
     let informer = cache.informer::<Note>(&WatchSpec::all());
     informer.synced().await.unwrap();
-    let (key, subscription, lister) = (informer.key().clone(), informer.subscribe(), informer.lister());
+    let (key, subscription, lister) = (
+        informer.key().clone(),
+        informer.subscribe(),
+        informer.lister(),
+    );
     let thread = std::thread::spawn(move || drop((informer, subscription, lister)));
     thread.join().expect("dropping outside a runtime is fine");
     cache.closed(&key).await;
-    eventually("connection closed", || harness.server().stats().open_watches(&configmaps()) == 0).await;
+    eventually("connection closed", || {
+        harness.server().stats().open_watches(&configmaps()) == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -181,7 +231,10 @@ async fn invariant_6_a_reader_holds_its_informer_and_never_creates_one() {
     let error = lister.get(&harness.key("a")).unwrap_err();
     assert_eq!(error.reason, StopReason::Evicted("test".into()));
     assert!(index.get(&"2".to_owned()).is_err());
-    assert!(cache.snapshot().is_empty(), "reading must not bring the informer back");
+    assert!(
+        cache.snapshot().is_empty(),
+        "reading must not bring the informer back"
+    );
 }
 
 #[tokio::test]
@@ -202,14 +255,20 @@ async fn invariant_7_eviction_is_told_to_every_dependent() {
 
     let reason = StopReason::Evicted("by the operator".into());
     assert!(cluster.cache().evict(informer.key(), &reason));
-    assert!(!cluster.cache().evict(informer.key(), &reason), "it is gone already");
+    assert!(
+        !cluster.cache().evict(informer.key(), &reason),
+        "it is gone already"
+    );
 
     assert!(matches!(next(&mut subscription).await, Change::Closed(why) if why == reason));
     assert!(subscription.next().await.is_none(), "nothing follows");
     assert!(informer.lister().list().is_err());
     assert!(informer.synced().await.is_err());
     reaches(&mut informer_state, |state| state.name() == "stopped").await;
-    let degraded = reaches(&mut state, |state| matches!(state, ControllerState::Degraded(_))).await;
+    let degraded = reaches(&mut state, |state| {
+        matches!(state, ControllerState::Degraded(_))
+    })
+    .await;
     assert!(matches!(
         &degraded,
         ControllerState::Degraded(DegradedReason::SourceClosed { source, reason })
@@ -248,8 +307,13 @@ async fn invariant_8_a_consumer_that_panics_or_leaves_disturbs_nobody() {
     harness.update("a", "2").await;
     let change = next(&mut other).await;
     assert!(matches!(change, Change::Updated { new, .. } if new.text() == "2"));
-    assert!(broken.get(&0).unwrap().is_empty(), "the object is left out of the broken index");
-    let panicking = AssertUnwindSafe(async { panic!("on purpose") }).catch_unwind().await;
+    assert!(
+        broken.get(&0).unwrap().is_empty(),
+        "the object is left out of the broken index"
+    );
+    let panicking = AssertUnwindSafe(async { panic!("on purpose") })
+        .catch_unwind()
+        .await;
     assert!(panicking.is_err());
     harness.update("a", "3").await;
     assert!(matches!(next(&mut other).await, Change::Updated { new, .. } if new.text() == "3"));
@@ -267,7 +331,16 @@ async fn full_types_dynamic_objects_and_projections_are_cached_alike() {
     full.synced().await.unwrap();
     dynamic.synced().await.unwrap();
     let key = harness.key("a");
-    assert_eq!(full.lister().get(&key).unwrap().unwrap().data.as_ref().unwrap()["text"], "1");
+    assert_eq!(
+        full.lister()
+            .get(&key)
+            .unwrap()
+            .unwrap()
+            .data
+            .as_ref()
+            .unwrap()["text"],
+        "1"
+    );
     let object = dynamic.lister().get(&key).unwrap().unwrap();
     assert_eq!(object.types.as_ref().unwrap().kind, "ConfigMap");
     assert_eq!(object.data["data"]["text"], "1");
@@ -285,9 +358,15 @@ async fn indexes_follow_the_store_also_when_added_late() {
     let index = informer.add_index("text", |note: &Note| vec![note.text().to_owned()]);
     let names = |text: &str| -> Vec<String> {
         let keys = index.keys(&text.to_owned()).unwrap();
-        keys.iter().map(|key| key.name.to_string()).filter(|name| name.len() == 1).collect()
+        keys.iter()
+            .map(|key| key.name.to_string())
+            .filter(|name| name.len() == 1)
+            .collect()
     };
-    assert_eq!((names("x"), names("y")), (vec!["a".into(), "b".into()], vec!["c".into()]));
+    assert_eq!(
+        (names("x"), names("y")),
+        (vec!["a".into(), "b".into()], vec!["c".into()])
+    );
     harness.update("a", "y").await;
     eventually("moved", || names("y") == ["a", "c"] && names("x") == ["b"]).await;
     harness.delete("b").await;
