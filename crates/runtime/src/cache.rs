@@ -1,7 +1,7 @@
 //! The registry of shared informers of one cluster.
 
 use std::{
-    collections::{HashMap, hash_map},
+    collections::HashMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -45,6 +45,15 @@ struct Registry {
     running: HashMap<InformerKey, Entry>,
     /// Informers that were removed and whose connection may still be open for a moment.
     closing: Vec<(InformerKey, CancellationToken)>,
+}
+
+impl Registry {
+    /// Takes an informer out; its connection may still be open for a moment.
+    fn take(&mut self, key: &InformerKey) -> Option<Arc<dyn AnyInformer>> {
+        let informer = self.running.remove(key)?.informer;
+        self.closing.push((key.clone(), informer.closed()));
+        Some(informer)
+    }
 }
 
 struct Entry {
@@ -315,7 +324,7 @@ impl Inner {
             if shared.is_held() {
                 continue;
             }
-            if self.take(&mut registry, &shared.key).is_some() {
+            if registry.take(&shared.key).is_some() {
                 drop(registry);
                 shared.stop(&StopReason::Released);
             }
@@ -324,21 +333,12 @@ impl Inner {
     }
 
     fn remove(&self, key: &InformerKey, reason: &StopReason) -> bool {
-        let removed = self.take(&mut self.registry(), key);
+        let removed = self.registry().take(key);
         if let Some(informer) = &removed {
             tracing::info!(informer = %key, %reason, "informer removed");
             informer.stop(reason);
         }
         removed.is_some()
-    }
-
-    fn take(&self, registry: &mut Registry, key: &InformerKey) -> Option<Arc<dyn AnyInformer>> {
-        let hash_map::Entry::Occupied(entry) = registry.running.entry(key.clone()) else {
-            return None;
-        };
-        let informer = entry.remove().informer;
-        registry.closing.push((key.clone(), informer.closed()));
-        Some(informer)
     }
 
     /// The informer's task is over and its connection closed.

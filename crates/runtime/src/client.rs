@@ -26,11 +26,13 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 /// Who we say we are.
 const USER_AGENT: &str = concat!("weft/", env!("CARGO_PKG_VERSION"));
 
+type Labels<const N: usize> = [(&'static str, String); N];
+
 /// client-go's `rest_client_*` metrics.
 #[derive(Clone, Debug)]
 pub struct ClientMetrics {
-    requests: Family<[(&'static str, String); 3], Counter>,
-    duration: Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>,
+    requests: Family<Labels<3>, Counter>,
+    duration: Family<Labels<2>, Histogram, fn() -> Histogram>,
 }
 
 fn duration_histogram() -> Histogram {

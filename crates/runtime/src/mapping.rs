@@ -6,10 +6,12 @@ use weft_model::ObjectKey;
 
 use crate::{Kind, Object, QueueKey};
 
+type MapObject<K, Q> = dyn Fn(&K) -> Vec<Q> + Send + Sync;
+
 /// Names the keys that an object concerns. For an update both the old and the new object are
 /// asked, so that whoever lost the object hears of it too.
 pub struct Mapper<K, Q> {
-    object: Arc<dyn Fn(&K) -> Vec<Q> + Send + Sync>,
+    object: Arc<MapObject<K, Q>>,
     key: Option<fn(&ObjectKey) -> Q>,
 }
 

@@ -91,7 +91,7 @@ pub struct Labels(Box<[(SharedStr, SharedStr)]>);
 
 impl Labels {
     /// The pairs in key order.
-    pub fn iter(&self) -> Pairs<'_> {
+    pub fn pairs(&self) -> Pairs<'_> {
         Box::new(
             self.0
                 .iter()
@@ -158,7 +158,7 @@ impl Annotations for Skipped {
 
 impl Annotations for Labels {
     fn pairs(&self) -> Pairs<'_> {
-        self.iter()
+        Self::pairs(self)
     }
 }
 
@@ -213,7 +213,7 @@ macro_rules! projection {
                 self.metadata.is_terminating()
             }
             fn labels(&self) -> $crate::Pairs<'_> {
-                self.metadata.labels.iter()
+                self.metadata.labels.pairs()
             }
             fn annotations(&self) -> $crate::Pairs<'_> {
                 $crate::Annotations::pairs(&self.metadata.annotations)

@@ -328,7 +328,7 @@ fn informer_labels(key: &crate::InformerKey) -> [(&'static str, String); 4] {
     let scope: Vec<&str> = scope
         .into_iter()
         .flatten()
-        .map(|part| part.as_str())
+        .map(weft_model::SharedStr::as_str)
         .collect();
     let name = if scope.is_empty() {
         key.cluster.to_string()

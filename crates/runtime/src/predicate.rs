@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::{Change, Object};
 
 /// Decides whether a change passes. Additions and deletions pass unless a predicate says otherwise.
-pub struct Predicate<K>(Arc<dyn Fn(&Change<K>) -> bool + Send + Sync>);
+pub struct Predicate<K>(Arc<Allows<K>>);
+
+type Allows<K> = dyn Fn(&Change<K>) -> bool + Send + Sync;
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {

@@ -505,7 +505,7 @@ async fn kind_changed(kinds: &mut [(Kind, watch::Receiver<KindState>)]) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The next thing that happens in a run; for ever pending without one.

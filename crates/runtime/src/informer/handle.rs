@@ -52,7 +52,7 @@ impl<K: Object> Informer<K> {
     pub fn lister(&self) -> Lister<K> {
         Lister {
             shared: self.shared.clone(),
-            _guard: self.guard.clone(),
+            guard: self.guard.clone(),
         }
     }
 
@@ -75,7 +75,7 @@ impl<K: Object> Informer<K> {
         Index {
             cell,
             shared: self.shared.clone(),
-            _guard: self.guard.clone(),
+            guard: self.guard.clone(),
         }
     }
 
@@ -171,7 +171,7 @@ impl<K: Object> Shared<K> {
         let hub = self.hub.read().unwrap_or_else(PoisonError::into_inner);
         match hub.stopped() {
             Some(reason) => Err(InformerStopped {
-                key: self.key.clone(),
+                key: Box::new(self.key.clone()),
                 reason: reason.clone(),
             }),
             None => Ok(look(&hub)),

@@ -16,7 +16,7 @@ use crate::Object;
 pub struct Index<K: Object, V> {
     pub(super) cell: Arc<IndexCell<K, V>>,
     pub(super) shared: Arc<Shared<K>>,
-    pub(super) _guard: Arc<Guard>,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl<K: Object, V: Hash + Eq + Clone + Send + Sync + 'static> Index<K, V> {
@@ -41,7 +41,7 @@ impl<K: Object, V> Clone for Index<K, V> {
         Self {
             cell: self.cell.clone(),
             shared: self.shared.clone(),
-            _guard: self._guard.clone(),
+            guard: self.guard.clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{Object, object::is_older};
 /// follows, and an informer that ended is an error, not an empty list.
 pub struct Lister<K: Object> {
     pub(super) shared: Arc<Shared<K>>,
-    pub(super) _guard: Arc<Guard>,
+    pub(super) guard: Arc<Guard>,
 }
 
 impl<K: Object> Lister<K> {
@@ -67,7 +67,7 @@ impl<K: Object> Clone for Lister<K> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
-            _guard: self._guard.clone(),
+            guard: self.guard.clone(),
         }
     }
 }

@@ -324,12 +324,11 @@ impl<K: Object> Reflector<K> {
 
     /// Watches on a connection that is open already, or on a new one.
     async fn watch(&mut self, connection: Option<Lines>) -> Result<(), WatchError> {
-        let lines = match connection {
-            Some(lines) => lines,
-            None => {
-                let uri = self.collection.watch(&self.known, watch_timeout());
-                Lines::new(self.open("watch", &uri).await?)
-            }
+        let lines = if let Some(lines) = connection {
+            lines
+        } else {
+            let uri = self.collection.watch(&self.known, watch_timeout());
+            Lines::new(self.open("watch", &uri).await?)
         };
         self.follow(lines).await
     }

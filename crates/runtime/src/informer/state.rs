@@ -99,7 +99,7 @@ impl fmt::Display for StopReason {
 #[error("informer of {key} has stopped: {reason}")]
 pub struct InformerStopped {
     /// Which informer.
-    pub key: InformerKey,
+    pub key: Box<InformerKey>,
     /// Why it ended.
     pub reason: StopReason,
 }

@@ -146,16 +146,10 @@ impl LeaderElector {
             until: Some(renewed + tenure),
         });
         self.publish_status();
-        loop {
-            match self.renew(renewed + self.config.renew_deadline).await {
-                Some(began) => {
-                    renewed = began;
-                    self.gate.send_replace(GateState::Open {
-                        until: Some(renewed + tenure),
-                    });
-                }
-                None => break,
-            }
+        while let Some(began) = self.renew(renewed + self.config.renew_deadline).await {
+            renewed = began;
+            let until = Some(renewed + tenure);
+            self.gate.send_replace(GateState::Open { until });
         }
         // Whoever took the lease acts already; otherwise nobody does before it has expired.
         let ours = self.observed.holder() == Some(self.config.identity.as_str());

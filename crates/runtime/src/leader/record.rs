@@ -84,7 +84,8 @@ impl LeaderConfig {
 
     /// How long after a renewal was begun the leader may act: a little less than others wait.
     pub(super) fn tenure(&self) -> Duration {
-        self.lease_duration - (self.lease_duration - self.renew_deadline) / 5
+        let margin = self.lease_duration.saturating_sub(self.renew_deadline) / 5;
+        self.lease_duration.saturating_sub(margin)
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn decode_event<K: Object>(
 ) -> Result<WatchEvent<K>, WatchError> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     let error = match Frame::<K>::deserialize_from(&mut deserializer) {
-        Ok(frame) => return frame.into_event(path),
+        Ok(frame) => return Ok(frame.into_event(path)),
         Err(error) => error,
     };
     // The type could not hold the object. Its name and version are all that is needed to mark
@@ -61,8 +61,7 @@ pub(crate) fn decode_event<K: Object>(
     let frame: Frame<Identity> =
         Frame::deserialize_from(&mut serde_json::Deserializer::from_slice(line))
             .map_err(|_| WatchError::Protocol(format!("unreadable watch event: {error}")))?;
-    let event = frame.into_event(path)?;
-    Ok(match event {
+    Ok(match frame.into_event(path) {
         WatchEvent::Applied(identity) => WatchEvent::Applied(identity.into_undecodable(&error)),
         WatchEvent::Deleted(identity) => WatchEvent::Deleted(identity.into_undecodable(&error)),
         WatchEvent::Bookmark {
@@ -174,8 +173,8 @@ impl<K: de::DeserializeOwned> Frame<K> {
         Ok(frame)
     }
 
-    fn into_event(self, path: &str) -> Result<WatchEvent<K>, WatchError> {
-        Ok(match self {
+    fn into_event(self, path: &str) -> WatchEvent<K> {
+        match self {
             Self::Object(EventType::Deleted, object) => {
                 WatchEvent::Deleted(Decoded::Object(object))
             }
@@ -195,7 +194,7 @@ impl<K: de::DeserializeOwned> Frame<K> {
                     .map(std::time::Duration::from_secs),
                 status,
             }),
-        })
+        }
     }
 }
 

@@ -264,7 +264,7 @@ mod tests {
             "12".into(),
             Some("abc".into()),
         );
-        for width in 1..BUILT_IN.len() + 1 {
+        for width in 1..=BUILT_IN.len() {
             let chunks: Vec<&str> = BUILT_IN
                 .as_bytes()
                 .chunks(width)

@@ -21,24 +21,24 @@ use weft_apiserver::{ApiServer, Matcher};
 use weft_runtime::{Change, Cluster, Kind, Metadata, Subscription, WatchSpec, projection};
 
 /// A server with a namespace of the test's own.
-pub struct Harness {
-    pub client: Client,
-    pub namespace: String,
+pub(crate) struct Harness {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
     embedded: Option<ApiServer>,
 }
 
 /// What tests cache: a ConfigMap with its data.
 #[derive(Debug, Deserialize)]
-pub struct Note {
-    pub metadata: Metadata,
+pub(crate) struct Note {
+    pub(crate) metadata: Metadata,
     #[serde(default)]
-    pub data: std::collections::BTreeMap<String, String>,
+    pub(crate) data: std::collections::BTreeMap<String, String>,
 }
 
 projection!(Note, "", "v1", "configmaps", "ConfigMap");
 
 impl Note {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.data
             .get("text")
             .map(String::as_str)
@@ -48,14 +48,14 @@ impl Note {
 
 impl Harness {
     /// The embedded server, without sockets, so that time can be paused.
-    pub async fn embedded() -> Self {
+    pub(crate) async fn embedded() -> Self {
         let server = ApiServer::builder().build();
         let client = server.client();
         Self::with(client, Some(server)).await
     }
 
     /// The cluster under test: embedded unless the environment names another.
-    pub async fn any() -> Self {
+    pub(crate) async fn any() -> Self {
         match std::env::var_os("WEFT_TEST_KUBECONFIG") {
             None => Self::embedded().await,
             Some(path) => {
@@ -88,35 +88,35 @@ impl Harness {
     }
 
     /// The embedded server; only for tests that asked for it.
-    pub fn server(&self) -> &ApiServer {
+    pub(crate) fn server(&self) -> &ApiServer {
         self.embedded
             .as_ref()
             .expect("this test runs on the embedded server")
     }
 
-    pub fn cluster(&self) -> Cluster {
+    pub(crate) fn cluster(&self) -> Cluster {
         Cluster::new("test", self.client.clone())
     }
 
     /// The test's namespace only: a shared server has other tests' objects too.
-    pub fn spec(&self) -> WatchSpec {
+    pub(crate) fn spec(&self) -> WatchSpec {
         WatchSpec::all().namespace(&self.namespace)
     }
 
-    pub fn notes(&self) -> Api<ConfigMap> {
+    pub(crate) fn notes(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    pub fn key(&self, name: &str) -> weft_runtime::ObjectKey {
+    pub(crate) fn key(&self, name: &str) -> weft_runtime::ObjectKey {
         weft_runtime::ObjectKey::namespaced(&self.namespace, name)
     }
 
-    pub async fn create(&self, name: &str, text: &str) -> ConfigMap {
+    pub(crate) async fn create(&self, name: &str, text: &str) -> ConfigMap {
         self.create_with(json!({"metadata": {"name": name}, "data": {"text": text}}))
             .await
     }
 
-    pub async fn create_with(&self, object: serde_json::Value) -> ConfigMap {
+    pub(crate) async fn create_with(&self, object: serde_json::Value) -> ConfigMap {
         let object = serde_json::from_value(object).unwrap();
         self.notes()
             .create(&PostParams::default(), &object)
@@ -124,7 +124,7 @@ impl Harness {
             .unwrap()
     }
 
-    pub async fn update(&self, name: &str, text: &str) -> ConfigMap {
+    pub(crate) async fn update(&self, name: &str, text: &str) -> ConfigMap {
         let patch = Patch::Merge(json!({"data": {"text": text}}));
         self.notes()
             .patch(name, &PatchParams::default(), &patch)
@@ -132,7 +132,7 @@ impl Harness {
             .unwrap()
     }
 
-    pub async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         self.notes()
             .delete(name, &DeleteParams::default())
             .await
@@ -141,15 +141,15 @@ impl Harness {
 }
 
 /// How long anything may take. Most tests run in paused time, where waiting costs nothing.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// All requests about configmaps.
-pub fn configmaps() -> Matcher {
+pub(crate) fn configmaps() -> Matcher {
     Matcher::any().resource("configmaps")
 }
 
 /// Waits for a condition that nothing announces.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let poll = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -161,7 +161,7 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Waits for a state.
-pub async fn reaches<T: Clone + std::fmt::Debug>(
+pub(crate) async fn reaches<T: Clone + std::fmt::Debug>(
     states: &mut watch::Receiver<T>,
     mut wanted: impl FnMut(&T) -> bool,
 ) -> T {
@@ -172,14 +172,12 @@ pub async fn reaches<T: Clone + std::fmt::Debug>(
             .map(|state| state.clone())
     };
     let reached = timeout(LIMIT, wait).await;
-    match reached {
-        Ok(state) => state.expect("the sender lives"),
-        Err(_) => panic!("never reached; the state is {:?}", states.borrow()),
-    }
+    let reached = reached.unwrap_or_else(|_| panic!("never reached; it is {:?}", states.borrow()));
+    reached.expect("the sender lives")
 }
 
 /// The next change, which must come.
-pub async fn next<K: weft_runtime::Object + std::fmt::Debug>(
+pub(crate) async fn next<K: weft_runtime::Object + std::fmt::Debug>(
     subscription: &mut Subscription<K>,
 ) -> Change<K> {
     let next = timeout(LIMIT, subscription.next()).await;
@@ -187,7 +185,7 @@ pub async fn next<K: weft_runtime::Object + std::fmt::Debug>(
 }
 
 /// Takes changes up to and including `Synced`.
-pub async fn drain_initial<K: weft_runtime::Object + std::fmt::Debug>(
+pub(crate) async fn drain_initial<K: weft_runtime::Object + std::fmt::Debug>(
     subscription: &mut Subscription<K>,
 ) -> Vec<Change<K>> {
     let mut changes = Vec::new();
@@ -200,15 +198,15 @@ pub async fn drain_initial<K: weft_runtime::Object + std::fmt::Debug>(
 }
 
 /// A custom kind of the test's own, so that tests on one server do not meet.
-pub struct CustomKind {
-    pub kind: Kind,
+pub(crate) struct CustomKind {
+    pub(crate) kind: Kind,
     group: String,
     api: Api<CustomResourceDefinition>,
     client: Client,
 }
 
 impl CustomKind {
-    pub fn new(harness: &Harness) -> Self {
+    pub(crate) fn new(harness: &Harness) -> Self {
         let group = format!("{}.example.com", harness.namespace);
         Self {
             kind: Kind::new(&group, "v1", "widgets", "Widget"),
@@ -223,7 +221,7 @@ impl CustomKind {
     }
 
     /// Installs the definition with `v1` and `v2`, both served.
-    pub async fn install(&self) {
+    pub(crate) async fn install(&self) {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
         let definition = json!({
@@ -249,7 +247,7 @@ impl CustomKind {
     }
 
     /// Says whether `v1` is served.
-    pub async fn serve_v1(&self, served: bool) {
+    pub(crate) async fn serve_v1(&self, served: bool) {
         let mut definition = self.api.get(&self.name()).await.unwrap();
         for version in &mut definition.spec.versions {
             if version.name == "v1" {
@@ -262,23 +260,23 @@ impl CustomKind {
             .unwrap();
     }
 
-    pub async fn remove(&self) {
+    pub(crate) async fn remove(&self) {
         self.api
             .delete(&self.name(), &DeleteParams::default())
             .await
             .unwrap();
     }
 
-    pub async fn is_gone(&self) -> bool {
+    pub(crate) async fn is_gone(&self) -> bool {
         self.api.get_opt(&self.name()).await.unwrap().is_none()
     }
 
-    pub fn widgets(&self, namespace: &str) -> Api<DynamicObject> {
+    pub(crate) fn widgets(&self, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &self.kind.to_api_resource())
     }
 
     /// Creates a widget, once the server serves the kind.
-    pub async fn create(&self, namespace: &str, name: &str) -> String {
+    pub(crate) async fn create(&self, namespace: &str, name: &str) -> String {
         let widget = DynamicObject::new(name, &self.kind.to_api_resource());
         let create = async {
             loop {

@@ -279,7 +279,7 @@ async fn invariant_40_mutations_have_a_deadline_inside_the_lease() {
             async move {
                 let deadline = context.deadline().expect("leaders have a deadline");
                 assert!(deadline <= Instant::now() + Duration::from_secs(15));
-                let finished = context.fenced(sleep(Duration::from_secs(3600))).await;
+                let finished = context.fenced(sleep(Duration::from_hours(1))).await;
                 *seen.lock().unwrap() = Some((finished.is_some(), Instant::now()));
                 Ok(Action::await_change())
             }
