@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use weft_runtime::{Metadata, projection};
 
 /// What a node agent reads of a Pod.
+#[expect(dead_code, reason = "decoded and held, as a consumer would")]
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SlimPod {
@@ -31,9 +32,9 @@ pub(crate) struct SlimStatus {
     pub(crate) pod_ips: Box<[PodIp]>,
 }
 
+#[expect(dead_code, reason = "decoded and held, as a consumer would")]
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PodIp {
-    #[expect(dead_code, reason = "decoded and held, as a consumer would")]
     ip: std::net::IpAddr,
 }
 
@@ -206,7 +207,7 @@ fn managed_fields() -> Value {
             "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:checksum/config": {}, "f:prometheus.io/scrape": {}}, "f:generateName": {},
                     "f:labels": {".": {}, "f:app.kubernetes.io/instance": {}, "f:app.kubernetes.io/name": {}, "f:pod-template-hash": {}},
                     "f:ownerReferences": {".": {}, "k:{\"uid\":\"1a2b3c4d-5e6f-4071-8293-a4b5c6d7e8f9\"}": {}}},
-                "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": container, "k:{\"name\":\"sidecar\"}": container}, "f:dnsPolicy": {}, "f:enableServiceLinks": {},
+                "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": container}, "f:dnsPolicy": {}, "f:enableServiceLinks": {},
                     "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {".": {}, "f:fsGroup": {}, "f:runAsUser": {}}, "f:serviceAccount": {},
                     "f:serviceAccountName": {}, "f:terminationGracePeriodSeconds": {}, "f:volumes": {".": {}, "k:{\"name\":\"config\"}": {".": {}, "f:configMap": {".": {}, "f:defaultMode": {}, "f:name": {}}, "f:name": {}}}}}},
         {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": "2026-10-01T08:15:42Z", "fieldsType": "FieldsV1", "subresource": "status",
