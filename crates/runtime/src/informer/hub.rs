@@ -135,7 +135,9 @@ impl<K: Object> Hub<K> {
 
     pub(crate) fn apply(&mut self, object: K, wire_bytes: usize) -> Applied {
         let key = object.key();
-        self.undecodable.remove(&key);
+        if !self.undecodable.is_empty() {
+            self.undecodable.remove(&key);
+        }
         let wire_bytes = u32::try_from(wire_bytes).unwrap_or(u32::MAX);
         let initial = !self.has_synced;
         let generation = self.generation;

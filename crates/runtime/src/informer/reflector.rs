@@ -200,7 +200,7 @@ impl<K: Object> Reflector<K> {
                     "the streaming list ended early".into(),
                 ));
             };
-            match decode_event(&line, self.collection.path())? {
+            match decode_event(line, self.collection.path())? {
                 WatchEvent::Bookmark {
                     version,
                     initial_events_end: true,
@@ -342,7 +342,7 @@ impl<K: Object> Reflector<K> {
         while let Some(line) = self.idle(lines.next()).await? {
             let received = Instant::now();
             events += 1;
-            match decode_event(&line, self.collection.path())? {
+            match decode_event(line, self.collection.path())? {
                 WatchEvent::Applied(object) => {
                     self.move_to(object.version());
                     self.apply(object, line.len());
