@@ -155,6 +155,7 @@ pub(crate) fn create_object(
         object.remove("status");
     }
     rules::prepare_create(scene, &mut object)?;
+    crate::schema::reshape(kind, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(rules::validate(scene, &object, None));
     if !errors.is_empty() {
@@ -291,6 +292,7 @@ pub(crate) fn update_object(
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);
     rules::prepare_update(scene, &mut object, &old)?;
+    crate::schema::reshape(kind, &mut object);
     grow_generation(kind, &old, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(finalizer_errors(&old, &object));
