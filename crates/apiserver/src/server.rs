@@ -1,6 +1,8 @@
 //! The library's face: build a server, talk to it in process or over sockets.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
+
+use ipnet::{IpNet, Ipv4Net};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -18,6 +20,9 @@ use crate::{
     transport::{Listening, MemoryService, listen},
 };
 
+/// Where cluster IPs come from unless told otherwise.
+const SERVICE_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12);
+
 /// Changes kept per kind for watches and lists to go back to.
 const HISTORY: usize = 10_000;
 
@@ -28,7 +33,7 @@ pub struct Builder {
     history: usize,
     mode: AuthorizationMode,
     tokens: Vec<(String, User)>,
-    bootstrap: bool,
+    service_ranges: Vec<IpNet>,
 }
 
 impl Default for Builder {
@@ -38,7 +43,7 @@ impl Default for Builder {
             history: HISTORY,
             mode: AuthorizationMode::default(),
             tokens: Vec::new(),
-            bootstrap: true,
+            service_ranges: vec![IpNet::V4(SERVICE_RANGE)],
         }
     }
 }
@@ -72,6 +77,13 @@ impl Builder {
         self
     }
 
+    /// The ranges cluster IPs come from: one, or one of each family for dual-stack Services.
+    #[must_use]
+    pub fn service_ranges(mut self, ranges: impl IntoIterator<Item = IpNet>) -> Self {
+        self.service_ranges = ranges.into_iter().collect();
+        self
+    }
+
     /// A server without sockets: only [`ApiServer::client`] reaches it.
     ///
     /// Must be called inside a tokio runtime, which runs the server's one background task.
@@ -91,7 +103,7 @@ impl Builder {
             requests: RequestLog::default(),
             authenticator,
             authorizer: Authorizer { mode: self.mode },
-            allocator: Allocator::default(),
+            allocator: Allocator::new(self.service_ranges),
             shutdown: shutdown.clone(),
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),

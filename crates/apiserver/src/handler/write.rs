@@ -154,7 +154,7 @@ pub(crate) fn create_object(
     if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
         object.remove("status");
     }
-    rules::prepare_create(scene, &mut object)?;
+    rules::prepare_create(scene, &mut object);
     crate::schema::reshape(kind, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(rules::validate(scene, &object, None));
@@ -291,7 +291,7 @@ pub(crate) fn update_object(
     check_version(kind, update, stored, &object)?;
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);
-    rules::prepare_update(scene, &mut object, &old)?;
+    rules::prepare_update(scene, &mut object, &old);
     crate::schema::reshape(kind, &mut object);
     grow_generation(kind, &old, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
@@ -351,6 +351,9 @@ pub(crate) fn finish_deletion(
     view::to_storage(scene.kind, &mut object);
     if !dry_run {
         scene.writer.remove(&scene.kind.storage, &stored.key);
+        if scene.kind.is("", "Service") {
+            rules::service::release(scene.api, scene.writer, stored);
+        }
         scene.api.after_delete(scene.kind, stored);
     }
     Arc::new(Stored::new(scene.kind, object))
