@@ -150,6 +150,7 @@ pub(crate) fn create_object(
         return Err(ApiError::untyped(text));
     }
     check_namespace(scene, namespace, object.name())?;
+    check_kind(kind, &object)?;
     stamp(api, kind, &mut object);
     if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
         object.remove("status");
@@ -223,6 +224,22 @@ fn check_namespace(scene: &Scene<'_>, namespace: &str, name: &str) -> Outcome<()
     Ok(())
 }
 
+/// The kind of a custom resource is a matter of validation, under the name it gives itself.
+fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
+    let said = object.text("kind");
+    if kind.is_custom() && said != kind.kind {
+        let text = format!("must be {}", kind.kind);
+        let error = FieldError::invalid("kind", &json!(said), &text);
+        return Err(ApiError::invalid_as(
+            &kind.group,
+            said,
+            object.name(),
+            &[error],
+        ));
+    }
+    Ok(())
+}
+
 /// Sets what only the server sets.
 fn stamp(api: &Api, kind: &ResourceType, object: &mut Object) {
     let metadata = object.metadata_mut();
@@ -288,6 +305,7 @@ pub(crate) fn update_object(
     let old = view::object(kind, stored);
     let target = &update.target;
     check_names(kind, &object, target)?;
+    check_kind(kind, &object)?;
     check_version(kind, update, stored, &object)?;
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);
