@@ -392,7 +392,8 @@ fn remove_path(topology: &Topology<'_>, object: &mut Object, path: &[PathElement
     match (&rest[0], value) {
         (PathElement::Field(_), Value::Object(object)) => remove_path(&inner, object, rest),
         (PathElement::Value(text), Value::Array(list)) => {
-            list.retain(|element| element.to_string() != *text);
+            let gone: Option<Value> = serde_json::from_str(text).ok();
+            list.retain(|element| Some(element) != gone.as_ref());
         }
         (step @ PathElement::Keys(_), Value::Array(list)) => {
             let Treatment::Keyed(keys) = inner.treatment(&json!([])) else {

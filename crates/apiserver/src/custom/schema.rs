@@ -105,8 +105,9 @@ pub(super) fn default(schema: &Value, value: &mut Value) {
         }
         Value::Array(list) => {
             if let Some(items) = schema.get("items") {
-                list.iter_mut()
-                    .for_each(|element| self::default(items, element));
+                for element in list {
+                    self::default(items, element);
+                }
             }
         }
         _ => {}

@@ -55,7 +55,6 @@ impl<'a> Topology<'a> {
                 None => Self::Unknown,
             },
             Self::Value(Shape::Map(inner), ..) => Self::inner(inner),
-            Self::Value(..) => Self::Unknown,
             Self::Schema(schema) => {
                 let property = schema.get("properties").and_then(|all| all.get(name));
                 // Metadata is that of every object, whatever the schema says.
@@ -69,7 +68,7 @@ impl<'a> Topology<'a> {
                     .or_else(|| schema.get("additionalProperties").filter(|s| s.is_object()))
                     .map_or(Self::Unknown, Self::Schema)
             }
-            Self::Unknown => Self::Unknown,
+            Self::Value(..) | Self::Unknown => Self::Unknown,
         }
     }
 
@@ -93,11 +92,10 @@ impl<'a> Topology<'a> {
     pub(crate) fn treatment(&self, value: &Value) -> Treatment {
         match value {
             Value::Object(_) => match self {
-                Self::Value(_, _, true) => Treatment::Leaf,
+                Self::Value(_, _, true) | Self::Value(Shape::Scalar(_), ..) => Treatment::Leaf,
                 Self::Schema(schema) if text(schema, "x-kubernetes-map-type") == "atomic" => {
                     Treatment::Leaf
                 }
-                Self::Value(Shape::Scalar(_), ..) => Treatment::Leaf,
                 _ => Treatment::Members,
             },
             Value::Array(_) => match self {

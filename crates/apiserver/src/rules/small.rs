@@ -141,10 +141,10 @@ pub(super) fn validate(
                 ));
             }
         }
-        ("networking.k8s.io", "IPAddress") => {
-            if object.at(&["spec", "parentRef"]).is_none_or(Value::is_null) {
-                errors.push(FieldError::required("spec.parentRef", ""));
-            }
+        ("networking.k8s.io", "IPAddress")
+            if object.at(&["spec", "parentRef"]).is_none_or(Value::is_null) =>
+        {
+            errors.push(FieldError::required("spec.parentRef", ""));
         }
         _ => {}
     }

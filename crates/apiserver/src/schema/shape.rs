@@ -304,14 +304,14 @@ fn zero(field: &Field) -> Option<Value> {
             }
             Some(Value::Object(object))
         }
-        Shape::Scalar(Scalar::Time | Scalar::MicroTime) if !field.pointer => Some(Value::Null),
+        Shape::Scalar(Scalar::Time | Scalar::MicroTime | Scalar::Raw) if !field.pointer => {
+            Some(Value::Null)
+        }
         Shape::Scalar(Scalar::IntOrString) if !field.pointer => Some(json!(0)),
         Shape::Scalar(Scalar::Quantity) if !field.pointer => Some(json!("0")),
-        Shape::Scalar(Scalar::Raw) if !field.pointer => Some(Value::Null),
         _ if field.omit_empty => None,
         _ if field.pointer => Some(Value::Null),
-        Shape::List(_) | Shape::Map(_) => Some(Value::Null),
-        Shape::Scalar(Scalar::Bytes) => Some(Value::Null),
+        Shape::List(_) | Shape::Map(_) | Shape::Scalar(Scalar::Bytes) => Some(Value::Null),
         shape => Some(empty(shape)),
     }
 }

@@ -30,6 +30,10 @@ impl Message {
 
 /// One field of a message.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a row of a table, one column per tag"
+)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     number: u32,

@@ -136,7 +136,7 @@ impl Row<'_> {
         self.object
             .get(name)
             .and_then(Value::as_object)
-            .map_or(0, |object| object.len())
+            .map_or(0, serde_json::Map::len)
     }
 
     fn name(&self) -> Value {
