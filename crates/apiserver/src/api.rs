@@ -52,6 +52,8 @@ pub(crate) struct Api {
     /// Wakes the housekeeper: something was deleted that others depend on.
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,
+    /// Whether faults can be injected over HTTP.
+    pub(crate) fault_endpoint: bool,
 }
 
 /// A connection broken on purpose.
@@ -128,7 +130,11 @@ impl Api {
             .and_then(|v| v.to_str().ok());
         agent.unwrap_or_default().clone_into(&mut info.user_agent);
 
-        let interference = self.faults.interfere(&info);
+        let interference = if info.path.starts_with(handler::admin::PREFIX) {
+            Interference::default()
+        } else {
+            self.faults.interfere(&info)
+        };
         if !interference.delay.is_zero() {
             tokio::time::sleep(interference.delay).await;
         }
@@ -167,6 +173,10 @@ impl Api {
             warnings: std::sync::Mutex::default(),
         };
         let identity = parts.extensions.get::<User>().cloned();
+        let writes = !matches!(
+            info.verb,
+            Verb::Get | Verb::List | Verb::Watch | Verb::NonResource
+        );
         let outcome = match self.admit(&mut context, identity) {
             Ok(()) => match read_body(body).await {
                 Ok(bytes) => {
@@ -194,6 +204,12 @@ impl Api {
                 ))
             }
             (outcome, _) => outcome,
+        };
+        let outcome = match outcome {
+            Ok(_) if writes && !self.store.durable().await => {
+                Err(ApiError::internal("the write cannot be kept"))
+            }
+            outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
         self.respond(&context, reply)

@@ -1,25 +1,415 @@
-//! Server-side apply.
+//! Server-side apply: an object has what its managers say, each for its own fields.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
+use serde_json::{Map, Value, json};
 
 use crate::{
     api::{Api, Context},
-    handler::write::Target,
-    kind::ResourceType,
+    decode,
+    encoding::yaml,
+    handler::write::{Means, Target, Update, create_object, update_object},
+    kind::{ResourceType, Subresource},
+    managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
+    meta::Meta as _,
     options::WriteOptions,
-    status::{ApiError, Outcome},
-    store::Stored,
+    rules::Scene,
+    status::{ApiError, FieldError, Outcome},
+    store::{Object, Stored},
+    view,
 };
 
 /// Creates or changes an object so that it has what the body says.
 pub(crate) fn apply(
-    _api: &Arc<Api>,
-    _context: &Context,
-    _kind: &Arc<ResourceType>,
-    _target: Target<'_>,
-    _options: &WriteOptions,
+    api: &Arc<Api>,
+    context: &Context,
+    kind: &Arc<ResourceType>,
+    target: Target<'_>,
+    options: &WriteOptions,
 ) -> Outcome<(StatusCode, Arc<Stored>)> {
-    Err(ApiError::unsupported_patch())
+    let Some(manager) = options.manager.as_deref() else {
+        let error = FieldError::required("fieldManager", "is required for apply patch");
+        return Err(ApiError::invalid_options("PatchOptions", error));
+    };
+    let applied = body(context, kind, options, &target)?;
+    let writer = api.store.write();
+    let scene = Scene {
+        api,
+        context: Some(context),
+        writer: &writer,
+        kind,
+    };
+    let found = writer.get(&kind.storage, &target.key());
+    let Some(stored) = found else {
+        return create(&scene, &target, options, manager, applied);
+    };
+    let said = applied.meta_text("resourceVersion");
+    if !said.is_empty() && said != stored.version.to_string() {
+        return Err(ApiError::modified(kind, target.name));
+    }
+    let old = view::object(kind, &stored);
+    let application = Application {
+        kind,
+        manager,
+        subresource: target.subresource,
+        options,
+    };
+    let (merged, managers) = application.onto(&old, &applied)?;
+    let mut object = merged;
+    let sub = target.subresource.map_or("", Subresource::name);
+    let set = application.claimed(&applied);
+    let mut managers = managers;
+    managers.set(
+        manager,
+        Operation::Apply,
+        &kind.api_version(),
+        sub,
+        api.clock.now_text(),
+        set,
+    );
+    managers.write(&mut object);
+    let update = Update {
+        target,
+        options,
+        means: Means::Apply,
+    };
+    Ok((
+        StatusCode::OK,
+        update_object(&scene, &update, &stored, object)?,
+    ))
+}
+
+/// The applied object, checked for what only apply forbids.
+fn body(
+    context: &Context,
+    kind: &ResourceType,
+    options: &WriteOptions,
+    target: &Target<'_>,
+) -> Outcome<Object> {
+    let document = yaml::parse(&context.body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    let Value::Object(mut applied) = document.value else {
+        return Err(ApiError::bad_request("error decoding YAML: not an object"));
+    };
+    if applied
+        .metadata()
+        .is_some_and(|metadata| metadata.contains_key("managedFields"))
+    {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let (said_version, said_kind) = (applied.text("apiVersion"), applied.text("kind"));
+    if said_kind != kind.kind || said_version != kind.api_version() {
+        let shown = match said_version.split_once('/') {
+            Some(_) => said_version.to_owned(),
+            None => format!("/{said_version}"),
+        };
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {shown}, Kind={said_kind}"
+        )));
+    }
+    // The fields of an applied object are its claims: zero values nobody wrote must not appear.
+    let mut checked = applied.clone();
+    let unknown = crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut checked)?;
+    for path in &unknown {
+        remove_text_path(&mut applied, path);
+    }
+    decode::report(
+        context,
+        &kind.kind,
+        &kind.version,
+        options.validation,
+        Vec::new(),
+        unknown,
+    )?;
+    let metadata = applied.metadata_mut();
+    crate::meta::default_to(metadata, "name", target.name);
+    if kind.namespaced {
+        crate::meta::default_to(metadata, "namespace", target.namespace);
+    }
+    remove_nulls(&mut applied);
+    Ok(applied)
+}
+
+/// Removes an unknown field by the path it was reported with.
+fn remove_text_path(object: &mut Object, path: &str) {
+    let Some((first, rest)) = path.split_once('.') else {
+        object.remove(path);
+        return;
+    };
+    let (name, position) = match first.split_once('[') {
+        Some((name, position)) => (name, position.trim_end_matches(']').parse::<usize>().ok()),
+        None => (first, None),
+    };
+    let next = match (object.get_mut(name), position) {
+        (Some(Value::Array(list)), Some(position)) => list.get_mut(position),
+        (next, _) => next,
+    };
+    if let Some(Value::Object(next)) = next {
+        remove_text_path(next, rest);
+    }
+}
+
+fn remove_nulls(object: &mut Object) {
+    object.retain(|_, value| !value.is_null());
+    for value in object.values_mut() {
+        match value {
+            Value::Object(inner) => remove_nulls(inner),
+            Value::Array(list) => {
+                for element in list {
+                    if let Value::Object(inner) = element {
+                        remove_nulls(inner);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn create(
+    scene: &Scene<'_>,
+    target: &Target<'_>,
+    options: &WriteOptions,
+    manager: &str,
+    applied: Object,
+) -> Outcome<(StatusCode, Arc<Stored>)> {
+    let kind = scene.kind;
+    if target.subresource.is_some() {
+        return Err(ApiError::not_found(kind, target.name));
+    }
+    let uid = applied.meta_text("uid");
+    if !uid.is_empty() {
+        let detail = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(ApiError::conflict(kind, target.name, &detail));
+    }
+    let application = Application {
+        kind,
+        manager,
+        subresource: None,
+        options,
+    };
+    let mut managers = Managers::default();
+    let set = application.claimed(&applied);
+    let time = scene.api.clock.now_text();
+    managers.set(
+        manager,
+        Operation::Apply,
+        &kind.api_version(),
+        "",
+        time,
+        set,
+    );
+    let mut object = applied;
+    crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut object)?;
+    managers.write(&mut object);
+    let stored = create_object(scene, target.namespace, object, options, Operation::Apply)?;
+    Ok((StatusCode::CREATED, stored))
+}
+
+/// One manager applying.
+struct Application<'a> {
+    kind: &'a ResourceType,
+    manager: &'a str,
+    subresource: Option<Subresource>,
+    options: &'a WriteOptions,
+}
+
+impl Application<'_> {
+    /// The fields an applied object claims.
+    fn claimed(&self, applied: &Object) -> FieldSet {
+        let mut set = FieldSet::of_applied(&Topology::of(self.kind), applied);
+        managed::strip(self.kind, self.subresource, &mut set);
+        set
+    }
+
+    /// The object with the applied fields, and the other managers with what they keep.
+    fn onto(&self, old: &Object, applied: &Object) -> Outcome<(Object, Managers)> {
+        let topology = Topology::of(self.kind);
+        let mut managers = Managers::of(old);
+        let claimed = self.claimed(applied);
+        let mut merged = Value::Object(old.clone());
+        let mut config = applied.clone();
+        for name in ["uid", "resourceVersion"] {
+            config.metadata_mut().remove(name);
+        }
+        merge(&topology, &mut merged, &Value::Object(config));
+        let Value::Object(mut merged) = merged else {
+            unreachable!("objects merge to objects")
+        };
+        let sub = self.subresource.map_or("", Subresource::name);
+        let api_version = self.kind.api_version();
+        let is_own =
+            |entry: &managed::Entry| entry.is_of(self.manager, Operation::Apply, &api_version, sub);
+        let before = managers
+            .0
+            .iter()
+            .find(|entry| is_own(entry))
+            .map(|entry| entry.set.clone());
+        let mut given_up = before.unwrap_or_default();
+        given_up.remove_all(&claimed);
+        let kept = |path: &[PathElement]| {
+            managers.0.iter().any(|entry| {
+                !is_own(entry) && (entry.set.contains(path) || entry.set.has_below(path))
+            })
+        };
+        // Deepest first, so that an element goes after its own fields.
+        for path in given_up.paths().rev() {
+            if !kept(path) && !claimed.has_below(path) {
+                remove_path(&topology, &mut merged, path);
+            }
+        }
+        let changed = managed::compare(&topology, old, &merged).changed;
+        let mut conflicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for entry in managers.0.iter_mut().filter(|entry| !is_own(entry)) {
+            let contested: Vec<_> = entry
+                .set
+                .paths()
+                .filter(|path| changed.contains(path) && claimed.contains(path))
+                .cloned()
+                .collect();
+            for path in contested {
+                if self.options.force {
+                    entry.set.remove_exactly(&path);
+                } else {
+                    let text = path.iter().map(ToString::to_string).collect();
+                    conflicts.entry(owner_text(entry)).or_default().push(text);
+                }
+            }
+        }
+        if conflicts.is_empty() {
+            Ok((merged, managers))
+        } else {
+            Err(conflict(&conflicts))
+        }
+    }
+}
+
+fn owner_text(entry: &managed::Entry) -> String {
+    let mut text = format!("{:?}", entry.manager);
+    if !entry.subresource.is_empty() {
+        let _ = write!(text, " with subresource {:?}", entry.subresource);
+    }
+    if entry.operation == Operation::Update {
+        let _ = write!(text, " using {}", entry.api_version);
+    }
+    text
+}
+
+fn conflict(conflicts: &BTreeMap<String, Vec<String>>) -> ApiError {
+    let count: usize = conflicts.values().map(Vec::len).sum();
+    let mut message = format!(
+        "Apply failed with {count} conflict{}: ",
+        if count == 1 { "" } else { "s" }
+    );
+    if let (1, Some((owner, fields))) = (count, conflicts.iter().next()) {
+        let _ = write!(message, "conflict with {owner}: {}", fields.join(""));
+    } else {
+        let parts: Vec<String> = conflicts
+            .iter()
+            .map(|(owner, fields)| format!("conflicts with {owner}:\n- {}", fields.join("\n- ")))
+            .collect();
+        message.push_str(&parts.join("\n"));
+    }
+    let causes: Vec<Value> = conflicts
+        .iter()
+        .flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)))
+        .map(|(owner, field)| {
+            json!({
+                "reason": "FieldManagerConflict",
+                "message": format!("conflict with {owner}"),
+                "field": field,
+            })
+        })
+        .collect();
+    ApiError::apply_conflict(message, &causes)
+}
+
+/// Merges an applied value into a stored one by the list rules of the kind.
+fn merge(topology: &Topology<'_>, target: &mut Value, applied: &Value) {
+    match (topology.treatment(applied), applied) {
+        (Treatment::Members, Value::Object(applied)) => {
+            if !target.is_object() {
+                *target = Value::Object(Map::new());
+            }
+            let Value::Object(target) = target else {
+                return;
+            };
+            for (name, value) in applied {
+                merge(
+                    &topology.member(name),
+                    target.entry(name).or_insert(Value::Null),
+                    value,
+                );
+            }
+        }
+        (Treatment::Set, Value::Array(applied)) => {
+            let Value::Array(list) = target else {
+                *target = Value::Array(applied.clone());
+                return;
+            };
+            for element in applied {
+                if !list.contains(element) {
+                    list.push(element.clone());
+                }
+            }
+        }
+        (Treatment::Keyed(keys), Value::Array(applied)) => {
+            if !target.is_array() {
+                *target = json!([]);
+            }
+            let Value::Array(list) = target else { return };
+            let inner = topology.element();
+            for element in applied {
+                let step = PathElement::of_keys(&keys, element, &inner);
+                let known = list.iter_mut().find(|known| {
+                    step.is_some() && PathElement::of_keys(&keys, known, &inner) == step
+                });
+                match known {
+                    Some(known) => merge(&inner, known, element),
+                    None => list.push(element.clone()),
+                }
+            }
+        }
+        _ => *target = applied.clone(),
+    }
+}
+
+fn remove_path(topology: &Topology<'_>, object: &mut Object, path: &[PathElement]) {
+    let Some((PathElement::Field(name), rest)) = path.split_first() else {
+        return;
+    };
+    if rest.is_empty() {
+        object.remove(name);
+        return;
+    }
+    let Some(value) = object.get_mut(name) else {
+        return;
+    };
+    let inner = topology.member(name);
+    match (&rest[0], value) {
+        (PathElement::Field(_), Value::Object(object)) => remove_path(&inner, object, rest),
+        (PathElement::Value(text), Value::Array(list)) => {
+            let gone: Option<Value> = serde_json::from_str(text).ok();
+            list.retain(|element| Some(element) != gone.as_ref());
+        }
+        (step @ PathElement::Keys(_), Value::Array(list)) => {
+            let Treatment::Keyed(keys) = inner.treatment(&json!([])) else {
+                return;
+            };
+            let element = inner.element();
+            let position = list.iter().position(|known| {
+                PathElement::of_keys(&keys, known, &element).as_ref() == Some(step)
+            });
+            let Some(position) = position else { return };
+            if rest.len() == 1 {
+                list.remove(position);
+            } else if let Value::Object(object) = &mut list[position] {
+                remove_path(&element, object, &rest[1..]);
+            }
+        }
+        _ => {}
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod definition;
 mod lifecycle;
 mod path;
+mod schema;
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Value,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
+    has_rules: bool,
 }
 
 /// Where a custom resource keeps its number of replicas.
@@ -55,15 +57,88 @@ impl PrinterColumn {
 }
 
 impl CustomVersion {
-    /// Removes what the schema does not know and answers its paths.
-    #[expect(clippy::unused_self, reason = "the schema decides")]
-    pub(crate) fn prune(&self, _object: &mut Object) -> Vec<String> {
-        Vec::new()
+    /// Removes what the schema does not know, fills in defaults, and answers the removed paths.
+    pub(crate) fn prune(&self, object: &mut Object) -> Vec<String> {
+        let mut unknown = self.prune_metadata(object);
+        unknown.extend(schema::prune(&self.schema, object));
+        let mut value = Value::Object(std::mem::take(object));
+        schema::default(&self.schema, &mut value);
+        if let Value::Object(defaulted) = value {
+            *object = defaulted;
+        }
+        unknown
     }
 
-    /// Complaints of the schema and its rules.
-    #[expect(clippy::unused_self, reason = "the schema decides")]
-    pub(crate) fn validate(&self, _object: &Object, _old: Option<&Object>) -> Vec<FieldError> {
-        Vec::new()
+    /// Metadata is that of every object, whatever the schema says.
+    #[expect(clippy::unused_self, reason = "all versions have the same metadata")]
+    fn prune_metadata(&self, object: &mut Object) -> Vec<String> {
+        let message = crate::schema::message_of("", "v1", "ConfigMap")
+            .and_then(|message| message.field("metadata"))
+            .and_then(|field| field.shape.message());
+        let (Some(message), Some(Value::Object(metadata))) = (message, object.get_mut("metadata"))
+        else {
+            return Vec::new();
+        };
+        let unknown = crate::schema::normalise(message, metadata).unwrap_or_default();
+        unknown
+            .into_iter()
+            .map(|path| format!("metadata.{path}"))
+            .collect()
+    }
+
+    /// Complaints of the schema, then of lists with repeats, then of the CEL rules.
+    pub(crate) fn validate(&self, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+        let value = Value::Object(object.clone());
+        let mut errors = schema::schema_errors(&self.schema, &value, "");
+        if !errors.is_empty() && self.has_rules {
+            errors.push(FieldError::invalid(
+                "<nil>",
+                &Value::Null,
+                "some validation rules were not checked because the object was invalid; correct \
+                 the existing errors to complete validation",
+            ));
+            return errors;
+        }
+        errors.extend(schema::list_errors(&self.schema, &value, ""));
+        if errors.is_empty() && self.has_rules {
+            errors.extend(self.rule_errors(&value, old));
+        }
+        errors
+    }
+
+    fn rule_errors(&self, value: &Value, old: Option<&Object>) -> Vec<FieldError> {
+        let old = old.map(|old| Value::Object(old.clone()));
+        let outcome = kube_cel::Validator::new().validate(&self.schema, value, old.as_ref());
+        let Err(broken) = outcome else {
+            return Vec::new();
+        };
+        let complaint = |error: kube_cel::ValidationError| {
+            let field = match error.field_path.as_str() {
+                "" => "<nil>",
+                path => path,
+            };
+            match error.reason.as_deref() {
+                Some("FieldValueForbidden") => FieldError::forbidden(field, &error.message),
+                Some("FieldValueRequired") => FieldError::required(field, &error.message),
+                _ => FieldError::rule(field, &error.message),
+            }
+        };
+        broken.into_vec().into_iter().map(complaint).collect()
+    }
+
+    fn new(
+        storage_api_version: String,
+        schema: Value,
+        columns: Vec<PrinterColumn>,
+        scale: Option<ScalePaths>,
+    ) -> Self {
+        let has_rules = schema::has_rules(&schema);
+        Self {
+            storage_api_version,
+            schema,
+            columns,
+            scale,
+            has_rules,
+        }
     }
 }

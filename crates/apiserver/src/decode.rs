@@ -224,7 +224,7 @@ fn unrecognized(kind: &str, complaint: &str, body: &[u8]) -> ApiError {
 }
 
 /// The beginning of a body, as upstream shows it: text for JSON, hexadecimal otherwise.
-fn summary(body: &[u8]) -> String {
+pub(crate) fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
     let shown = &body[..body.len().min(SHOWN)];

@@ -1,5 +1,6 @@
 //! From a classified request to the code that answers it.
 
+pub(crate) mod admin;
 pub(crate) mod delete;
 pub(crate) mod discovery;
 mod health;
@@ -89,6 +90,9 @@ fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> Ap
 
 fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.as_str();
+    if api.fault_endpoint && path.starts_with(admin::PREFIX) {
+        return admin::answer(api, context);
+    }
     if context.method != Method::GET && context.method != Method::HEAD {
         let known = matches!(path, "/" | "/api" | "/apis" | "/version")
             || path.starts_with("/healthz")

@@ -5,11 +5,6 @@
 //!
 //! Start reading at [`ApiServer`]; the way of a request is told in `api`.
 
-#![allow(
-    dead_code,
-    reason = "apply, schemas and durability come with the next commits"
-)]
-
 mod admission;
 mod api;
 mod apply;
@@ -28,11 +23,13 @@ mod meta;
 mod negotiate;
 mod options;
 mod patch;
+mod persistence;
 mod query;
 mod random;
 mod reply;
 mod request;
 mod rules;
+mod run;
 mod schema;
 mod server;
 mod stats;
@@ -44,8 +41,10 @@ mod view;
 pub use api::Disconnected;
 pub use auth::{AuthorizationMode, User};
 pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
+pub use persistence::PersistenceError;
 pub use reply::{Body, BodyError};
 pub use request::{RequestInfo, Verb};
+pub use run::{RunConfig, RunError, run, start};
 pub use server::{ApiServer, Builder};
 pub use stats::{RequestRecord, Stats};
 pub use transport::{ListenError, Listening, MemoryService};

@@ -3,10 +3,11 @@
 pub(crate) mod event;
 mod metadata;
 mod namespace;
+mod node;
 mod pod;
 pub(crate) mod service;
-
-use serde_json::Value;
+mod small;
+mod workload;
 
 pub(crate) use metadata::metadata_errors;
 
@@ -26,45 +27,60 @@ pub(crate) struct Scene<'a> {
 }
 
 /// Defaults and admission of an object about to be created.
-#[expect(clippy::unnecessary_wraps, reason = "addresses run out")]
-pub(crate) fn prepare_create(scene: &Scene<'_>, object: &mut Object) -> Outcome<()> {
-    match (scene.kind.group.as_str(), scene.kind.kind.as_str()) {
+pub(crate) fn prepare_create(scene: &Scene<'_>, object: &mut Object) {
+    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+    match (group, kind) {
         _ if scene.kind.is_custom() => {}
         ("", "Namespace") => namespace::prepare_create(object),
         ("", "Pod") => pod::prepare_create(object),
-        ("", "Secret") => crate::meta::default_to(object, "type", "Opaque"),
+        ("", "Node") => node::prepare_create(object),
+        ("", "Service") => service::prepare(scene, object, None),
+        ("", "Endpoints") => {
+            if let Some(context) = scene.context {
+                let text =
+                    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+                context.warn(text);
+            }
+            small::prepare(group, kind, object);
+        }
+        ("apps", kind) => workload::prepare(kind, object),
+        ("", "ReplicationController") => workload::prepare(kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::prepare(object);
         }
-        _ => {}
+        _ => small::prepare(group, kind, object),
     }
-    Ok(())
 }
 
 /// Claims what an object needs of others, right before it is stored.
-#[expect(clippy::unnecessary_wraps, reason = "addresses run out")]
 pub(crate) fn commit(
-    _scene: &Scene<'_>,
-    _old: Option<&Object>,
-    _object: &mut Object,
-    _dry_run: bool,
+    scene: &Scene<'_>,
+    old: Option<&Object>,
+    object: &mut Object,
+    dry_run: bool,
 ) -> Outcome<()> {
+    if scene.kind.is("", "Service") {
+        return service::commit(scene, old, object, dry_run);
+    }
     Ok(())
 }
 
 /// Defaults and admission of an object about to replace another.
-#[expect(clippy::unnecessary_wraps, reason = "addresses run out")]
-pub(crate) fn prepare_update(scene: &Scene<'_>, object: &mut Object, old: &Object) -> Outcome<()> {
-    match (scene.kind.group.as_str(), scene.kind.kind.as_str()) {
+pub(crate) fn prepare_update(scene: &Scene<'_>, object: &mut Object, old: &Object) {
+    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+    match (group, kind) {
         _ if scene.kind.is_custom() => {}
         ("", "Namespace") => namespace::prepare_update(object, old),
-        ("", "Secret") => crate::meta::default_to(object, "type", "Opaque"),
+        ("", "Pod") => pod::prepare_update(object),
+        ("", "Node") => node::prepare_update(object),
+        ("", "Service") => service::prepare(scene, object, Some(old)),
+        ("apps", kind) => workload::prepare(kind, object),
+        ("", "ReplicationController") => workload::prepare(kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::prepare(object);
         }
-        _ => {}
+        _ => small::prepare(group, kind, object),
     }
-    Ok(())
 }
 
 /// Complaints about an object, new or changed.
@@ -75,23 +91,18 @@ pub(crate) fn validate(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(custom) = &scene.kind.custom {
-        errors.extend(custom.validate(object, old));
-        return errors;
+        return custom.validate(object, old);
     }
-    match (scene.kind.group.as_str(), scene.kind.kind.as_str()) {
-        ("", "Pod") => pod::validate(object, &mut errors),
+    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+    match (group, kind) {
+        ("", "Pod") => pod::validate(object, old, &mut errors),
+        ("", "Node") => node::validate(object, old, &mut errors),
+        ("", "Service") => service::validate(scene, object, old, &mut errors),
+        ("apps", _) => workload::validate(object, old, &mut errors),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::validate(object, &mut errors);
         }
-        _ => {}
+        _ => small::validate(group, kind, object, old, &mut errors),
     }
     errors
-}
-
-/// A text inside an object; empty when absent.
-pub(crate) fn text<'a>(value: Option<&'a Value>, name: &str) -> &'a str {
-    value
-        .and_then(|value| value.get(name))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
 }

@@ -1,7 +1,14 @@
 //! The library's face: build a server, talk to it in process or over sockets.
 
-use std::sync::Arc;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+};
 
+use ipnet::{IpNet, Ipv4Net};
+
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -11,12 +18,16 @@ use crate::{
     fault::{FaultRules, Faults, OpenWatches},
     housekeeping,
     kind::Registry,
+    persistence::{self, Journal, PersistenceError, Snapshot},
     random::Random,
     rules::service::Allocator,
     stats::{RequestLog, Stats},
     store::Store,
-    transport::{Listening, MemoryService, listen},
+    transport::{ListenError, Listening, MemoryService, listen},
 };
+
+/// Where cluster IPs come from unless told otherwise.
+const SERVICE_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12);
 
 /// Changes kept per kind for watches and lists to go back to.
 const HISTORY: usize = 10_000;
@@ -28,7 +39,8 @@ pub struct Builder {
     history: usize,
     mode: AuthorizationMode,
     tokens: Vec<(String, User)>,
-    bootstrap: bool,
+    service_ranges: Vec<IpNet>,
+    fault_endpoint: bool,
 }
 
 impl Default for Builder {
@@ -38,7 +50,8 @@ impl Default for Builder {
             history: HISTORY,
             mode: AuthorizationMode::default(),
             tokens: Vec::new(),
-            bootstrap: true,
+            service_ranges: vec![IpNet::V4(SERVICE_RANGE)],
+            fault_endpoint: false,
         }
     }
 }
@@ -72,17 +85,41 @@ impl Builder {
         self
     }
 
+    /// The ranges cluster IPs come from: one, or one of each family for dual-stack Services.
+    #[must_use]
+    pub fn service_ranges(mut self, ranges: impl IntoIterator<Item = IpNet>) -> Self {
+        self.service_ranges = ranges.into_iter().collect();
+        self
+    }
+
     /// A server without sockets: only [`ApiServer::client`] reaches it.
     ///
     /// Must be called inside a tokio runtime, which runs the server's one background task.
     pub fn build(self) -> ApiServer {
+        self.assemble(None, Snapshot::default())
+    }
+
+    /// A server like [`Builder::build`]'s whose state a directory keeps over restarts.
+    pub fn open(self, directory: &Path) -> Result<ApiServer, PersistenceError> {
+        let (journal, snapshot) = persistence::open(directory)?;
+        Ok(self.assemble(Some(journal), snapshot))
+    }
+
+    /// Lets clients inject faults over HTTP, at `/weft/faults`.
+    #[must_use]
+    pub fn fault_endpoint(mut self, enabled: bool) -> Self {
+        self.fault_endpoint = enabled;
+        self
+    }
+
+    fn assemble(self, journal: Option<Journal>, snapshot: Snapshot) -> ApiServer {
         let authenticator = Authenticator::default();
         for (token, user) in self.tokens {
             authenticator.add_token(token, user);
         }
         let shutdown = CancellationToken::new();
         let api = Arc::new(Api {
-            store: Store::new(self.history),
+            store: Store::new(self.history, journal),
             registry: Registry::new(),
             clock: Clock::start(),
             random: Random::new(self.seed),
@@ -91,11 +128,13 @@ impl Builder {
             requests: RequestLog::default(),
             authenticator,
             authorizer: Authorizer { mode: self.mode },
-            allocator: Allocator::default(),
+            allocator: Allocator::new(self.service_ranges),
             shutdown: shutdown.clone(),
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),
+            fault_endpoint: self.fault_endpoint,
         });
+        crate::bootstrap::restore(&api, snapshot);
         crate::bootstrap::create(&api);
         tokio::spawn(housekeeping::run(api.clone()));
         ApiServer {
@@ -106,9 +145,10 @@ impl Builder {
     }
 
     /// A server that also listens on a free port of 127.0.0.1, for HTTPS and for plain HTTP.
-    pub async fn start(self) -> Result<ApiServer, crate::transport::ListenError> {
+    pub async fn start(self) -> Result<ApiServer, ListenError> {
         let mut server = self.build();
-        server.listening = Some(listen::loopback(&server.api).await?);
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        server.listen(anywhere, Some(anywhere), &[]).await?;
         Ok(server)
     }
 }
@@ -140,6 +180,44 @@ impl ApiServer {
     /// The server as a tower service of HTTP requests, acting as a user.
     pub fn service(&self, user: User) -> MemoryService {
         MemoryService::new(self.api.clone(), user)
+    }
+
+    /// Serves HTTPS on an address and, if told, plain HTTP on another; more names may be given for
+    /// the certificate.
+    pub async fn listen(
+        &mut self,
+        https: SocketAddr,
+        http: Option<SocketAddr>,
+        names: &[String],
+    ) -> Result<&Listening, ListenError> {
+        let https = listen::bind(https).await?;
+        let http = match http {
+            Some(address) => Some(listen::bind(address).await?),
+            None => None,
+        };
+        self.listen_on(https, http, names)
+    }
+
+    /// Like [`ApiServer::listen`] on listeners made elsewhere, for instance inside another network
+    /// namespace.
+    pub fn listen_on(
+        &mut self,
+        https: TcpListener,
+        http: Option<TcpListener>,
+        names: &[String],
+    ) -> Result<&Listening, ListenError> {
+        let listening = listen::start(&self.api, https, http, names)?;
+        Ok(self.listening.insert(listening))
+    }
+
+    /// Serves plain HTTP on one more listener.
+    pub fn serve_http(&self, listener: TcpListener) {
+        tokio::spawn(listen::accept_plain(self.api.clone(), listener));
+    }
+
+    /// Serves plain HTTP on a Unix socket; whoever may open it is the administrator.
+    pub fn serve_unix(&self, listener: UnixListener) {
+        tokio::spawn(listen::accept_unix(self.api.clone(), listener));
     }
 
     /// Where the server listens, if it does.

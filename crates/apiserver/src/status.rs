@@ -251,6 +251,15 @@ impl ApiError {
             .with_details(resource_details(resource, name))
     }
 
+    /// Refused by an admission policy: 422, as policies answer unless they say otherwise.
+    pub(crate) fn denied(resource: &ResourceType, name: &str, detail: &str) -> Self {
+        let what = resource.qualified_resource();
+        let message = format!("{what} {name:?} is forbidden: {detail}");
+        let mut details = resource_details(resource, name);
+        details["causes"] = json!([{"message": detail}]);
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details)
+    }
+
     pub(crate) fn forbidden_path(message: String) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(json!({}))
     }

@@ -23,13 +23,17 @@ pub(crate) use object::{Object, Stored, encode, object_key};
 pub(crate) use watcher::{Delivery, Subscription};
 use weft_model::SharedStr;
 
-use crate::kind::StorageId;
+use crate::{
+    kind::StorageId,
+    persistence::{Journal, Record},
+};
 
 /// All objects of the server.
 #[derive(Debug)]
 pub(crate) struct Store {
     state: Mutex<State>,
     writer: Mutex<()>,
+    journal: Option<Journal>,
 }
 
 #[derive(Debug)]
@@ -77,7 +81,7 @@ pub(crate) struct TooOld {
 
 impl Store {
     /// An empty store that keeps `history` changes per collection for watches to start from.
-    pub(crate) fn new(history: usize) -> Arc<Self> {
+    pub(crate) fn new(history: usize, journal: Option<Journal>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 version: 1,
@@ -89,6 +93,7 @@ impl Store {
                 next_watcher: 0,
             }),
             writer: Mutex::new(()),
+            journal,
         })
     }
 
@@ -118,6 +123,37 @@ impl Store {
         state.version = state.version.max(version);
         state.compacted = state.version;
         state.tokens_expired = state.version;
+    }
+
+    /// Puts back an object of an earlier run, without telling anyone.
+    pub(crate) fn restore(&self, storage: &StorageId, object: Arc<Stored>) {
+        let mut state = self.state();
+        let key = object.key.clone();
+        state.collection(storage).insert(object.clone());
+        state.reindex(
+            storage,
+            &key,
+            &Change::new(object.version, None, Some(object)),
+        );
+    }
+
+    /// Waits until everything written so far will survive; false when it will not.
+    pub(crate) async fn durable(&self) -> bool {
+        match &self.journal {
+            Some(journal) => journal.wait(self.version()).await,
+            None => true,
+        }
+    }
+
+    fn record(&self, storage: &StorageId, key: &Arc<str>, change: &Change) {
+        if let Some(journal) = &self.journal {
+            journal.record(Record {
+                storage: storage.clone(),
+                key: key.clone(),
+                version: change.version,
+                bytes: change.new.as_ref().map(|object| object.bytes.clone()),
+            });
+        }
     }
 
     pub(crate) fn get(&self, storage: &StorageId, key: &str) -> Option<Arc<Stored>> {
@@ -281,6 +317,7 @@ impl Writer<'_> {
         let old = collection.insert(object.clone());
         let change = collection.publish(Change::new(object.version, old, Some(object)));
         state.reindex(storage, &key, &change);
+        self.store.record(storage, &key, &change);
         change
     }
 
@@ -294,6 +331,7 @@ impl Writer<'_> {
         let change = collection.publish(Change::new(version, Some(old), None));
         state.version = version;
         state.reindex(storage, &key, &change);
+        self.store.record(storage, &key, &change);
         Some(change)
     }
 }

@@ -223,15 +223,15 @@ fn resource_type(definition: &Object, version: &Value, storage_version: &str) ->
         },
         subresources,
         fields: selectable_fields(definition, version),
-        custom: Some(Arc::new(CustomVersion {
-            storage_api_version: group_version(&group, storage_version),
-            schema: version
+        custom: Some(Arc::new(CustomVersion::new(
+            group_version(&group, storage_version),
+            version
                 .pointer("/schema/openAPIV3Schema")
                 .cloned()
                 .unwrap_or_default(),
-            columns: columns(version),
+            columns(version),
             scale,
-        })),
+        ))),
         prefix: prefix(&group, name, &kind, true),
         version: name.to_owned(),
         group,

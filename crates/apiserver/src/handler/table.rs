@@ -1,5 +1,7 @@
 //! Tables: objects as rows and columns for people.
 
+mod builtin;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -84,9 +86,14 @@ pub(crate) fn rows<'a>(
     objects.into_iter().map(row).collect()
 }
 
-/// The row of a bookmark: no cells, but the annotation that ends the initial state.
-pub(crate) fn bookmark_row(kind: &ResourceType, metadata: &Value, include: Include) -> Value {
-    let cells: Vec<Value> = columns(kind).iter().map(|_| Value::Null).collect();
+/// The row of a bookmark: an empty object, and the annotation that ends the initial state.
+pub(crate) fn bookmark_row(
+    api: &Api,
+    kind: &ResourceType,
+    metadata: &Value,
+    include: Include,
+) -> Value {
+    let cells = cells(api, kind, &Object::new());
     let mut row = json!({ "cells": cells });
     if include != Include::None {
         row["object"] = json!({
@@ -110,30 +117,20 @@ pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: &[Value], first
 }
 
 fn columns(kind: &ResourceType) -> Vec<Column> {
-    match &kind.custom {
-        Some(custom) => {
-            let own = custom.columns.iter().map(|column| column.column.clone());
-            std::iter::once(Column::new("Name", 0)).chain(own).collect()
-        }
-        None => vec![Column::new("Name", 0), Column::new("Age", 0)],
-    }
+    let Some(custom) = &kind.custom else {
+        return builtin::columns(kind);
+    };
+    let own = custom.columns.iter().map(|column| column.column.clone());
+    std::iter::once(Column::new("Name", 0)).chain(own).collect()
 }
 
 fn cells(api: &Api, kind: &ResourceType, object: &Object) -> Vec<Value> {
+    let Some(custom) = &kind.custom else {
+        return builtin::cells(api, kind, object);
+    };
     let name = crate::meta::Meta::name(object).to_owned();
-    match &kind.custom {
-        Some(custom) => {
-            let own = custom.columns.iter().map(|column| column.cell(api, object));
-            std::iter::once(name.into()).chain(own).collect()
-        }
-        None => vec![
-            name.into(),
-            age(
-                api,
-                crate::meta::Meta::meta_text(object, "creationTimestamp"),
-            ),
-        ],
-    }
+    let own = custom.columns.iter().map(|column| column.cell(api, object));
+    std::iter::once(name.into()).chain(own).collect()
 }
 
 /// How long ago, as people say it.

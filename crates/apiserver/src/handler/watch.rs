@@ -307,7 +307,7 @@ impl WatchStream {
                 "metadata": metadata,
             }),
             Format::Table => {
-                let marker = table::bookmark_row(&self.kind, &metadata, self.include);
+                let marker = table::bookmark_row(&self.api, &self.kind, &metadata, self.include);
                 let shown = json!({"resourceVersion": version.to_string()});
                 table::table(&self.kind, &shown, &[marker], first)
             }

@@ -150,11 +150,13 @@ pub(crate) fn create_object(
         return Err(ApiError::untyped(text));
     }
     check_namespace(scene, namespace, object.name())?;
+    check_kind(kind, &object)?;
     stamp(api, kind, &mut object);
     if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
         object.remove("status");
     }
-    rules::prepare_create(scene, &mut object)?;
+    rules::prepare_create(scene, &mut object);
+    crate::schema::reshape(kind, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(rules::validate(scene, &object, None));
     if !errors.is_empty() {
@@ -217,6 +219,22 @@ fn check_namespace(scene: &Scene<'_>, namespace: &str, name: &str) -> Outcome<()
             "NamespaceTerminating",
             &format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
+        ));
+    }
+    Ok(())
+}
+
+/// The kind of a custom resource is a matter of validation, under the name it gives itself.
+fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
+    let said = object.text("kind");
+    if kind.is_custom() && said != kind.kind {
+        let text = format!("must be {}", kind.kind);
+        let error = FieldError::invalid("kind", &json!(said), &text);
+        return Err(ApiError::invalid_as(
+            &kind.group,
+            said,
+            object.name(),
+            &[error],
         ));
     }
     Ok(())
@@ -287,10 +305,12 @@ pub(crate) fn update_object(
     let old = view::object(kind, stored);
     let target = &update.target;
     check_names(kind, &object, target)?;
+    check_kind(kind, &object)?;
     check_version(kind, update, stored, &object)?;
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);
-    rules::prepare_update(scene, &mut object, &old)?;
+    rules::prepare_update(scene, &mut object, &old);
+    crate::schema::reshape(kind, &mut object);
     grow_generation(kind, &old, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(finalizer_errors(&old, &object));
@@ -349,6 +369,9 @@ pub(crate) fn finish_deletion(
     view::to_storage(scene.kind, &mut object);
     if !dry_run {
         scene.writer.remove(&scene.kind.storage, &stored.key);
+        if scene.kind.is("", "Service") {
+            rules::service::release(scene.api, scene.writer, stored);
+        }
         scene.api.after_delete(scene.kind, stored);
     }
     Arc::new(Stored::new(scene.kind, object))

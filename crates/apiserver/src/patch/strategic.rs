@@ -1,15 +1,346 @@
-//! Strategic merge patch.
+//! Strategic merge patch: lists merge by the keys their type declares.
 
-use serde_json::Value;
+use http::StatusCode;
+use serde_json::{Map, Value};
 
-use crate::{kind::ResourceType, status::Outcome, store::Object};
+use crate::{
+    kind::ResourceType,
+    schema::{Field, Message, Shape, message_of},
+    status::{ApiError, Outcome},
+    store::Object,
+};
 
-/// Merges a patch, lists by their keys.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "elements without their key are refused"
-)]
-pub(crate) fn apply(_kind: &ResourceType, target: &mut Value, patch: &Object) -> Outcome<()> {
-    super::merge::apply(target, &Value::Object(patch.clone()));
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+
+/// Merges a patch into an object of a built-in kind.
+pub(crate) fn apply(kind: &ResourceType, target: &mut Value, patch: &Object) -> Outcome<()> {
+    let message = message_of(&kind.group, &kind.version, &kind.kind);
+    let Value::Object(object) = target else {
+        return Err(ApiError::unprocessable());
+    };
+    merge_object(message, object, patch)?;
     Ok(())
+}
+
+/// Merges into an object; true when a directive says the whole object goes.
+fn merge_object(
+    message: Option<&'static Message>,
+    target: &mut Object,
+    patch: &Object,
+) -> Outcome<bool> {
+    match patch.get(DIRECTIVE).and_then(Value::as_str) {
+        Some("delete") => return Ok(true),
+        Some("replace") => target.clear(),
+        Some("merge") | None => {}
+        Some(other) => {
+            let text = format!("Unknown patch type: {other} in map");
+            return Err(ApiError::untyped(text));
+        }
+    }
+    if let Some(Value::Array(keys)) = patch.get(RETAIN_KEYS) {
+        target.retain(|name, _| keys.iter().any(|key| key == name));
+    }
+    for (name, value) in patch {
+        if let Some(list) = name.strip_prefix(DELETE_FROM) {
+            delete_from(target, list, value);
+        } else if !name.starts_with('$') {
+            let field = message.and_then(|message| message.field(name));
+            merge_member(field, target, name, value, patch)?;
+        }
+    }
+    // An order may be given for a list that the patch does not change otherwise.
+    for (name, order) in patch {
+        if let (Some(list), Value::Array(order)) = (name.strip_prefix(ORDER), order)
+            && !patch.contains_key(list)
+            && let Some(Value::Array(elements)) = target.get_mut(list)
+        {
+            let key = message
+                .and_then(|message| message.field(list))
+                .and_then(|f| f.merge.key);
+            let unchanged = elements.clone();
+            *elements = ordered(unchanged, order, elements, key.unwrap_or_default());
+        }
+    }
+    Ok(false)
+}
+
+fn merge_member(
+    field: Option<&'static Field>,
+    target: &mut Object,
+    name: &str,
+    value: &Value,
+    patch: &Object,
+) -> Outcome<()> {
+    match value {
+        Value::Null => {
+            target.remove(name);
+        }
+        Value::Object(inner) => {
+            let slot = target
+                .entry(name)
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !slot.is_object() {
+                *slot = Value::Object(Map::new());
+            }
+            let Value::Object(slot) = slot else {
+                return Ok(());
+            };
+            let message = field.and_then(|field| field.shape.message());
+            // The members of a map are of its element type, those of a struct have their own.
+            let gone = match field.map(|field| &field.shape) {
+                Some(Shape::Map(_)) => merge_map(message, slot, inner)?,
+                _ => merge_object(message, slot, inner)?,
+            };
+            if gone {
+                target.remove(name);
+            }
+        }
+        Value::Array(elements) => {
+            let order = patch
+                .get(&format!("{ORDER}{name}"))
+                .and_then(Value::as_array);
+            let merged = match field.and_then(|field| Some((field, field.merge.key?))) {
+                Some((field, key)) => {
+                    let old = target.get(name).and_then(Value::as_array).cloned();
+                    merge_list(field, key, old.unwrap_or_default(), elements, order)?
+                }
+                None => elements.clone(),
+            };
+            target.insert(name.to_owned(), Value::Array(merged));
+        }
+        scalar => {
+            target.insert(name.to_owned(), scalar.clone());
+        }
+    }
+    Ok(())
+}
+
+fn merge_map(
+    element: Option<&'static Message>,
+    target: &mut Object,
+    patch: &Object,
+) -> Outcome<bool> {
+    let Some(element) = element else {
+        return merge_object(None, target, patch);
+    };
+    for (name, value) in patch {
+        match (value, target.get_mut(name)) {
+            (Value::Null, _) => drop(target.remove(name)),
+            (Value::Object(inner), Some(Value::Object(slot))) => {
+                merge_object(Some(element), slot, inner)?;
+            }
+            (value, _) => drop(target.insert(name.clone(), value.clone())),
+        }
+    }
+    Ok(false)
+}
+
+fn delete_from(target: &mut Object, list: &str, values: &Value) {
+    let (Some(Value::Array(elements)), Value::Array(values)) = (target.get_mut(list), values)
+    else {
+        return;
+    };
+    elements.retain(|element| !values.contains(element));
+}
+
+fn merge_list(
+    field: &'static Field,
+    key: &str,
+    old: Vec<Value>,
+    patch: &[Value],
+    order: Option<&Vec<Value>>,
+) -> Outcome<Vec<Value>> {
+    let directive = |element: &Value| {
+        element
+            .get(DIRECTIVE)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    if patch
+        .iter()
+        .any(|element| directive(element).as_deref() == Some("replace"))
+    {
+        let plain = patch.iter().filter(|element| directive(element).is_none());
+        return Ok(plain.cloned().collect());
+    }
+    let server_order = old.clone();
+    let mut result = old;
+    let mut touched: Vec<Value> = Vec::new();
+    for element in patch {
+        if key.is_empty() {
+            if !result.contains(element) {
+                result.push(element.clone());
+            }
+            touched.push(element.clone());
+            continue;
+        }
+        let wanted = element.get(key).ok_or_else(|| missing_key(element, key))?;
+        let position = result
+            .iter()
+            .position(|known| known.get(key) == Some(wanted));
+        match (directive(element).as_deref(), position) {
+            (Some("delete"), Some(position)) => drop(result.remove(position)),
+            (Some("delete"), None) => {}
+            (_, position) => {
+                let Value::Object(changes) = element else {
+                    return Err(missing_key(element, key));
+                };
+                let mut merged = match position {
+                    Some(position) => result.remove(position),
+                    None => Value::Object(Map::new()),
+                };
+                if let Value::Object(merged) = &mut merged {
+                    merge_object(field.shape.message(), merged, changes)?;
+                }
+                let at = position.unwrap_or(result.len());
+                result.insert(at, merged);
+                touched.push(element.clone());
+            }
+        }
+    }
+    let order = order.unwrap_or(&touched);
+    Ok(ordered(result, order, &server_order, key))
+}
+
+/// Upstream's order: elements the order names stand in it; the others keep their place relative to
+/// those that were there before, and come after those that are new.
+fn ordered(elements: Vec<Value>, order: &[Value], server: &[Value], key: &str) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| {
+        if key.is_empty() {
+            a == b
+        } else {
+            a.get(key).is_some() && a.get(key) == b.get(key)
+        }
+    };
+    let position =
+        |list: &[Value], element: &Value| list.iter().position(|known| same(known, element));
+    let (mut named, others): (Vec<Value>, Vec<Value>) = elements
+        .into_iter()
+        .partition(|element| position(order, element).is_some());
+    named.sort_by_key(|element| position(order, element));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let mut result = Vec::new();
+    while let (Some(other), Some(name)) = (others.peek(), named.peek()) {
+        let before = match (position(server, other), position(server, name)) {
+            (Some(other), Some(name)) => other < name,
+            _ => false,
+        };
+        result.extend(if before { others.next() } else { named.next() });
+    }
+    result.extend(named);
+    result.extend(others);
+    result
+}
+
+fn missing_key(element: &Value, key: &str) -> ApiError {
+    let shown = go_text(element);
+    let text = format!("map: {shown} does not contain declared merge key: {key}");
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
+}
+
+/// How Go prints a decoded JSON value.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Object(object) => {
+            let members: Vec<String> = object
+                .iter()
+                .map(|(name, value)| format!("{name}:{}", go_text(value)))
+                .collect();
+            format!("map[{}]", members.join(" "))
+        }
+        Value::Array(list) => {
+            let elements: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", elements.join(" "))
+        }
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::builtin;
+
+    fn patched(kind: &str, target: Value, patch: &Value) -> Outcome<Value> {
+        let kinds = builtin::resource_types();
+        let kind = kinds.iter().find(|known| known.kind == kind).unwrap();
+        let mut target = target;
+        apply(kind, &mut target, patch.as_object().unwrap()).map(|()| target)
+    }
+
+    fn conditions(list: &Value) -> Value {
+        json!({"status": {"conditions": list}})
+    }
+
+    #[test]
+    fn conditions_merge_by_type() {
+        let before = conditions(
+            &json!([{"type": "Ready", "status": "False", "reason": "r"}, {"type": "Disk", "status": "False"}]),
+        );
+        let patch = conditions(&json!([{"type": "Disk", "status": "True"}]));
+        let after = conditions(
+            &json!([{"type": "Ready", "status": "False", "reason": "r"}, {"type": "Disk", "status": "True"}]),
+        );
+        assert_eq!(patched("Node", before, &patch).unwrap(), after);
+    }
+
+    #[test]
+    fn directives_delete_replace_and_order() {
+        let before = conditions(&json!([{"type": "A"}, {"type": "B"}]));
+        let delete = conditions(&json!([{"$patch": "delete", "type": "B"}]));
+        assert_eq!(
+            patched("Node", before.clone(), &delete).unwrap(),
+            conditions(&json!([{"type": "A"}]))
+        );
+        let replace = conditions(&json!([{"$patch": "replace"}, {"type": "C"}]));
+        assert_eq!(
+            patched("Node", before.clone(), &replace).unwrap(),
+            conditions(&json!([{"type": "C"}]))
+        );
+        let order = json!({"status": {
+            "$setElementOrder/conditions": [{"type": "C"}, {"type": "B"}, {"type": "A"}],
+            "conditions": [{"type": "C"}],
+        }});
+        let ordered = conditions(&json!([{"type": "C"}, {"type": "B"}, {"type": "A"}]));
+        assert_eq!(patched("Node", before, &order).unwrap(), ordered);
+    }
+
+    #[test]
+    fn primitive_lists_merge_with_new_values_in_front() {
+        let before = json!({"metadata": {"finalizers": ["a"]}});
+        let added = patched("Node", before, &json!({"metadata": {"finalizers": ["b"]}})).unwrap();
+        assert_eq!(added["metadata"]["finalizers"], json!(["b", "a"]));
+        let removal = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}});
+        let removed = patched("Node", added, &removal).unwrap();
+        assert_eq!(removed["metadata"]["finalizers"], json!(["b"]));
+    }
+
+    #[test]
+    fn an_element_without_its_key_is_refused() {
+        let patch = conditions(&json!([{"status": "True"}]));
+        let error = patched("Node", json!({}), &patch).unwrap_err();
+        assert_eq!(
+            error.status()["message"],
+            "map: map[status:True] does not contain declared merge key: type"
+        );
+    }
+
+    #[test]
+    fn atomic_lists_are_replaced_and_keys_retained() {
+        let taints = json!({"spec": {"taints": [{"key": "a"}]}});
+        let patch = json!({"spec": {"taints": [{"key": "b"}]}});
+        assert_eq!(patched("Node", taints, &patch).unwrap(), patch);
+        let strategy =
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}}});
+        let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
+        let after = json!({"spec": {"strategy": {"type": "Recreate"}}});
+        assert_eq!(patched("Deployment", strategy, &patch).unwrap(), after);
+    }
 }

@@ -32,7 +32,7 @@ fn names(page: &Page) -> Vec<&str> {
 
 #[test]
 fn a_page_shows_the_state_of_the_version_it_began_with() {
-    let store = Store::new(100);
+    let store = Store::new(100, None);
     let storage = config_maps().storage.clone();
     for name in ["c0", "c1", "c2"] {
         put(&store, name, "in");
@@ -64,7 +64,7 @@ fn a_page_shows_the_state_of_the_version_it_began_with() {
 
 #[test]
 fn history_beyond_the_log_is_too_old() {
-    let store = Store::new(2);
+    let store = Store::new(2, None);
     let storage = config_maps().storage.clone();
     let first = put(&store, "x", "1");
     for _ in 0..3 {
@@ -95,7 +95,7 @@ fn history_beyond_the_log_is_too_old() {
 
 #[test]
 fn leaving_the_selector_is_a_deletion_with_old_content_and_new_version() {
-    let store = Store::new(100);
+    let store = Store::new(100, None);
     let storage = config_maps().storage.clone();
     let labels = weft_model::LabelSelector::parse("s=in").unwrap();
     let filter = Filter {
@@ -122,7 +122,7 @@ fn leaving_the_selector_is_a_deletion_with_old_content_and_new_version() {
 
 #[tokio::test]
 async fn a_dropped_watch_is_forgotten_and_a_closed_one_ends() {
-    let store = Store::new(100);
+    let store = Store::new(100, None);
     let storage = config_maps().storage.clone();
     let dropped = store
         .watch(&storage, Filter::default(), WatchStart::Now)

@@ -97,13 +97,6 @@ fn pem_der(pem: &str) -> Option<Vec<u8>> {
     STANDARD.decode(body).ok()
 }
 
-/// Listens on two free ports of the loopback address.
-pub(crate) async fn loopback(api: &Arc<Api>) -> Result<Listening, ListenError> {
-    let https = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    let http = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    start(api, https, Some(http), &[])
-}
-
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let failed = |source| ListenError::Bind {
         address: address.to_string(),

@@ -1,0 +1,118 @@
+//! Structural schemas of custom resources: prune, default, validate.
+
+mod validate;
+
+use serde_json::{Map, Value};
+
+use crate::store::Object;
+
+pub(super) use validate::{has_rules, list_errors, schema_errors};
+
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+
+pub(super) fn flag(schema: &Value, name: &str) -> bool {
+    schema.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Removes what the schema does not know; answers the paths.
+pub(super) fn prune(schema: &Value, object: &mut Object) -> Vec<String> {
+    let mut unknown = Vec::new();
+    prune_object(schema, object, "", true, &mut unknown);
+    unknown
+}
+
+fn prune_object(
+    schema: &Value,
+    object: &mut Object,
+    path: &str,
+    is_resource: bool,
+    unknown: &mut Vec<String>,
+) {
+    let properties = schema.get("properties");
+    let additional = schema
+        .get("additionalProperties")
+        .filter(|schema| schema.is_object());
+    let any_value = schema.get("additionalProperties") == Some(&Value::Bool(true));
+    let preserve = flag(schema, PRESERVE);
+    let names: Vec<String> = object.keys().cloned().collect();
+    for name in names {
+        if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+            continue;
+        }
+        let below = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        let known = properties.and_then(|all| all.get(&name)).or(additional);
+        match (known, object.get_mut(&name)) {
+            (Some(known), Some(value)) => prune_value(known, value, &below, unknown),
+            _ if preserve || any_value => {}
+            _ => {
+                object.remove(&name);
+                unknown.push(below);
+            }
+        }
+    }
+}
+
+fn prune_value(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            prune_object(schema, object, path, flag(schema, EMBEDDED), unknown);
+        }
+        Value::Array(list) => {
+            let Some(items) = schema.get("items") else {
+                return;
+            };
+            for (position, element) in list.iter_mut().enumerate() {
+                prune_value(items, element, &format!("{path}[{position}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Fills in defaults inside what is there.
+pub(super) fn default(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            for (name, property) in properties.into_iter().flatten() {
+                let nullable = flag(property, "nullable");
+                let unset = match object.get(name) {
+                    None => true,
+                    Some(Value::Null) => !nullable && property.get("default").is_some(),
+                    Some(_) => false,
+                };
+                if unset && let Some(default) = property.get("default") {
+                    object.insert(name.clone(), default.clone());
+                }
+                if let Some(value) = object.get_mut(name) {
+                    self::default(property, value);
+                }
+            }
+            if let Some(additional) = schema.get("additionalProperties").filter(|s| s.is_object()) {
+                let known = properties.cloned().unwrap_or_else(Map::new);
+                for (_, value) in object
+                    .iter_mut()
+                    .filter(|(name, _)| !known.contains_key(*name))
+                {
+                    self::default(additional, value);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = schema.get("items") {
+                for element in list {
+                    self::default(items, element);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

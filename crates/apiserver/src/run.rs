@@ -1,0 +1,151 @@
+//! The whole command: `weft apiserver`.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use ipnet::IpNet;
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    auth::{AuthorizationMode, User},
+    persistence::PersistenceError,
+    server::ApiServer,
+    transport::ListenError,
+};
+
+/// What the command is told.
+#[derive(Debug, Clone)]
+pub struct RunConfig {
+    /// Where to serve HTTPS.
+    pub bind: SocketAddr,
+    /// Where to serve plain HTTP, if anywhere.
+    pub http: Option<SocketAddr>,
+    /// A Unix socket to serve plain HTTP on; whoever may open it is the administrator.
+    pub unix_socket: Option<PathBuf>,
+    /// Where to write a kubeconfig for the administrator.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where to keep state over restarts; memory only when absent.
+    pub data_dir: Option<PathBuf>,
+    /// How rights are decided.
+    pub authorization_mode: AuthorizationMode,
+    /// Ranges of cluster IPs; the default when empty.
+    pub service_ranges: Vec<IpNet>,
+    /// More bearer tokens and whom they stand for.
+    pub tokens: Vec<(String, User)>,
+    /// Makes everything random repeatable.
+    pub seed: Option<u64>,
+    /// Lets clients inject faults over HTTP; only for tests and playgrounds.
+    pub fault_endpoint: bool,
+    /// More names for the server's certificate.
+    pub names: Vec<String>,
+}
+
+impl RunConfig {
+    /// HTTPS on an address and nothing else.
+    pub fn new(bind: SocketAddr) -> Self {
+        Self {
+            bind,
+            http: None,
+            unix_socket: None,
+            kubeconfig: None,
+            data_dir: None,
+            authorization_mode: AuthorizationMode::default(),
+            service_ranges: Vec::new(),
+            tokens: Vec::new(),
+            seed: None,
+            fault_endpoint: false,
+            names: Vec::new(),
+        }
+    }
+}
+
+/// Why the command failed.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// It cannot listen.
+    #[error("listen")]
+    Listen(#[from] ListenError),
+    /// It cannot keep or read its state.
+    #[error("open data directory")]
+    Persistence(#[from] PersistenceError),
+    /// The kubeconfig cannot be written.
+    #[error("write kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Starts a server as configured; it runs until it is dropped or shut down.
+pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
+    let mut builder = ApiServer::builder()
+        .authorization_mode(config.authorization_mode)
+        .fault_endpoint(config.fault_endpoint);
+    if let Some(seed) = config.seed {
+        builder = builder.seed(seed);
+    }
+    if !config.service_ranges.is_empty() {
+        builder = builder.service_ranges(config.service_ranges);
+    }
+    for (token, user) in config.tokens {
+        builder = builder.token(&token, user);
+    }
+    let mut server = match &config.data_dir {
+        Some(directory) => builder.open(directory)?,
+        None => builder.build(),
+    };
+    server
+        .listen(config.bind, config.http, &config.names)
+        .await?;
+    if let Some(path) = &config.unix_socket {
+        server.serve_unix(bind_unix(path)?);
+    }
+    if let (Some(path), Some(listening)) = (&config.kubeconfig, server.listening()) {
+        write_private(path, &listening.kubeconfig())?;
+    }
+    Ok(server)
+}
+
+/// Runs a server as configured until told to stop.
+pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunError> {
+    let server = start(config).await?;
+    if let Some(listening) = server.listening() {
+        tracing::info!(address = %listening.https, "serving the Kubernetes API");
+    }
+    stop.cancelled().await;
+    server.shutdown();
+    Ok(())
+}
+
+/// A socket left by an earlier run is no reason to fail.
+fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
+    let _ = std::fs::remove_file(path);
+    UnixListener::bind(path).map_err(|source| ListenError::Bind {
+        address: path.display().to_string(),
+        source,
+    })
+}
+
+/// Keys are in it: only the owner may read it.
+fn write_private(path: &Path, text: &str) -> Result<(), RunError> {
+    use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+    let write = || {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    write().map_err(|source| RunError::Kubeconfig {
+        path: path.display().to_string(),
+        source,
+    })
+}

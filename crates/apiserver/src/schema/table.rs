@@ -1,0 +1,294 @@
+//! The table of types, parsed.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+/// A type with fields.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The name Go gives it, without its package.
+    pub(crate) go_name: &'static str,
+    /// All fields, with those of inlined types in place of these.
+    fields: Vec<&'static Field>,
+    by_name: HashMap<&'static str, &'static Field>,
+    /// Fields by protobuf number; inlined types are messages of their own there.
+    by_number: HashMap<u32, &'static Field>,
+}
+
+impl Message {
+    pub(crate) fn fields(&self) -> &[&'static Field] {
+        &self.fields
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn numbered(&self, number: u32) -> Option<&'static Field> {
+        self.by_number.get(&number).copied()
+    }
+}
+
+/// One field of a message.
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a row of a table, one column per tag"
+)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    number: u32,
+    pub(crate) shape: Shape,
+    /// Go's word for the type, which its complaints use.
+    pub(crate) go_type: &'static str,
+    pub(crate) pointer: bool,
+    pub(crate) omit_empty: bool,
+    pub(crate) omit_zero: bool,
+    /// The fields of the type stand in place of this one in JSON.
+    pub(crate) inline: bool,
+    /// A list of its own type: a message with `items` in protobuf.
+    pub(crate) wrapped: bool,
+    pub(crate) merge: Merge,
+    pub(crate) list: ListRule,
+    /// Maps and structs that apply treats as one value.
+    pub(crate) atomic: bool,
+}
+
+/// How strategic merge treats a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Merge {
+    /// Lists merge: by this key, or as sets when it is empty.
+    pub(crate) key: Option<&'static str>,
+    /// Only the keys of the patch survive.
+    pub(crate) retain_keys: bool,
+}
+
+/// How apply treats a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListRule {
+    Atomic,
+    Set,
+    Map(Vec<String>),
+}
+
+/// The shape of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Scalar(Scalar),
+    Message(&'static str),
+    List(Box<Shape>),
+    Map(Box<Shape>),
+}
+
+/// Values without parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scalar {
+    Text,
+    Flag,
+    Int32,
+    Int64,
+    Float,
+    Bytes,
+    Time,
+    MicroTime,
+    Duration,
+    Quantity,
+    IntOrString,
+    Raw,
+}
+
+impl Shape {
+    fn parse(text: &'static str) -> Self {
+        if let Some(inner) = text.strip_prefix("[]") {
+            return Self::List(Box::new(Self::parse(inner)));
+        }
+        if let Some(inner) = text.strip_prefix("{}") {
+            return Self::Map(Box::new(Self::parse(inner)));
+        }
+        Self::Scalar(match text.trim_start_matches('*') {
+            "string" => Scalar::Text,
+            "bool" => Scalar::Flag,
+            "int32" => Scalar::Int32,
+            "int64" => Scalar::Int64,
+            "float64" => Scalar::Float,
+            "bytes" => Scalar::Bytes,
+            "time" => Scalar::Time,
+            "microtime" => Scalar::MicroTime,
+            "duration" => Scalar::Duration,
+            "quantity" => Scalar::Quantity,
+            "intorstring" => Scalar::IntOrString,
+            "raw" => Scalar::Raw,
+            name => return Self::Message(name),
+        })
+    }
+
+    /// The message of a message, or of the elements of a list or map.
+    pub(crate) fn message(&self) -> Option<&'static Message> {
+        match self {
+            Self::Message(name) => TABLE.get(name),
+            Self::List(inner) | Self::Map(inner) => inner.message(),
+            Self::Scalar(_) => None,
+        }
+    }
+}
+
+static TABLE: LazyLock<HashMap<&'static str, Message>> =
+    LazyLock::new(|| parse(include_str!("../../schema/types.txt")));
+
+/// The type of a kind, if the table has it.
+pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
+    let package = match (group, kind) {
+        (_, "DeleteOptions") => "meta",
+        ("", _) => "core",
+        (group, _) => group.split('.').next().unwrap_or_default(),
+    };
+    TABLE.get(format!("{package}/{version}.{kind}").as_str())
+}
+
+fn parse(text: &'static str) -> HashMap<&'static str, Message> {
+    let mut own: HashMap<&'static str, Vec<&'static Field>> = HashMap::new();
+    let mut current = "";
+    for line in text.lines() {
+        match line.strip_prefix('@') {
+            Some(name) => {
+                current = name;
+                own.entry(name).or_default();
+            }
+            // The table lives as long as the process, so its rows may.
+            None => own
+                .entry(current)
+                .or_default()
+                .push(Box::leak(Box::new(parse_field(line)))),
+        }
+    }
+    let names: Vec<&'static str> = own.keys().copied().collect();
+    names
+        .into_iter()
+        .map(|name| (name, message(name, &own)))
+        .collect()
+}
+
+fn message(name: &'static str, own: &HashMap<&'static str, Vec<&'static Field>>) -> Message {
+    let mut fields = Vec::new();
+    flatten(name, own, &mut fields);
+    Message {
+        go_name: name.rsplit('.').next().unwrap_or(name),
+        by_name: fields.iter().map(|field| (field.name, *field)).collect(),
+        by_number: own[name]
+            .iter()
+            .map(|field| (field.number, *field))
+            .collect(),
+        fields,
+    }
+}
+
+fn flatten(
+    name: &str,
+    own: &HashMap<&'static str, Vec<&'static Field>>,
+    fields: &mut Vec<&'static Field>,
+) {
+    for field in own.get(name).into_iter().flatten() {
+        match &field.shape {
+            Shape::Message(inner) if field.inline => flatten(inner, own, fields),
+            _ => fields.push(field),
+        }
+    }
+}
+
+fn parse_field(line: &'static str) -> Field {
+    let mut parts = line.split(' ');
+    let mut next = || parts.next().unwrap_or_default();
+    let (name, number, shape, go_type) = (next(), next(), next(), next());
+    let mut field = Field {
+        name,
+        number: number.parse().unwrap_or_default(),
+        shape: Shape::parse(shape),
+        go_type,
+        pointer: shape.starts_with('*'),
+        omit_empty: false,
+        omit_zero: false,
+        inline: false,
+        wrapped: false,
+        merge: Merge::default(),
+        list: ListRule::Atomic,
+        atomic: false,
+    };
+    for flag in parts {
+        match flag.split_once('=').unwrap_or((flag, "")) {
+            ("omitempty", _) => field.omit_empty = true,
+            ("omitzero", _) => field.omit_zero = true,
+            ("inline", _) => field.inline = true,
+            ("wrapped", _) => field.wrapped = true,
+            ("patch", strategies) => {
+                field.merge.retain_keys = strategies.contains("retainKeys");
+                if strategies.contains("merge") {
+                    field.merge.key = field.merge.key.or(Some(""));
+                }
+            }
+            ("key", key) => field.merge.key = Some(key),
+            ("list", "set") => field.list = ListRule::Set,
+            ("list", "map") => field.list = ListRule::Map(Vec::new()),
+            ("keys", keys) => {
+                field.list = ListRule::Map(keys.split(',').map(str::to_owned).collect());
+            }
+            ("map" | "struct", "atomic") => field.atomic = true,
+            _ => {}
+        }
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_named_is_there() {
+        for message in TABLE.values() {
+            for field in message.fields() {
+                let mut shape = &field.shape;
+                while let Shape::List(inner) | Shape::Map(inner) = shape {
+                    shape = inner;
+                }
+                if let Shape::Message(name) = shape {
+                    assert!(TABLE.contains_key(name), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn inlined_types_give_their_fields_to_their_parent() {
+        let volume = TABLE.get("core/v1.Volume").unwrap();
+        assert!(volume.field("name").is_some());
+        assert!(volume.field("hostPath").is_some());
+        assert!(volume.numbered(2).unwrap().inline);
+    }
+
+    #[test]
+    fn list_rules_are_read() {
+        let spec = message_of("", "v1", "Service")
+            .unwrap()
+            .field("spec")
+            .unwrap();
+        let ports = spec.shape.message().unwrap().field("ports").unwrap();
+        assert_eq!(ports.merge.key, Some("port"));
+        assert_eq!(
+            ports.list,
+            ListRule::Map(vec!["port".to_owned(), "protocol".to_owned()])
+        );
+        let metadata = message_of("", "v1", "Node")
+            .unwrap()
+            .field("metadata")
+            .unwrap();
+        let finalizers = metadata
+            .shape
+            .message()
+            .unwrap()
+            .field("finalizers")
+            .unwrap();
+        assert_eq!(
+            (finalizers.merge.key, &finalizers.list),
+            (Some(""), &ListRule::Set)
+        );
+    }
+}
