@@ -24,6 +24,7 @@ mod metrics;
 mod object;
 mod predicate;
 mod queue;
+mod signal;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder};
@@ -60,5 +61,6 @@ pub use queue::{
     AddOptions, Bucket, Capped, Exponential, FastSlow, Lease, MaxOf, Priority, QueueKey,
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
+pub use signal::shutdown_signal;
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;
