@@ -34,7 +34,7 @@ struct Subject {
 /// The rule: every object has an owner label.
 async fn judge(context: Context<Subject>) -> Result<Action, ReconcileError> {
     let Subject { kind, key } = context.key();
-    let object = context.lister::<MetadataOnly>()?.get(key)?;
+    let object = context.lister_of::<MetadataOnly>(kind)?.get(key)?;
     if let Some(object) = object
         && object.metadata.labels.get("owner").is_none()
     {

@@ -39,7 +39,7 @@ pub use controller::{
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
-pub use features::{FeatureGate, FeatureGateError, FeatureGates, Stage, UnknownGates};
+pub use features::{FeatureGate, FeatureGateError, FeatureGates, Features, Stage, UnknownGates};
 pub use informer::{
     Change, Index, Informer, InformerInfo, InformerKey, InformerState, InformerStopped, ListMode,
     Lister, SelectorError, StopReason, Subscription, UndecodableObject, WaitReason, WatchSpec,

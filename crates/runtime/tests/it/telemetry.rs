@@ -69,7 +69,10 @@ async fn every_reconcile_has_a_span_with_key_attempt_and_reason() {
         );
         assert!(text.contains(&span), "no {span} in\n{text}");
     }
-    assert!(text.contains("reconcile failed; trying again error=not yet"), "{text}");
+    assert!(
+        text.contains("reconcile failed; trying again error=not yet"),
+        "{text}"
+    );
     assert!(text.contains("controller changed state"), "{text}");
 }
 
@@ -84,7 +87,9 @@ async fn the_client_counts_every_request_and_hides_no_retry() {
     let namespaces: Api<Namespace> = Api::all(client);
     namespaces.list(&ListParams::default()).await.unwrap();
     let lists = Matcher::any().resource("namespaces");
-    server.faults().inject(lists.clone(), Fault::too_many_requests(1), Times::Next(1));
+    server
+        .faults()
+        .inject(lists.clone(), Fault::too_many_requests(1), Times::Next(1));
     server.stats().clear_log();
     let refused = namespaces.list(&ListParams::default()).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 429));
@@ -93,10 +98,13 @@ async fn the_client_counts_every_request_and_hides_no_retry() {
     let text = prometheus_text(&registry);
     let host = config.cluster_url.authority().unwrap();
     for code in ["200", "429"] {
-        let line = format!("rest_client_requests_total{{code=\"{code}\",host=\"{host}\",method=\"GET\"}} 1");
+        let line = format!(
+            "rest_client_requests_total{{code=\"{code}\",host=\"{host}\",method=\"GET\"}} 1"
+        );
         assert!(text.contains(&line), "no {line} in\n{text}");
     }
-    let count = format!("rest_client_request_duration_seconds_count{{host=\"{host}\",verb=\"GET\"}} 2");
+    let count =
+        format!("rest_client_request_duration_seconds_count{{host=\"{host}\",verb=\"GET\"}} 2");
     assert!(text.contains(&count), "{text}");
 }
 
@@ -111,16 +119,35 @@ async fn a_manager_ends_cleanly_on_sigterm() {
     });
     tokio::task::yield_now().await;
     let this = std::process::id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &this]).status().unwrap().success());
-    let report = timeout(Duration::from_secs(30), run).await.expect("in time").unwrap().unwrap();
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-TERM", &this])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let report = timeout(Duration::from_secs(30), run)
+        .await
+        .expect("in time")
+        .unwrap()
+        .unwrap();
     assert!(report.aborted.is_empty());
 }
 
 #[tokio::test]
 async fn a_counting_allocator_shows_in_the_metrics() {
     let harness = Harness::embedded().await;
-    let counted = || Some(HeapStatistics { live_bytes: 4711, peak_bytes: 5000, allocations: 3 });
-    let manager = Manager::builder("test", harness.cluster()).heap(counted).build().unwrap();
+    let counted = || {
+        Some(HeapStatistics {
+            live_bytes: 4711,
+            peak_bytes: 5000,
+            allocations: 3,
+        })
+    };
+    let manager = Manager::builder("test", harness.cluster())
+        .heap(counted)
+        .build()
+        .unwrap();
     let text = prometheus_text(manager.registry());
     assert!(text.contains("weft_runtime_heap_live_bytes 4711"), "{text}");
     assert!(text.contains("process_resident_memory_bytes"), "{text}");
