@@ -13,19 +13,28 @@ use crate::{
     workspace,
 };
 
+const PROFILE: &str = "playground";
+
 /// Where Kubernetes usually is.
 const USUAL_PORT: u16 = 6443;
 
 /// Builds the program and becomes it: so far that is the embedded API server.
 pub(crate) fn run() -> anyhow::Result<()> {
     eprintln!("building weft; the first time takes some minutes");
-    process::run(cargo().args(["build", "--release", "--locked", "--package", "weft"]))?;
+    process::run(cargo().args([
+        "build",
+        "--profile",
+        PROFILE,
+        "--locked",
+        "--package",
+        "weft",
+    ]))?;
     let directory = workspace::target().join("up");
     workspace::create_private(&directory)?;
     let kubeconfig = directory.join("kubeconfig");
     let address = free_address().context("find a free port")?;
     eprintln!("{}", hints(&kubeconfig, address));
-    let mut weft = Command::new(workspace::target().join("release/weft"));
+    let mut weft = Command::new(workspace::target().join(PROFILE).join("weft"));
     weft.args(["apiserver", "--bind", &address.to_string(), "--kubeconfig"])
         .arg(&kubeconfig);
     // In our place, so that Ctrl-C reaches it and its exit code is ours.
