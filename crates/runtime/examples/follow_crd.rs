@@ -11,6 +11,7 @@ use serde_json::json;
 use weft_runtime::{
     Action, Cluster, Condition, Context, Controller, Kind, Manager, Mapper, ObjectKey, Predicate,
     ReconcileError, WatchOptions, WatchSpec, connect, reconcile_with, set_condition,
+    shutdown_signal,
 };
 
 /// The kind it works on. Nothing of it need exist when the program starts.
@@ -32,12 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .metrics(manager.metrics())
         .build(reconcile_with(reconcile));
     manager.add(&controller)?;
-    let interrupted = async {
-        if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::error!(%error, "cannot wait for an interrupt");
-        }
-    };
-    manager.run(interrupted).await?;
+    manager.run(shutdown_signal()?).await?;
     Ok(())
 }
 

@@ -25,6 +25,7 @@ use kube::{
 };
 use weft_runtime::{
     Action, Cluster, Controller, KubeReconciler, Manager, ObjectKey, WatchSpec, connect,
+    shutdown_signal,
 };
 
 struct Data {
@@ -66,11 +67,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build(KubeReconciler::new(reconcile, Arc::new(Data { client })));
     let manager = Manager::builder("from-kube", cluster).build()?;
     manager.add(&controller)?;
-    let interrupted = async {
-        if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::error!(%error, "cannot wait for an interrupt");
-        }
-    };
-    manager.run(interrupted).await?;
+    manager.run(shutdown_signal()?).await?;
     Ok(())
 }

@@ -21,6 +21,7 @@ use tokio::sync::Mutex;
 use weft_runtime::{
     Action, Cluster, Context, Controller, Kind, Manager, Mapper, MetadataOnly, ObjectKey,
     ReconcileError, Reconciler, WatchId, WatchOptions, WatchSpec, connect, reconcile_with,
+    shutdown_signal,
 };
 
 /// A violation is judged for an object of any kind, so the kind is part of the key.
@@ -33,7 +34,7 @@ struct Subject {
 /// The rule: every object has an owner label.
 async fn judge(context: Context<Subject>) -> Result<Action, ReconcileError> {
     let Subject { kind, key } = context.key();
-    let object = context.lister::<MetadataOnly>()?.get(key)?;
+    let object = context.lister_of::<MetadataOnly>(kind)?.get(key)?;
     if let Some(object) = object
         && object.metadata.labels.get("owner").is_none()
     {
@@ -122,11 +123,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         });
     manager.add(&judge)?;
     manager.add(&follow)?;
-    let interrupted = async {
-        if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::error!(%error, "cannot wait for an interrupt");
-        }
-    };
-    manager.run(interrupted).await?;
+    manager.run(shutdown_signal()?).await?;
     Ok(())
 }

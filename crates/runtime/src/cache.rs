@@ -43,17 +43,30 @@ struct Inner {
 #[derive(Default)]
 struct Registry {
     running: HashMap<InformerKey, Entry>,
+    /// Why no informer may start any more.
+    closed: Option<StopReason>,
     /// Informers that were removed and whose connection may still be open for a moment.
     closing: Vec<(InformerKey, CancellationToken)>,
 }
 
 impl Registry {
     /// Takes an informer out; its connection may still be open for a moment.
-    fn take(&mut self, key: &InformerKey) -> Option<Arc<dyn AnyInformer>> {
+    ///
+    /// With `only`, just that one: an informer is removed by what it is, not by what it is called.
+    fn take(&mut self, key: &InformerKey, only: Option<*const ()>) -> Option<Arc<dyn AnyInformer>> {
+        let found = self.running.get(key)?;
+        if only.is_some_and(|only| only != identity(&found.informer)) {
+            return None;
+        }
         let informer = self.running.remove(key)?.informer;
         self.closing.push((key.clone(), informer.closed()));
         Some(informer)
     }
+}
+
+/// Tells informers apart, whatever their keys.
+fn identity<T: ?Sized>(informer: &Arc<T>) -> *const () {
+    Arc::as_ptr(informer).cast()
 }
 
 struct Entry {
@@ -175,6 +188,11 @@ impl Cache {
         let released = Arc::new(Notify::new());
         let guard = Guard::new(released.clone());
         let shared = Shared::<K>::new(key.clone(), &guard);
+        if let Some(reason) = &registry.closed {
+            shared.stop(reason);
+            shared.closed.cancel();
+            return Informer { shared, guard };
+        }
         let predecessors: Vec<CancellationToken> = registry
             .closing
             .iter()
@@ -208,7 +226,7 @@ impl Cache {
                 outcome = AssertUnwindSafe(run).catch_unwind() => {
                     debug_assert!(outcome.is_err(), "the loop never ends by itself");
                     tracing::error!(informer = %task.key, "informer panicked");
-                    inner.remove(&task.key, &StopReason::Panicked);
+                    inner.remove(&task.key, Some(identity(&task)), &StopReason::Panicked);
                 }
             }
             inner.finished(&task.closed);
@@ -221,21 +239,32 @@ impl Cache {
     ///
     /// Returns whether there was one.
     pub fn evict(&self, key: &InformerKey, reason: &StopReason) -> bool {
-        self.inner.remove(key, reason)
+        self.inner.remove(key, None, reason)
     }
 
     /// Removes every informer that matches.
     pub fn evict_matching(&self, reason: &StopReason, matches: impl Fn(&InformerKey) -> bool) {
-        let keys: Vec<InformerKey> = self
+        // The caller's function is not called under the lock.
+        let keys: Vec<InformerKey> = self.inner.registry().running.keys().cloned().collect();
+        let keys: Vec<InformerKey> = keys.into_iter().filter(|key| matches(key)).collect();
+        for key in keys {
+            self.inner.remove(&key, None, reason);
+        }
+    }
+
+    /// Removes every informer and lets none start again. Resolves when all connections are closed.
+    pub async fn close(&self, reason: &StopReason) {
+        self.inner.registry().closed = Some(reason.clone());
+        self.evict_matching(reason, |_| true);
+        let closing: Vec<CancellationToken> = self
             .inner
             .registry()
-            .running
-            .keys()
-            .filter(|key| matches(key))
-            .cloned()
+            .closing
+            .iter()
+            .map(|(_, closed)| closed.clone())
             .collect();
-        for key in keys {
-            self.inner.remove(&key, reason);
+        for closed in closing {
+            closed.cancelled().await;
         }
     }
 
@@ -318,13 +347,19 @@ impl Inner {
             }
             if !self.linger.is_zero() {
                 sleep(self.linger).await;
+                if released.notified().now_or_never().is_some() {
+                    // Taken up and dropped again meanwhile: the time begins anew.
+                    released.notify_one();
+                    continue;
+                }
             }
             let mut registry = self.registry();
             // Checked under the lock that acquiring takes: whoever asks later starts a new one.
             if shared.is_held() {
                 continue;
             }
-            if registry.take(&shared.key).is_some() {
+            // Another informer of the same key may have taken the place of one that was evicted.
+            if registry.take(&shared.key, Some(identity(shared))).is_some() {
                 drop(registry);
                 shared.stop(&StopReason::Released);
             }
@@ -332,8 +367,8 @@ impl Inner {
         }
     }
 
-    fn remove(&self, key: &InformerKey, reason: &StopReason) -> bool {
-        let removed = self.registry().take(key);
+    fn remove(&self, key: &InformerKey, only: Option<*const ()>, reason: &StopReason) -> bool {
+        let removed = self.registry().take(key, only);
         if let Some(informer) = &removed {
             tracing::info!(informer = %key, %reason, "informer removed");
             informer.stop(reason);

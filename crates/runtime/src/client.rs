@@ -75,8 +75,13 @@ impl ClientMetrics {
     }
 }
 
-/// A client for a cluster, without hidden retries.
+/// A client for a cluster, without hidden retries. A configuration that asks for a proxy is
+/// refused: connecting past it would surprise.
 pub fn connect(config: &Config, metrics: Option<&ClientMetrics>) -> kube::Result<Client> {
+    if let Some(proxy_url) = &config.proxy_url {
+        let proxy_url = Box::new(proxy_url.clone());
+        return Err(kube::Error::ProxyProtocolUnsupported { proxy_url });
+    }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

@@ -7,6 +7,7 @@ use std::{
 
 use kube::Client;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Cache, CacheBuilder, Kind, KindMonitor, KindState, StopReason};
@@ -21,6 +22,8 @@ struct Inner {
     cache: Cache,
     kinds: OnceLock<KindMonitor>,
     left: CancellationToken,
+    /// Controllers that run.
+    running: watch::Sender<usize>,
 }
 
 impl Cluster {
@@ -35,6 +38,7 @@ impl Cluster {
             cache: cache.build(),
             kinds: OnceLock::new(),
             left: CancellationToken::new(),
+            running: watch::Sender::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -57,7 +61,7 @@ impl Cluster {
     }
 
     /// Follows whether a kind is served. The first call begins to watch definitions.
-    pub fn kind(&self, kind: &Kind) -> tokio::sync::watch::Receiver<KindState> {
+    pub fn kind(&self, kind: &Kind) -> watch::Receiver<KindState> {
         self.inner
             .kinds
             .get_or_init(|| KindMonitor::new(&self.inner.cache))
@@ -69,23 +73,29 @@ impl Cluster {
         &self.inner.left
     }
 
-    /// Ends every controller and informer of this cluster, and resolves when all connections of
-    /// its informers are closed.
+    /// Notes that a controller runs on this cluster.
+    pub(crate) fn enter(&self) -> Presence {
+        self.inner.running.send_modify(|count| *count += 1);
+        Presence(self.inner.clone())
+    }
+
+    /// Ends every controller and informer of this cluster, and resolves when they have ended: no
+    /// reconcile is alive, all connections of informers are closed, none can be opened.
     pub async fn leave(&self) {
         self.inner.left.cancel();
-        let keys: Vec<_> = self
-            .inner
-            .cache
-            .informers()
-            .iter()
-            .map(|informer| informer.key().clone())
-            .collect();
-        self.inner
-            .cache
-            .evict_matching(&StopReason::ClusterLeft, |_| true);
-        for key in keys {
-            self.inner.cache.closed(&key).await;
-        }
+        let mut running = self.inner.running.subscribe();
+        // The sender is ours, so this waits for nothing but the controllers.
+        let _ended = running.wait_for(|count| *count == 0).await;
+        self.inner.cache.close(&StopReason::ClusterLeft).await;
+    }
+}
+
+/// A controller runs as long as this lives.
+pub(crate) struct Presence(Arc<Inner>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|count| *count -= 1);
     }
 }
 

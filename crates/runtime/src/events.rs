@@ -17,7 +17,10 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 
 use crate::{Kind, Object};
 
@@ -61,6 +64,8 @@ struct Entry {
 
 /// Events that may wait to be written.
 const BACKLOG: usize = 512;
+/// A server that does not answer must not hold up later events for ever.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// A repetition within this time continues a series.
 const SERIES_WINDOW: Duration = Duration::from_mins(6);
 /// Events of one object at once, and how long until it may write another one: client-go's figures.
@@ -152,8 +157,10 @@ impl Writer {
                 );
                 continue;
             }
-            if let Err(error) = self.write(entry, now).await {
-                tracing::debug!(%error, "event not written");
+            match timeout(WRITE_LIMIT, self.write(entry, now)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "event not written"),
+                Err(_) => tracing::debug!("event not written in time"),
             }
         }
     }

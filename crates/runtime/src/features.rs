@@ -1,6 +1,6 @@
 //! Feature gates: behaviour that an operator can switch when the process starts.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use prometheus_client::{
     collector::Collector, encoding::DescriptorEncoder, metrics::MetricType, registry::Registry,
@@ -78,7 +78,7 @@ pub enum FeatureGateError {
     Malformed(String),
 }
 
-/// The gates of a process with their values, fixed once it has started.
+/// The gates of a process while it reads its command line.
 #[derive(Clone, Debug)]
 pub struct FeatureGates {
     gates: BTreeMap<&'static str, (FeatureGate, bool)>,
@@ -135,6 +135,21 @@ impl FeatureGates {
         Ok(warnings)
     }
 
+    /// Fixes the values: from here on the process runs.
+    pub fn freeze(self) -> Features {
+        Features {
+            gates: Arc::new(self.gates),
+        }
+    }
+}
+
+/// The gates of a running process. They cannot be changed.
+#[derive(Clone, Debug)]
+pub struct Features {
+    gates: Arc<BTreeMap<&'static str, (FeatureGate, bool)>>,
+}
+
+impl Features {
     /// Whether a feature is on. A name that was never defined is off.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.gates.get(name).is_some_and(|(_, value)| *value)
@@ -146,7 +161,7 @@ impl FeatureGates {
     }
 }
 
-impl Collector for FeatureGates {
+impl Collector for Features {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = encoder.encode_descriptor(
             "kubernetes_feature_enabled",
@@ -193,7 +208,7 @@ mod tests {
             gates.set("Quick=false, Settled=true", UnknownGates::Refuse),
             Ok(vec![])
         );
-        assert!(!gates.is_enabled("Quick"));
+        assert!(!gates.clone().freeze().is_enabled("Quick"));
         assert_eq!(
             gates.set("Settled=false", UnknownGates::Warn),
             Err(FeatureGateError::Locked {
@@ -218,13 +233,16 @@ mod tests {
             .set("SomeUpstreamGate=true,Quick=true", UnknownGates::Warn)
             .unwrap();
         assert!(warnings[0].contains("SomeUpstreamGate"));
-        assert!(gates.is_enabled("Quick"), "what is known still counts");
+        assert!(
+            gates.freeze().is_enabled("Quick"),
+            "what is known still counts"
+        );
     }
 
     #[test]
     fn invariant_43_gates_are_exposed() {
         let mut registry = Registry::default();
-        gates().register(&mut registry);
+        gates().freeze().register(&mut registry);
         let text = prometheus_text(&registry);
         assert!(
             text.contains("kubernetes_feature_enabled{name=\"Quick\",stage=\"BETA\"} 1"),

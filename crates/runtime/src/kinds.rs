@@ -1,7 +1,7 @@
 //! Which kinds the server serves, followed as CRDs come and go.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -11,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use serde::Deserialize;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{Cache, Change, Kind, Lister, Metadata, StopReason, WatchSpec, projection};
+use crate::{Cache, Change, Informer, Kind, Lister, Metadata, StopReason, WatchSpec, projection};
 
 /// Whether a kind can be listed and watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum KindState {
 /// longer has.
 pub struct KindMonitor {
     shared: Arc<Shared>,
-    wake: mpsc::UnboundedSender<()>,
+    wake: mpsc::UnboundedSender<Kind>,
     _stop: DropGuard,
 }
 
@@ -46,6 +46,9 @@ struct Shared {
 /// How soon a kind without a definition is looked for again. Definitions are watched; only
 /// aggregated APIs and built-in kinds of a newer server are found this way.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A connection that is half open must not hold up everything else.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The parts of a CustomResourceDefinition that say what is served.
 #[derive(Debug, Deserialize)]
@@ -130,6 +133,7 @@ impl KindMonitor {
             cache: cache.clone(),
             shared: shared.clone(),
             woken,
+            unlisted: HashSet::new(),
         };
         let stopped = stop.clone();
         tokio::spawn(async move {
@@ -153,18 +157,17 @@ impl KindMonitor {
             .or_insert_with(|| watch::Sender::new(KindState::Unknown))
             .subscribe();
         drop(followed);
-        self.recheck();
+        // Fails only when the follower has ended, with its cluster.
+        let _ = self.wake.send(kind.clone());
         states
-    }
-
-    /// Asks the server again about kinds without a definition.
-    pub fn recheck(&self) {
-        // Fails only when the follower has ended, and then nobody waits for an answer.
-        let _ = self.wake.send(());
     }
 }
 
 impl Shared {
+    fn state(&self, kind: &Kind) -> Option<KindState> {
+        self.followed().get(kind).map(|states| *states.borrow())
+    }
+
     fn followed(&self) -> std::sync::MutexGuard<'_, HashMap<Kind, watch::Sender<KindState>>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,24 +176,43 @@ impl Shared {
 struct Follower {
     cache: Cache,
     shared: Arc<Shared>,
-    woken: mpsc::UnboundedReceiver<()>,
+    woken: mpsc::UnboundedReceiver<Kind>,
+    /// Kinds that discovery did not list when it was last asked.
+    unlisted: HashSet<Kind>,
 }
 
 impl Follower {
+    /// Follows definitions until the cluster leaves. Somebody may evict their informer: then a new
+    /// one is acquired, since nobody else would notice that kinds are no longer followed.
     async fn run(mut self) {
-        let informer = self.cache.informer::<Definition>(&WatchSpec::all());
+        loop {
+            let informer = self.cache.informer::<Definition>(&WatchSpec::all());
+            if self.follow(&informer).await == StopReason::ClusterLeft {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn follow(&mut self, informer: &Informer<Definition>) -> StopReason {
         let definitions = informer.lister();
         let mut changes = informer.subscribe();
         let mut probe_at = Instant::now();
         loop {
             tokio::select! {
                 change = changes.next() => match change {
+                    Some(Change::Closed(reason)) => return reason,
+                    None => return StopReason::Released,
+                    Some(Change::Synced) => self.evaluate(&definitions, |_| true).await,
                     Some(change) => self.definition_changed(&change, &definitions).await,
-                    None => return,
                 },
-                Some(()) = self.woken.recv() => self.evaluate_all(&definitions).await,
+                Some(kind) = self.woken.recv() => {
+                    self.evaluate(&definitions, |followed| *followed == kind).await;
+                }
                 () = sleep_until(probe_at) => {
-                    self.evaluate_all(&definitions).await;
+                    let defined = definitions.list().unwrap_or_default();
+                    let undefined = |kind: &Kind| !defined.iter().any(|known| known.defines(kind));
+                    self.evaluate(&definitions, undefined).await;
                     probe_at = Instant::now() + PROBE_INTERVAL;
                 }
             }
@@ -198,16 +220,26 @@ impl Follower {
     }
 
     async fn definition_changed(
-        &self,
+        &mut self,
         change: &Change<Definition>,
         definitions: &Lister<Definition>,
     ) {
+        let Some(definition) = change.object() else {
+            return;
+        };
         match change {
-            Change::Updated { new, .. } => self.evict_unserved(new, false),
-            Change::Deleted { last, .. } => self.evict_unserved(last, true),
+            Change::Updated { .. } => self.evict_unserved(definition, false),
+            Change::Deleted { .. } => self.evict_unserved(definition, true),
             _ => {}
         }
-        self.evaluate_all(definitions).await;
+        let concerned = |kind: &Kind| definition.defines(kind);
+        self.evaluate(definitions, concerned).await;
+        if matches!(change, Change::Deleted { .. }) {
+            // Discovery may lag behind by a moment; the definition is the better witness.
+            for kind in self.followed(concerned) {
+                self.publish(&kind, KindState::Absent);
+            }
+        }
     }
 
     /// Ends the informers of what a definition no longer serves, followed or not.
@@ -217,23 +249,33 @@ impl Follower {
         });
     }
 
-    async fn evaluate_all(&self, definitions: &Lister<Definition>) {
-        let kinds: Vec<Kind> = {
-            let mut followed = self.shared.followed();
-            followed.retain(|_, states| states.receiver_count() > 0);
-            followed.keys().cloned().collect()
-        };
-        for kind in kinds {
-            if let Some(state) = self.evaluate(&kind, definitions).await {
+    /// The kinds that somebody follows, of those asked for.
+    fn followed(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Kind> {
+        let mut followed = self.shared.followed();
+        followed.retain(|_, states| states.receiver_count() > 0);
+        followed
+            .keys()
+            .filter(|kind| wanted(kind))
+            .cloned()
+            .collect()
+    }
+
+    async fn evaluate(&mut self, definitions: &Lister<Definition>, wanted: impl Fn(&Kind) -> bool) {
+        for kind in self.followed(wanted) {
+            if let Some(state) = self.evaluate_one(&kind, definitions).await {
                 self.publish(&kind, state);
             }
         }
     }
 
     /// `None` when it cannot be told now.
-    async fn evaluate(&self, kind: &Kind, definitions: &Lister<Definition>) -> Option<KindState> {
+    async fn evaluate_one(
+        &mut self,
+        kind: &Kind,
+        definitions: &Lister<Definition>,
+    ) -> Option<KindState> {
         let definitions = definitions.list().ok()?;
-        if let Some(definition) = definitions.iter().find(|candidate| candidate.defines(kind)) {
+        if let Some(definition) = definitions.iter().find(|known| known.defines(kind)) {
             let served = definition.serves(kind);
             return Some(if served {
                 KindState::Present
@@ -241,7 +283,15 @@ impl Follower {
                 KindState::Absent
             });
         }
-        self.probe(kind).await
+        let state = self.probe(kind).await?;
+        let is_present = self.shared.state(kind) == Some(KindState::Present);
+        if state == KindState::Present {
+            self.unlisted.remove(kind);
+        } else if is_present && self.unlisted.insert(kind.clone()) {
+            // One failed look at an aggregated API is no evidence that the kind is gone.
+            return None;
+        }
+        Some(state)
     }
 
     async fn probe(&self, kind: &Kind) -> Option<KindState> {
@@ -249,12 +299,12 @@ impl Follower {
         let request = Request::get(format!("/{root}/{}", kind.api_version()))
             .body(Vec::new())
             .ok()?;
-        match self
-            .cache
-            .client()
-            .request::<APIResourceList>(request)
-            .await
-        {
+        let answer = self.cache.client().request::<APIResourceList>(request);
+        let Ok(answer) = timeout(PROBE_LIMIT, answer).await else {
+            tracing::debug!(%kind, "discovery does not answer");
+            return None;
+        };
+        match answer {
             Ok(list) => {
                 let mut resources = list.resources.iter();
                 let served = resources.any(|resource| resource.name == kind.plural.as_str());

@@ -24,6 +24,7 @@ mod metrics;
 mod object;
 mod predicate;
 mod queue;
+mod signal;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder};
@@ -38,7 +39,7 @@ pub use controller::{
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
-pub use features::{FeatureGate, FeatureGateError, FeatureGates, Stage, UnknownGates};
+pub use features::{FeatureGate, FeatureGateError, FeatureGates, Features, Stage, UnknownGates};
 pub use informer::{
     Change, Index, Informer, InformerInfo, InformerKey, InformerState, InformerStopped, ListMode,
     Lister, SelectorError, StopReason, Subscription, UndecodableObject, WaitReason, WatchSpec,
@@ -60,5 +61,6 @@ pub use queue::{
     AddOptions, Bucket, Capped, Exponential, FastSlow, Lease, MaxOf, Priority, QueueKey,
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
+pub use signal::shutdown_signal;
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;

@@ -14,7 +14,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub use component::{Component, ComponentScope, Phase};
 pub use health::{HealthCheck, HealthLimits};
@@ -227,10 +227,12 @@ impl Manager {
         controller: impl Into<ControllerHandle>,
     ) -> Result<ComponentId, DuplicateName> {
         let controller = controller.into();
-        if controller.leader_only()
-            && let Some(election) = &self.inner.election
-        {
-            controller.set_gate(election.gate.clone());
+        if controller.leader_only() {
+            // Without an election there is nobody else to lead.
+            let election = self.inner.election.as_ref();
+            controller.set_gate(
+                election.map_or_else(Gate::always_open, |election| election.gate.clone()),
+            );
         }
         self.inner.members.add_controller(controller)
     }
@@ -248,6 +250,15 @@ impl Manager {
     /// Stops a controller or component and forgets it. Returns whether it was there.
     pub async fn remove(&self, id: ComponentId) -> bool {
         self.inner.members.remove(id, self.inner.grace).await
+    }
+
+    /// Removes a cluster with its controllers and informers. Returns whether there was one.
+    pub async fn leave(&self, name: &str) -> bool {
+        let left = self.inner.clusters.leave(name).await;
+        for id in self.inner.members.of_cluster(name) {
+            self.inner.members.remove(id, self.inner.grace).await;
+        }
+        left
     }
 
     /// A controller by name.
@@ -287,7 +298,9 @@ impl Manager {
         self.inner.members.report_failures_to(failed);
         let stop_election = CancellationToken::new();
         let released = CancellationToken::new();
-        let election = tokio::spawn(self.clone().elect(stop_election.clone(), released.clone()));
+        let election = self.clone().elect(stop_election.clone(), released.clone());
+        // Whoever drops this future ends the election with it.
+        let election = AbortOnDropHandle::new(tokio::spawn(election));
         let mut lost = self.leadership_lost();
         let outcome = tokio::select! {
             () = shutdown => Ok(()),

@@ -57,10 +57,19 @@ impl<K: Object> Mapper<K, ObjectKey> {
         }
     }
 
-    /// The owners of a kind, in the object's namespace.
+    /// The owners of a namespaced kind, in the object's namespace.
     ///
     /// With `controllers_only` just the owner that manages the object.
     pub fn owners(owner: Kind, controllers_only: bool) -> Self {
+        Self::owners_in(owner, controllers_only, |object| object.namespace())
+    }
+
+    /// The owners of a cluster-scoped kind.
+    pub fn cluster_owners(owner: Kind, controllers_only: bool) -> Self {
+        Self::owners_in(owner, controllers_only, |_| None)
+    }
+
+    fn owners_in(owner: Kind, controllers_only: bool, namespace: fn(&K) -> Option<&str>) -> Self {
         Self::new(move |object| {
             let owners = object.owners().into_iter().filter(|candidate| {
                 candidate.kind == owner.kind.as_str()
@@ -68,7 +77,7 @@ impl<K: Object> Mapper<K, ObjectKey> {
                     && (candidate.controller || !controllers_only)
             });
             owners
-                .map(|owner| ObjectKey::new(object.namespace(), owner.name))
+                .map(|owner| ObjectKey::new(namespace(object), owner.name))
                 .collect()
         })
     }
@@ -93,5 +102,7 @@ mod tests {
         let mine = ObjectKey::namespaced("n", "mine");
         assert_eq!(keys(true), std::slice::from_ref(&mine));
         assert_eq!(keys(false), [mine, ObjectKey::namespaced("n", "second")]);
+        let cluster = Mapper::cluster_owners(kind.clone(), true).keys(&object);
+        assert_eq!(cluster, [ObjectKey::cluster("mine")]);
     }
 }

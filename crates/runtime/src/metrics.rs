@@ -322,7 +322,7 @@ fn encode_states(
     Ok(())
 }
 
-/// client-go's labels; the name tells apart informers of one kind with different scopes.
+/// client-go's labels; the name tells apart informers of one kind with different types or scopes.
 fn informer_labels(key: &crate::InformerKey) -> [(&'static str, String); 4] {
     let scope = [&key.namespace, &key.labels, &key.fields];
     let scope: Vec<&str> = scope
@@ -330,11 +330,12 @@ fn informer_labels(key: &crate::InformerKey) -> [(&'static str, String); 4] {
         .flatten()
         .map(weft_model::SharedStr::as_str)
         .collect();
-    let name = if scope.is_empty() {
-        key.cluster.to_string()
-    } else {
-        format!("{}:{}", key.cluster, scope.join(";"))
-    };
+    let projection = key.projection();
+    let projection = projection.rsplit("::").next().unwrap_or(projection);
+    let mut name = format!("{}/{projection}", key.cluster);
+    if !scope.is_empty() {
+        name = format!("{name}:{}", scope.join(";"));
+    }
     [
         ("name", name),
         ("group", key.kind.group.to_string()),

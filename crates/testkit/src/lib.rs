@@ -1,11 +1,9 @@
 //! What tests and benchmarks of several crates need and no program does.
 //!
 //! - [`lab`]: networks of their own for tests that touch the kernel;
-//! - [`bench`]: figures in the form that `make bench` reads;
-//! - [`heap`]: an allocator that counts.
+//! - [`bench`]: figures in the form that `make bench` reads.
 //!
 //! A dev-dependency only; nothing that ships depends on it.
 
 pub mod bench;
-pub mod heap;
 pub mod lab;

@@ -7,17 +7,21 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-runtime", &["weft-model"]),
     ("weft-apiserver", &["weft-model"]),
     ("weft-testkit", &[]),
-    ("weft", &["weft-apiserver", "weft-model", "weft-runtime"]),
+    (
+        "weft",
+        &["weft-apiserver", "weft-heap", "weft-model", "weft-runtime"],
+    ),
     ("xtask", &[]),
 ];
 
 /// What only tests may use besides: the server to test against, and the lab.
-const FOR_TESTS: [&str; 2] = ["weft-apiserver", "weft-testkit"];
+const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
 
 /// Crates that decide and never act.
 const PURE: [&str; 1] = ["weft-model"];

@@ -14,10 +14,7 @@ mod subjects;
 use std::time::{Duration, Instant};
 
 use weft_runtime::Workqueue;
-use weft_testkit::{
-    bench::{Report, Target, alternate, is_quick},
-    heap,
-};
+use weft_testkit::bench::{Report, Target, alternate, is_quick};
 
 use crate::{
     pods::pod_json,
@@ -26,12 +23,9 @@ use crate::{
 };
 
 #[global_allocator]
-static ALLOCATOR: heap::Counting = heap::Counting;
+static ALLOCATOR: weft_heap::Counting = weft_heap::Counting;
 
 fn main() -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let mut report = Report::new();
     let (pods, events, rounds) = if is_quick() {
         (300, 300, 1)
@@ -39,40 +33,39 @@ fn main() -> std::io::Result<()> {
         (50_000, 20_000, 5)
     };
     eprintln!("one Pod is {} B on the wire", pod_json(7, 1).len());
-    heap_per_pod(&runtime, &mut report, pods);
-    peak_while_listing(&runtime, &mut report, pods);
-    throughput(&runtime, &mut report, events, rounds);
-    open_watches(&runtime, &mut report);
-    cycles(&runtime, &mut report, if is_quick() { 20 } else { 1000 });
-    workqueue(
-        &runtime,
-        &mut report,
-        if is_quick() { 10_000 } else { 2_000_000 },
-    );
+    heap_per_pod(&mut report, pods);
+    peak_while_listing(&mut report, pods);
+    throughput(&mut report, events, rounds);
+    open_watches(&mut report);
+    cycles(&mut report, if is_quick() { 20 } else { 1000 });
+    workqueue(&mut report, if is_quick() { 10_000 } else { 2_000_000 });
     report.finish()
 }
 
+/// Runs one measurement on a runtime of its own: when it returns, every task of it is gone, and so
+/// is what they held.
+fn alone<T>(measurement: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(measurement)
+}
+
 /// Live heap that filling a cache with `count` Pods leaves behind, divided by their number.
-fn live_per_pod<S: Subject>(
-    runtime: &tokio::runtime::Runtime,
-    server: &Server,
-    count: usize,
-) -> f64 {
-    runtime.block_on(async {
-        let before = heap::live();
+fn live_per_pod<S: Subject>(server: &Server, count: usize) -> f64 {
+    alone(async {
+        let before = weft_heap::live();
         let subject = S::fill(server).await;
         assert_eq!(subject.len(), count);
-        let live = heap::live() - before;
-        drop(subject);
-        live as f64 / count as f64
+        (weft_heap::live() - before) as f64 / count as f64
     })
 }
 
-fn heap_per_pod(runtime: &tokio::runtime::Runtime, report: &mut Report, count: usize) {
+fn heap_per_pod(report: &mut Report, count: usize) {
     let server = Server::with_pods(count);
-    let ours = live_per_pod::<Ours>(runtime, &server, count);
-    let full = live_per_pod::<Kube>(runtime, &server, count);
-    let slim = live_per_pod::<KubeSlim>(runtime, &server, count);
+    let ours = live_per_pod::<Ours>(&server, count);
+    let full = live_per_pod::<Kube>(&server, count);
+    let slim = live_per_pod::<KubeSlim>(&server, count);
     let target = Target::RatioAtMost(0.05);
     report.comparison(
         "live heap per Pod: ours slim, kube full",
@@ -93,45 +86,46 @@ fn heap_per_pod(runtime: &tokio::runtime::Runtime, report: &mut Report, count: u
 
 /// The highest live heap while listing, and while listing again over a full store, beside the
 /// steady state.
-fn peak_while_listing(runtime: &tokio::runtime::Runtime, report: &mut Report, count: usize) {
+fn peak_while_listing(report: &mut Report, count: usize) {
     let server = Server::with_pods(count);
-    runtime.block_on(async {
-        let before = heap::live();
-        heap::reset_peak();
+    let (first, second) = alone(async {
+        let before = weft_heap::live();
+        weft_heap::reset_peak();
         let subject = Ours::fill(&server).await;
-        let first_peak = heap::peak() - before;
-        let steady = heap::live() - before;
-        heap::reset_peak();
-        server.expire_watches();
+        let first_peak = weft_heap::peak() - before;
+        let steady = (weft_heap::live() - before) as f64;
+        weft_heap::reset_peak();
         let lists = server.lists();
+        server.expire_watches();
         while server.lists() == lists || !subject.is_synced() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let second_peak = heap::peak() - before;
+        let second_peak = weft_heap::peak() - before;
         assert_eq!(subject.len(), count);
-        for (name, peak) in [("listing", first_peak), ("relisting", second_peak)] {
-            let name = format!("peak heap while {name} {count} Pods, to steady state");
-            report.figure(&name, "×", peak as f64 / steady as f64, Target::AtMost(1.3));
-        }
+        (first_peak as f64 / steady, second_peak as f64 / steady)
     });
+    for (what, peak) in [("listing", first), ("relisting", second)] {
+        let name = format!("peak heap while {what} {count} Pods, to steady state");
+        report.figure(&name, "×", peak, Target::AtMost(1.3));
+    }
 }
 
-fn throughput(
-    runtime: &tokio::runtime::Runtime,
-    report: &mut Report,
-    events: usize,
-    rounds: usize,
-) {
+/// Objects a second, over a list of a thousand Pods and `events` changes of them.
+fn rate<S: Subject>(server: &Server, events: usize) -> f64 {
+    let objects = (events + 1000) as f64;
+    objects / alone(S::follow(server))
+}
+
+fn throughput(report: &mut Report, events: usize, rounds: usize) {
     let server = Server::with_pods(1000).with_events(events);
-    let rate = |seconds: f64| events as f64 / seconds;
     let (ours, full) = alternate(
         rounds,
-        || rate(runtime.block_on(Ours::follow(&server))),
-        || rate(runtime.block_on(Kube::follow(&server))),
+        || rate::<Ours>(&server, events),
+        || rate::<Kube>(&server, events),
     );
     let target = Target::RatioAtLeast(4.0);
     report.comparison(
-        "events decoded and applied: ours slim, kube full",
+        "decode and apply: ours slim, kube full",
         "/s",
         ours,
         full,
@@ -139,12 +133,12 @@ fn throughput(
     );
     let (ours, slim) = alternate(
         rounds,
-        || rate(runtime.block_on(Ours::follow(&server))),
-        || rate(runtime.block_on(KubeSlim::follow(&server))),
+        || rate::<Ours>(&server, events),
+        || rate::<KubeSlim>(&server, events),
     );
     let target = Target::RatioAtLeast(1.0);
     report.comparison(
-        "events decoded and applied: ours slim, kube slim",
+        "decode and apply: ours slim, kube slim",
         "/s",
         ours,
         slim,
@@ -152,10 +146,10 @@ fn throughput(
     );
 }
 
-fn open_watches(runtime: &tokio::runtime::Runtime, report: &mut Report) {
+fn open_watches(report: &mut Report) {
     let server = Server::with_pods(10);
-    let ours = runtime.block_on(subjects::our_controllers(&server, 10));
-    let kube = runtime.block_on(subjects::kube_controllers(&server, 10));
+    let ours = alone(subjects::our_controllers(&server, 10));
+    let kube = alone(subjects::kube_controllers(&server, 10));
     let (ours, kube) = (ours as f64, kube as f64);
     report.comparison(
         "open watches of 10 controllers of one kind",
@@ -166,18 +160,18 @@ fn open_watches(runtime: &tokio::runtime::Runtime, report: &mut Report) {
     );
 }
 
-fn cycles(runtime: &tokio::runtime::Runtime, report: &mut Report, count: usize) {
+fn cycles(report: &mut Report, count: usize) {
     let server = Server::with_pods(200);
-    let (heap, tasks) = runtime.block_on(subjects::cycle_controller(&server, count));
+    let (heap, tasks) = alone(subjects::cycle_controller(&server, count));
     let name = format!("live heap after {count} starts and stops, to after 10");
     report.figure(&name, "×", heap, Target::AtMost(1.01));
     let name = format!("tasks after {count} starts and stops, to after 10");
     report.figure(&name, "×", tasks, Target::AtMost(1.01));
 }
 
-fn workqueue(runtime: &tokio::runtime::Runtime, report: &mut Report, count: u32) {
+fn workqueue(report: &mut Report, count: u32) {
     let queue: Workqueue<u32> = Workqueue::builder("bench").build();
-    let seconds = runtime.block_on(async {
+    let seconds = alone(async {
         let start = Instant::now();
         for key in 0..count {
             queue.add(key % 1000);

@@ -21,7 +21,6 @@ use weft_runtime::{
     Action, Cache, Cluster, Controller, ControllerState, Informer, InformerState, ListMode,
     ObjectKey, WatchSpec, reconcile_with,
 };
-use weft_testkit::heap;
 
 use crate::{
     pods::{SlimPod, pod_name},
@@ -33,8 +32,8 @@ pub(crate) trait Subject: Sized {
     /// Lists until synced.
     async fn fill(server: &Server) -> Self;
     fn len(&self) -> usize;
-    /// Lists, then watches until the last prepared event is in the store. Returns the seconds from
-    /// the end of the list on.
+    /// Lists, then watches until the last prepared event is in the store. Returns the seconds that
+    /// took.
     async fn follow(server: &Server) -> f64;
 }
 
@@ -75,8 +74,8 @@ impl Subject for Ours {
     }
 
     async fn follow(server: &Server) -> f64 {
-        let subject = Self::fill(server).await;
         let start = Instant::now();
+        let subject = Self::fill(server).await;
         let lister = subject.informer.lister();
         let key = ObjectKey::namespaced("team-0", &pod_name(LAST));
         until(|| {
@@ -117,8 +116,8 @@ impl Subject for Kube {
     }
 
     async fn follow(server: &Server) -> f64 {
-        let subject = Self::fill(server).await;
         let start = Instant::now();
+        let subject = Self::fill(server).await;
         let key = ObjectRef::new(&pod_name(LAST)).within("team-0");
         until(|| {
             let pod = subject.store.get(&key);
@@ -165,8 +164,8 @@ impl Subject for KubeSlim {
     }
 
     async fn follow(server: &Server) -> f64 {
-        let mut subject = Self::fill(server).await;
         let start = Instant::now();
+        let mut subject = Self::fill(server).await;
         let request = Request::get("/api/v1/pods?watch=true&resourceVersion=1000").body(Vec::new());
         let events = server
             .client()
@@ -259,7 +258,7 @@ pub(crate) async fn cycle_controller(server: &Server, count: usize) -> (f64, f64
         let tasks = tokio::runtime::Handle::current()
             .metrics()
             .num_alive_tasks();
-        (heap::live() as f64, tasks as f64)
+        (weft_heap::live() as f64, tasks as f64)
     };
     let (heap_before, tasks_before) = cycle(10).await;
     let (heap_after, tasks_after) = cycle(count).await;

@@ -7,14 +7,15 @@
 use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet, HashMap},
+    panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-use futures::future::select_all;
+use futures::{FutureExt, future::select_all};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{AbortHandle, JoinError, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,7 @@ use super::{
     statistics::ControllerStatistics,
     worker::{Inbox, Worker},
 };
-use crate::{Cluster, Kind, KindState, QueueKey};
+use crate::{Cluster, Kind, KindState, QueueKey, StopReason, cluster::Presence};
 
 /// What a handle asks of the actor.
 pub(super) enum Command<Q: QueueKey> {
@@ -76,6 +77,10 @@ pub(super) struct Actor<Q: QueueKey, R> {
     pub(super) run: Option<Run<Q>>,
     pub(super) warm: Vec<Box<dyn Any + Send>>,
     pub(super) waiters: Vec<oneshot::Sender<StopReport>>,
+    /// Every handle is gone.
+    pub(super) abandoned: bool,
+    /// It was noticed that the cluster left.
+    pub(super) saw_leaving: bool,
     /// How the last life ended, until those who wait for it were told.
     pub(super) ended: StopReport,
 }
@@ -83,8 +88,8 @@ pub(super) struct Actor<Q: QueueKey, R> {
 /// One life of the controller, from start to stop.
 pub(super) struct Run<Q: QueueKey> {
     context: Arc<RunContext<Q>>,
-    pumps: JoinSet<()>,
-    pump_of: HashMap<WatchId, AbortHandle>,
+    pumps: HashMap<WatchId, JoinHandle<()>>,
+    _presence: Presence,
     workers: JoinSet<()>,
     reports: mpsc::UnboundedReceiver<Report>,
     report: mpsc::UnboundedSender<Report>,
@@ -107,7 +112,6 @@ enum Event<Q: QueueKey> {
     Command(Option<Command<Q>>),
     Report(Report),
     WorkerEnded(Result<(), JoinError>),
-    PumpEnded(Result<(), JoinError>),
     Deadline,
     Outside,
 }
@@ -117,21 +121,17 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     pub(super) async fn run(mut self) {
         loop {
             self.settle().await;
+            if self.abandoned && self.run.is_none() {
+                return;
+            }
             match self.next_event().await {
-                Event::Command(Some(command)) => self.obey(command),
+                Event::Command(Some(command)) => self.obey(command).await,
                 Event::Command(None) => {
+                    self.abandoned = true;
                     self.wanted = false;
-                    self.settle().await;
-                    while self.run.is_some() {
-                        if let Event::Deadline = self.next_run_event().await {
-                            self.abort_workers().await;
-                        }
-                        self.settle().await;
-                    }
-                    return;
                 }
                 Event::Report(report) => self.note(report),
-                Event::WorkerEnded(result) | Event::PumpEnded(result) => {
+                Event::WorkerEnded(result) => {
                     if let (Err(error), Some(run)) = (result, &mut self.run) {
                         run.panicked |= error.is_panic();
                     }
@@ -152,21 +152,17 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             }
         };
         let left = self.cluster.left().clone();
-        let has_left = left.is_cancelled();
         tokio::select! {
-            command = self.commands.recv() => Event::Command(command),
+            command = self.commands.recv(), if !self.abandoned => Event::Command(command),
             event = run_event(self.run.as_mut()) => event,
             () = kind_changed => Event::Outside,
             () = gate_changed => Event::Outside,
-            () = left.cancelled(), if !has_left => Event::Outside,
+            // Not by asking the token: it may be cancelled between `settle` and here.
+            () = left.cancelled(), if !self.saw_leaving => Event::Outside,
         }
     }
 
-    async fn next_run_event(&mut self) -> Event<Q> {
-        run_event(self.run.as_mut()).await
-    }
-
-    fn obey(&mut self, command: Command<Q>) {
+    async fn obey(&mut self, command: Command<Q>) {
         match command {
             Command::Start => self.wanted = true,
             Command::Stop { grace, done } => {
@@ -181,8 +177,9 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             }
             Command::AddWatch(source) => self.add_watch(source),
             Command::RemoveWatch { id, done } => {
+                let removed = self.remove_watch(id).await;
                 // The caller may have given up waiting.
-                let _ = done.send(self.remove_watch(id));
+                let _ = done.send(removed);
             }
             Command::SetGate(gate) => self.gate = Some(gate),
         }
@@ -193,12 +190,12 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         if self.cluster.left().is_cancelled() {
             return Some(PendingReason::ClusterLeft);
         }
-        let missing = self
-            .kinds
-            .iter()
-            .find(|(_, state)| *state.borrow() != KindState::Present);
-        if let Some((kind, _)) = missing {
-            return Some(PendingReason::KindMissing(kind.to_string()));
+        for (kind, state) in &self.kinds {
+            match *state.borrow() {
+                KindState::Present => {}
+                KindState::Absent => return Some(PendingReason::KindMissing(kind.to_string())),
+                KindState::Unknown => return Some(PendingReason::KindUnknown(kind.to_string())),
+            }
         }
         let closed = self
             .gate
@@ -210,6 +207,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     async fn settle(&mut self) {
         loop {
             let obstacle = self.obstacle();
+            self.saw_leaving |= obstacle == Some(PendingReason::ClusterLeft);
             let may_run = self.wanted && obstacle.is_none();
             let Some(run) = &mut self.run else {
                 if may_run {
@@ -226,6 +224,10 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             };
             if matches!(run.phase, Phase::Draining { .. }) {
                 if !run.workers.is_empty() {
+                    // Leadership may be lost while the work is being brought to an end.
+                    if let Some(by) = self.lease_ends() {
+                        self.shorten(by);
+                    }
                     return self.publish();
                 }
                 self.finish().await;
@@ -272,8 +274,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         let (report, reports) = mpsc::unbounded_channel();
         let mut run = Run {
             context,
-            pumps: JoinSet::new(),
-            pump_of: HashMap::new(),
+            pumps: HashMap::new(),
+            _presence: self.cluster.enter(),
             workers: JoinSet::new(),
             reports,
             report,
@@ -313,22 +315,33 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
+    /// By when everything that needs leadership must have ended.
+    fn lease_ends(&self) -> Option<Instant> {
+        match self.gate.as_ref().map(Gate::state) {
+            Some(GateState::Closed { by }) if self.settings.leader_only => by,
+            _ => None,
+        }
+    }
+
+    fn shorten(&mut self, deadline: Instant) {
+        if let Some(run) = &mut self.run {
+            run.deadline = run.deadline.map(|before| before.min(deadline));
+        }
+    }
+
     /// Takes no more keys, releases the sources, lets running reconciles finish.
     fn drain(&mut self, grace: Option<Duration>) {
         let now = Instant::now();
-        let lease_ends = match self.gate.as_ref().map(Gate::state) {
-            Some(GateState::Closed { by: Some(by) }) if self.settings.leader_only => Some(by),
-            _ => None,
-        };
+        let lease_ends = self.lease_ends();
         let Some(run) = &mut self.run else { return };
         let mut deadline = now + grace.unwrap_or(self.settings.grace);
         deadline = lease_ends.map_or(deadline, |by| deadline.min(by));
         if matches!(run.phase, Phase::Draining { .. }) {
             // A second request can only shorten the time.
-            run.deadline = run.deadline.map(|before| before.min(deadline));
-            return;
+            return self.shorten(deadline);
         }
-        for source in &self.sources {
+        let synced = |source: &&Arc<dyn AnySource<Q>>| !run.unsynced.contains(&source.id());
+        for source in self.sources.iter().filter(synced) {
             source.remember(&run.context);
         }
         run.phase = Phase::Draining {
@@ -337,7 +350,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         };
         run.deadline = Some(deadline);
         run.context.cancel.cancel();
-        run.pumps.abort_all();
+        run.pumps.values().for_each(JoinHandle::abort);
         self.inbox.queue.discard();
         self.publish();
     }
@@ -358,11 +371,11 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     async fn abort_workers(&mut self) {
         let Some(run) = &mut self.run else { return };
         run.deadline = None;
+        // Workers that only wait for the queue have nothing to lose.
+        let busy = self.statistics.active_workers.load(Relaxed);
         run.workers.abort_all();
-        let mut dropped = 0;
-        while let Some(result) = run.workers.join_next().await {
-            dropped += usize::from(result.is_err_and(|error| error.is_cancelled()));
-        }
+        while run.workers.join_next().await.is_some() {}
+        let dropped = usize::try_from(busy).unwrap_or(0);
         if let Phase::Draining { aborted, .. } = &mut run.phase {
             *aborted = dropped;
         }
@@ -373,7 +386,10 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         let Some(mut run) = self.run.take() else {
             return;
         };
-        while run.pumps.join_next().await.is_some() {}
+        for (_, pump) in run.pumps.drain() {
+            // Aborted, so this only waits for it to be dropped.
+            let _aborted = pump.await;
+        }
         // Whoever still holds a context must not hold the informers.
         run.context.stores.clear();
         if let Phase::Draining { since, aborted } = run.phase {
@@ -393,11 +409,17 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     }
 
     fn note(&mut self, report: Report) {
-        let Some(run) = &mut self.run else { return };
+        if let Report::Closed(id, StopReason::KindRemoved) = &report
+            && self.requires_kind_of(*id)
+        {
+            // Perhaps its kind went and came back, unnoticed by the kind's state: begin anew.
+            return self.drain(None);
+        }
         let describe = |id: WatchId| {
             let source = self.sources.iter().find(|source| source.id() == id);
             source.map(|source| source.describe()).unwrap_or_default()
         };
+        let Some(run) = &mut self.run else { return };
         match report {
             Report::Synced(id) => drop(run.unsynced.remove(&id)),
             Report::Fresh(id) => drop(run.trouble.remove(&id)),
@@ -418,6 +440,11 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
+    fn requires_kind_of(&self, id: WatchId) -> bool {
+        let source = self.sources.iter().find(|source| source.id() == id);
+        source.is_some_and(|source| self.kinds.iter().any(|(kind, _)| kind == source.kind()))
+    }
+
     fn add_watch(&mut self, source: Arc<dyn AnySource<Q>>) {
         if let Some(run) = &mut self.run
             && !matches!(run.phase, Phase::Draining { .. })
@@ -430,12 +457,14 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         self.sources.push(source);
     }
 
-    fn remove_watch(&mut self, id: WatchId) -> bool {
+    async fn remove_watch(&mut self, id: WatchId) -> bool {
         let before = self.sources.len();
         self.sources.retain(|source| source.id() != id);
         if let Some(run) = &mut self.run {
-            if let Some(pump) = run.pump_of.remove(&id) {
+            if let Some(pump) = run.pumps.remove(&id) {
                 pump.abort();
+                // Only when it is gone does it deliver, and hold, nothing more.
+                let _aborted = pump.await;
             }
             run.context.stores.remove(id);
             run.unsynced.remove(&id);
@@ -490,8 +519,15 @@ impl<Q: QueueKey> Run<Q> {
             run: self.context.clone(),
             reports: self.report.clone(),
         };
-        let pump = self.pumps.spawn(source.clone().open(feed));
-        self.pump_of.insert(source.id(), pump);
+        let (id, report) = (source.id(), self.report.clone());
+        let pump = AssertUnwindSafe(source.clone().open(feed)).catch_unwind();
+        let pump = tokio::spawn(async move {
+            if pump.await.is_err() {
+                // Nobody listens while the controller is being torn down.
+                let _ = report.send(Report::Closed(id, StopReason::Panicked));
+            }
+        });
+        self.pumps.insert(id, pump);
     }
 }
 
@@ -522,7 +558,6 @@ async fn run_event<Q: QueueKey>(run: Option<&mut Run<Q>>) -> Event<Q> {
     tokio::select! {
         Some(report) = run.reports.recv() => Event::Report(report),
         Some(result) = run.workers.join_next() => Event::WorkerEnded(result),
-        Some(result) = run.pumps.join_next() => Event::PumpEnded(result),
         () = deadline => Event::Deadline,
     }
 }

@@ -133,7 +133,8 @@ impl ControllerBuilder<ObjectKey> {
         self.watches::<K>(spec, Mapper::own_key())
     }
 
-    /// Reconciles the owner of kind `Owner` when an object of kind `K` that it manages changes.
+    /// Reconciles the owner of kind `Owner` when an object of kind `K` that it manages changes. For
+    /// owners that are cluster-scoped, use [`Mapper::cluster_owners`].
     #[must_use]
     pub fn owns<K: Kinded, Owner: Kinded>(self, spec: WatchSpec) -> Self {
         self.watches::<K>(spec, Mapper::owners(Owner::resource_kind(), true))
@@ -304,6 +305,8 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
             run: None,
             warm: Vec::new(),
             waiters: Vec::new(),
+            abandoned: false,
+            saw_leaving: false,
             ended: StopReport::default(),
         };
         tokio::spawn(actor.run());

@@ -85,6 +85,18 @@ impl Stores {
             .find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
     }
 
+    pub(super) fn lister_of_source<K: Object>(&self, source: WatchId) -> Option<Lister<K>> {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let store = stores.iter().find(|store| store.source == source)?;
+        store.view.any().downcast_ref::<Lister<K>>().cloned()
+    }
+
+    fn lister_of_kind<K: Object>(&self, kind: &Kind) -> Option<Lister<K>> {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = stores.iter().filter(|store| store.kind == *kind);
+        stores.find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
+    }
+
     pub(super) fn has_reached(&self, kind: &Kind, key: &ObjectKey, version: &str) -> bool {
         let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut relevant = stores.iter().filter(|store| store.kind == *kind);
@@ -141,6 +153,16 @@ impl<Q: QueueKey> Context<Q> {
     /// The client of the controller's cluster.
     pub fn client(&self) -> &Client {
         &self.run.client
+    }
+
+    /// The store that a source of this kind and type fills: for controllers whose sources decode
+    /// several kinds into one type.
+    pub fn lister_of<K: Object>(&self, kind: &Kind) -> Result<Lister<K>, NotWatched> {
+        let name = std::any::type_name::<K>();
+        self.run
+            .stores
+            .lister_of_kind(kind)
+            .ok_or(NotWatched::NoSource(name))
     }
 
     /// The store that a source of this type fills.

@@ -8,13 +8,16 @@ use std::{
 
 use kube::{
     Api, Resource,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use weft_model::ObjectKey;
 
-use super::context::{RunContext, Stores};
+use super::{
+    Gate,
+    context::{RunContext, Stores},
+};
 use crate::{Kind, Kinded, QueueKey};
 
 /// What each key has written and its stores have not shown yet.
@@ -71,7 +74,8 @@ impl<Q: QueueKey> Expectations<Q> {
     }
 }
 
-/// An [`Api`] whose writes a controller can wait to see.
+/// An [`Api`] whose writes a controller can wait to see. Writes of a controller that needs
+/// leadership end with the lease.
 pub struct TrackedApi<K, Q: QueueKey> {
     api: Api<K>,
     cause: Q,
@@ -91,18 +95,12 @@ where
 {
     /// Creates an object.
     pub async fn create(&self, params: &PostParams, object: &K) -> kube::Result<K> {
-        self.api
-            .create(params, object)
-            .await
-            .inspect(|written| self.note(written))
+        self.fenced(self.api.create(params, object)).await
     }
 
     /// Replaces an object.
     pub async fn replace(&self, name: &str, params: &PostParams, object: &K) -> kube::Result<K> {
-        self.api
-            .replace(name, params, object)
-            .await
-            .inspect(|written| self.note(written))
+        self.fenced(self.api.replace(name, params, object)).await
     }
 
     /// Patches an object.
@@ -112,10 +110,7 @@ where
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<K> {
-        self.api
-            .patch(name, params, patch)
-            .await
-            .inspect(|written| self.note(written))
+        self.fenced(self.api.patch(name, params, patch)).await
     }
 
     /// Patches the status of an object.
@@ -125,10 +120,37 @@ where
         params: &PatchParams,
         patch: &Patch<P>,
     ) -> kube::Result<K> {
-        self.api
-            .patch_status(name, params, patch)
+        self.fenced(self.api.patch_status(name, params, patch))
             .await
-            .inspect(|written| self.note(written))
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, name: &str, params: &DeleteParams) -> kube::Result<()> {
+        self.within_lease(self.api.delete(name, params))
+            .await
+            .map(drop)
+    }
+
+    /// A write within the lease, remembered.
+    async fn fenced(&self, write: impl Future<Output = kube::Result<K>>) -> kube::Result<K> {
+        let written = self.within_lease(write).await;
+        written.inspect(|written| self.note(written))
+    }
+
+    /// Whoever needs leadership to write must have written before it can end.
+    async fn within_lease<T>(
+        &self,
+        write: impl Future<Output = kube::Result<T>>,
+    ) -> kube::Result<T> {
+        let Some(deadline) = self.run.gate.as_ref().and_then(Gate::deadline) else {
+            return write.await;
+        };
+        let late = |_| {
+            Err(kube::Error::Service(
+                "the lease ended before the write did".into(),
+            ))
+        };
+        timeout_at(deadline, write).await.unwrap_or_else(late)
     }
 
     fn note(&self, written: &K) {

@@ -164,6 +164,7 @@ trait AnyController: Send + Sync {
     fn leader_only(&self) -> bool;
     fn concurrency(&self) -> usize;
     fn queue_length(&self) -> usize;
+    fn known_keys(&self) -> usize;
     fn longest_reconcile(&self) -> Duration;
     fn is_wanted(&self) -> bool;
     fn statistics(&self) -> &Arc<ControllerStatistics>;
@@ -199,6 +200,9 @@ impl<Q: QueueKey> AnyController for Controller<Q> {
     }
     fn queue_length(&self) -> usize {
         self.inbox.queue.len()
+    }
+    fn known_keys(&self) -> usize {
+        self.inbox.queue.total()
     }
     fn longest_reconcile(&self) -> Duration {
         self.inbox.queue.longest_running()
@@ -242,6 +246,11 @@ impl ControllerHandle {
         self.inner.name()
     }
 
+    /// Name of the cluster it works on.
+    pub fn cluster(&self) -> &str {
+        self.inner.cluster()
+    }
+
     /// Whether it runs only where this process leads.
     pub fn leader_only(&self) -> bool {
         self.inner.leader_only()
@@ -281,6 +290,7 @@ impl ControllerHandle {
             workers: self.concurrency(),
             active_workers: statistics.active_workers.load(Relaxed),
             queued: self.inner.queue_length(),
+            known: self.inner.known_keys(),
             starts: statistics.starts.load(Relaxed),
             succeeded: statistics.success.load(Relaxed) + statistics.requeue_after.load(Relaxed),
             failed: statistics.error.load(Relaxed),
@@ -320,6 +330,8 @@ pub struct ControllerInfo {
     pub active_workers: i64,
     /// Keys ready to be worked on.
     pub queued: usize,
+    /// Keys of any kind: ready, delayed or being worked on.
+    pub known: usize,
     /// How often it was started.
     pub starts: u64,
     /// Reconciles that succeeded.

@@ -34,6 +34,7 @@ pub(super) trait AnySource<Q: QueueKey>: Send + Sync {
     fn id(&self) -> WatchId;
     fn describe(&self) -> String;
     fn is_optional(&self) -> bool;
+    fn kind(&self) -> &Kind;
     /// Holds the informer without following it, so that a later start finds it synced.
     fn warm(&self, cluster: &Cluster) -> Box<dyn Any + Send>;
     /// Follows the informer from now on; the future runs until dropped or the informer ends.
@@ -76,6 +77,10 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
         self.optional
     }
 
+    fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
     fn warm(&self, cluster: &Cluster) -> Box<dyn Any + Send> {
         Box::new(cluster.cache().informer_of::<K>(&self.kind, &self.spec))
     }
@@ -102,10 +107,8 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
         if !self.replay_deletes {
             return;
         }
-        let objects = run
-            .stores
-            .lister::<K>()
-            .and_then(|lister| lister.list().ok());
+        let lister = run.stores.lister_of_source::<K>(self.id);
+        let objects = lister.and_then(|lister| lister.list().ok());
         if let Some(objects) = objects {
             let known = objects
                 .into_iter()
@@ -145,15 +148,17 @@ impl<K: Object, Q: QueueKey> Source<K, Q> {
                 reports: feed.reports.clone(),
             };
             let (reason, pump) = Pump::new(self.clone(), again, informer).run().await;
-            drop(pump);
             feed.run.stores.remove(self.id);
-            tracing::info!(source = %self.kind, %reason, "optional source left");
-            if reason != StopReason::KindRemoved
-                || served
-                    .wait_for(|state| *state != KindState::Present)
-                    .await
-                    .is_err()
-            {
+            if reason != StopReason::KindRemoved {
+                // Removed by force: that is trouble, optional or not.
+                return pump.report(Report::Closed(self.id, reason));
+            }
+            pump.report(Report::Fresh(self.id));
+            drop(pump);
+            tracing::info!(source = %self.kind, "optional source left with its kind");
+            // The kind may be back before its going was noticed.
+            let gone = served.wait_for(|state| *state != KindState::Present);
+            if let Ok(Err(_)) = tokio::time::timeout(Duration::from_secs(1), gone).await {
                 return;
             }
         }
@@ -184,7 +189,7 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
     async fn run(self) -> (StopReason, Self) {
         let mut changes = self.informer.subscribe();
         let mut state = self.informer.state();
-        let mut stale = false;
+        let mut stale = self.note_state(&state.borrow_and_update(), false);
         let mut resync_at = self.next_resync();
         loop {
             let due = async {
@@ -204,27 +209,33 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
                     Some(change) => self.deliver(&change),
                 },
                 Ok(()) = state.changed() => {
-                    let error = match &*state.borrow_and_update() {
-                        InformerState::Retrying { error, .. } => Some(error.to_string()),
-                        _ => None,
-                    };
-                    match error {
-                        Some(error) => {
-                            stale = true;
-                            self.report(Report::Stale(self.source.id, error));
-                        }
-                        None if stale && matches!(*state.borrow(), InformerState::Synced) => {
-                            stale = false;
-                            self.report(Report::Fresh(self.source.id));
-                        }
-                        None => {}
-                    }
+                    stale = self.note_state(&state.borrow_and_update(), stale);
                 }
                 () = due => {
                     self.resync(&self.informer.lister());
                     resync_at = self.next_resync();
                 }
             }
+        }
+    }
+
+    /// Tells the controller when the informer stops following the server, and when it does again.
+    fn note_state(&self, state: &InformerState, was_stale: bool) -> bool {
+        let error = match state {
+            InformerState::Retrying { error, .. } => Some(error.to_string()),
+            InformerState::Waiting(reason) => Some(reason.name().to_owned()),
+            _ => None,
+        };
+        match error {
+            Some(error) => {
+                self.report(Report::Stale(self.source.id, error));
+                true
+            }
+            None if was_stale && matches!(state, InformerState::Synced) => {
+                self.report(Report::Fresh(self.source.id));
+                false
+            }
+            None => was_stale,
         }
     }
 

@@ -24,6 +24,8 @@ pub enum ControllerState {
 pub enum PendingReason {
     /// The kind it requires is not served.
     KindMissing(String),
+    /// It is not known yet whether the kind it requires is served.
+    KindUnknown(String),
     /// Another process leads.
     NotLeading,
     /// The cluster it belongs to left.
@@ -82,6 +84,9 @@ impl fmt::Display for ControllerState {
         match self {
             Self::Waiting(PendingReason::KindMissing(kind)) => {
                 write!(f, "waiting: {kind} is not served")
+            }
+            Self::Waiting(PendingReason::KindUnknown(kind)) => {
+                write!(f, "waiting: it is not known yet whether {kind} is served")
             }
             Self::Waiting(PendingReason::NotLeading) => f.write_str("waiting: not leading"),
             Self::Waiting(PendingReason::ClusterLeft) => f.write_str("waiting: its cluster left"),

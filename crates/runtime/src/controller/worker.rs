@@ -31,6 +31,9 @@ impl<Q: QueueKey> Inbox<Q> {
     }
 
     pub(super) fn add(&self, key: Q, reason: Reasons, priority: Priority) {
+        if self.queue.is_closed() {
+            return;
+        }
         self.note(&key, reason);
         self.queue.add_with(
             key,
@@ -61,6 +64,9 @@ impl<Q: QueueKey> Inbox<Q> {
     }
 }
 
+/// How often a key that waits for its own writes looks again.
+const RECHECK_WRITES: Duration = Duration::from_millis(100);
+
 /// Takes keys and reconciles them until the queue is closed.
 pub(super) struct Worker<Q: QueueKey, R> {
     pub(super) name: Arc<str>,
@@ -88,7 +94,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
 
     async fn process(&self, lease: Lease<Q>) {
         if let Some(wait) = self.run.expectations.unseen(&lease, &self.run.stores) {
-            // The event of the key's own write brings it back sooner.
+            // The event of the key's own write brings it back; unless a predicate drops it.
+            let wait = wait.min(RECHECK_WRITES);
             self.inbox.queue.add_after(lease.clone(), wait);
             return;
         }

@@ -34,7 +34,7 @@ pub enum Change<K> {
         final_state_unknown: bool,
     },
     /// An object of this key exists in a state that the type cannot hold; the store keeps the
-    /// last state that could be decoded, if there was one.
+    /// last state that could be decoded, if there was one. Told again when such an object goes.
     Undecodable(Arc<UndecodableObject>),
     /// Everything that existed at the time of subscribing has been delivered and handled.
     Synced,

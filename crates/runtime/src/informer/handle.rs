@@ -64,6 +64,8 @@ impl<K: Object> Informer<K> {
     }
 
     /// Adds an index over derived values, also while the informer runs.
+    ///
+    /// The function is called while the store is locked: it must not read this informer.
     pub fn add_index<V: Hash + Eq + Clone + Send + Sync + 'static>(
         &self,
         name: &str,

@@ -126,7 +126,16 @@ impl<K: Object> Hub<K> {
         for key in gone {
             self.delete(&key, None, true);
         }
-        self.undecodable.retain(|_, (_, seen)| *seen == generation);
+        let gone = self
+            .undecodable
+            .iter()
+            .filter(|(_, (_, seen))| *seen != generation);
+        let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            if let Some((object, _)) = self.undecodable.remove(&key) {
+                self.tell_gone(&object);
+            }
+        }
         if !self.has_synced {
             self.has_synced = true;
             self.tell(&ObjectKey::cluster(""), &Change::Synced);
@@ -135,7 +144,9 @@ impl<K: Object> Hub<K> {
 
     pub(crate) fn apply(&mut self, object: K, wire_bytes: usize) -> Applied {
         let key = object.key();
-        self.undecodable.remove(&key);
+        if !self.undecodable.is_empty() {
+            self.undecodable.remove(&key);
+        }
         let wire_bytes = u32::try_from(wire_bytes).unwrap_or(u32::MAX);
         let initial = !self.has_synced;
         let generation = self.generation;
@@ -212,8 +223,11 @@ impl<K: Object> Hub<K> {
         final_state: Option<K>,
         final_state_unknown: bool,
     ) {
-        self.undecodable.remove(key);
+        let undecodable = self.undecodable.remove(key);
         let Some(slot) = self.objects.remove(key) else {
+            if let Some((object, _)) = undecodable {
+                self.tell_gone(&object);
+            }
             return;
         };
         self.wire_bytes -= u64::from(slot.wire_bytes);
@@ -226,6 +240,15 @@ impl<K: Object> Hub<K> {
                 final_state_unknown,
             },
         );
+    }
+
+    /// An object that never decoded is gone: there is no last state to tell, but the key is told.
+    fn tell_gone(&mut self, object: &UndecodableObject) {
+        let gone = UndecodableObject {
+            deleted: true,
+            ..object.clone()
+        };
+        self.tell(&object.key, &Change::Undecodable(Arc::new(gone)));
     }
 
     /// Registers a mailbox and puts the present state into it.

@@ -141,13 +141,12 @@ impl<K: Object> KeyChanges<K> {
                 final_state_unknown,
             });
         }
-        if let Some(object) = self.undecodable.take() {
-            return Some(Change::Undecodable(object));
-        }
-        self.present.take().map(|present| match present {
+        let present = self.present.take().map(|present| match present {
             Present::Added { new, initial } => Change::Added { new, initial },
             Present::Updated { old, new, resync } => Change::Updated { old, new, resync },
-        })
+        });
+        // Last: the state that does not decode is newer than all that do.
+        present.or_else(|| self.undecodable.take().map(Change::Undecodable))
     }
 
     fn merge(&mut self, change: Change<K>) {
@@ -268,6 +267,18 @@ mod tests {
         ] {
             assert_eq!(net(changes), expected);
         }
+    }
+
+    #[test]
+    fn a_state_that_does_not_decode_comes_after_those_that_do() {
+        let undecodable = Change::Undecodable(Arc::new(UndecodableObject {
+            key: ObjectKey::cluster("a"),
+            resource_version: "2".into(),
+            error: String::new(),
+            deleted: false,
+        }));
+        assert_eq!(net(vec![added("x", 1), undecodable.clone()]), "+x1 !2");
+        assert_eq!(net(vec![undecodable, updated("x", 1, 3)]), "x1>x3");
     }
 
     #[test]

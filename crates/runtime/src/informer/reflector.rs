@@ -1,6 +1,7 @@
 //! The loop that makes a store follow the server.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use kube::Client;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -39,7 +41,7 @@ pub(crate) struct ServerTraits {
 /// A server that sends nothing for this long within a streaming list has forgotten its end mark.
 const END_MARK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A watch that ends sooner than this without an event would spin if it were reopened at once.
+/// A watch that ends sooner than this would spin if it were reopened at once.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reflector<K: Object> {
@@ -54,6 +56,10 @@ pub(crate) struct Reflector<K: Object> {
     /// The server said that the known version lies beyond its present one: it lags, or its storage
     /// went back in time, as after restoring a backup.
     beyond_current: bool,
+    /// A streaming list failed, and pages are tried instead.
+    in_pages: bool,
+    /// Pages expired before the last one was read: the next list asks for everything at once.
+    unlimited: bool,
     /// Listed objects that only a state older than the known one can contain; they wait until the
     /// list has proven its age. Empty in all but pathological cases.
     suspects: Vec<(K, usize)>,
@@ -93,6 +99,8 @@ impl<K: Object> Reflector<K> {
             backoff: Backoff::for_watches(),
             known: String::new(),
             beyond_current: false,
+            in_pages: false,
+            unlimited: false,
             suspects: Vec::new(),
         }
     }
@@ -120,7 +128,9 @@ impl<K: Object> Reflector<K> {
     }
 
     fn lists_by_streaming(&self) -> bool {
-        self.spec.list == ListMode::Auto && !self.server.no_streaming_lists.load(Ordering::Relaxed)
+        self.spec.list == ListMode::Auto
+            && !self.in_pages
+            && !self.server.no_streaming_lists.load(Ordering::Relaxed)
     }
 
     /// Decides what to do after a failure, and waits as long as it takes.
@@ -131,9 +141,7 @@ impl<K: Object> Reflector<K> {
             return step;
         }
         let since = self.shared.note_error(error.to_string());
-        if let Some(hook) = &self.hook {
-            hook(&self.shared.key, error);
-        }
+        self.call_hook(error);
         let next = match (verdict, error) {
             (Verdict::Expired, _) | (_, WatchError::Stale { .. }) => Step::ListNotOlder,
             (Verdict::TooLarge, _) => {
@@ -150,6 +158,7 @@ impl<K: Object> Reflector<K> {
                 error: error.clone(),
             },
             Verdict::Forbidden => InformerState::Waiting(WaitReason::Forbidden),
+            Verdict::Refused => InformerState::Waiting(WaitReason::Refused),
             _ => InformerState::Waiting(WaitReason::Unreachable),
         };
         let delay = self
@@ -158,6 +167,8 @@ impl<K: Object> Reflector<K> {
             .max(error.retry_after().unwrap_or_default());
         tracing::warn!(informer = %self.shared.key, %error, state = state.name(), ?delay, "cannot follow the server");
         self.shared.set_state(state);
+        // Only a hint that comes while we wait counts; an older one must not void Retry-After.
+        let _outdated = self.shared.recheck.notified().now_or_never();
         tokio::select! {
             () = sleep(delay) => {}
             () = self.shared.recheck.notified() => {}
@@ -165,9 +176,17 @@ impl<K: Object> Reflector<K> {
         next
     }
 
-    /// Whether the failure means that this server has no streaming lists. Then pages are asked
-    /// for at once, and from now on.
-    fn falls_back(&self, verdict: Verdict, error: &WatchError) -> bool {
+    /// The hook is the user's: its panic is not ours.
+    fn call_hook(&self, error: &WatchError) {
+        let Some(hook) = &self.hook else { return };
+        if catch_unwind(AssertUnwindSafe(|| hook(&self.shared.key, error))).is_err() {
+            tracing::error!(informer = %self.shared.key, "the hook for watch errors panicked");
+        }
+    }
+
+    /// Whether the failure may mean that this server has no streaming lists. Then pages are asked
+    /// for at once; that they are answered is the proof (another fault would hit both).
+    fn falls_back(&mut self, verdict: Verdict, error: &WatchError) -> bool {
         let server = &self.server;
         let unmarked = matches!(error, WatchError::Unmarked)
             && server.unmarked.fetch_add(1, Ordering::Relaxed) >= 1;
@@ -175,8 +194,8 @@ impl<K: Object> Reflector<K> {
         let broken =
             matches!(error, WatchError::Api { status, method: "watch", .. } if status.code == 500);
         if verdict == Verdict::Refused || unmarked || broken {
-            tracing::info!(%error, "the server has no streaming lists; listing in pages");
-            server.no_streaming_lists.store(true, Ordering::Relaxed);
+            tracing::info!(%error, "no streaming list to be had; listing in pages");
+            self.in_pages = true;
             return true;
         }
         false
@@ -200,7 +219,7 @@ impl<K: Object> Reflector<K> {
                     "the streaming list ended early".into(),
                 ));
             };
-            match decode_event(&line, self.collection.path())? {
+            match decode_event(line, self.collection.path())? {
                 WatchEvent::Bookmark {
                     version,
                     initial_events_end: true,
@@ -222,7 +241,8 @@ impl<K: Object> Reflector<K> {
             ListMode::Auto => Some(PAGE),
             ListMode::Paged(limit) => Some(limit),
             ListMode::FromCache => None,
-        };
+        }
+        .filter(|_| !self.unlimited);
         let known = self.known.clone();
         let mut token: Option<String> = None;
         let mut version: Option<String> = None;
@@ -232,7 +252,11 @@ impl<K: Object> Reflector<K> {
                 .as_deref()
                 .map_or(self.start(step, &known), ListStart::Continue);
             let uri = self.collection.list(start, limit);
-            let mut reader = ListReader::new(self.open("list", &uri).await?);
+            let opened = self.open("list", &uri).await;
+            if let (Some(_), Err(error)) = (&token, &opened) {
+                self.unlimited |= error.verdict() == Verdict::Expired;
+            }
+            let mut reader = ListReader::new(opened?);
             while let Some((object, size)) = self.idle(reader.next(&self.shared.key.kind)).await? {
                 self.list_item(step, object, size);
             }
@@ -316,6 +340,12 @@ impl<K: Object> Reflector<K> {
             hub.accept_older_versions(false);
         });
         self.beyond_current = false;
+        self.unlimited = false;
+        if std::mem::take(&mut self.in_pages) {
+            self.server
+                .no_streaming_lists
+                .store(true, Ordering::Relaxed);
+        }
         version.clone_into(&mut self.known);
         self.shared.note_version(version);
         self.shared.note_success();
@@ -338,11 +368,16 @@ impl<K: Object> Reflector<K> {
         self.shared.note_watch();
         self.shared.note_success();
         let opened = Instant::now();
-        let mut events = 0_u64;
-        while let Some(line) = self.idle(lines.next()).await? {
+        loop {
+            // Silence is no failure: a quiet kind has nothing to say, and servers send bookmarks
+            // at about the idle limit. A new watch from the same version costs little and finds
+            // out whether the peer is dead.
+            let Ok(line) = timeout(self.spec.idle_timeout, lines.next()).await else {
+                return Ok(());
+            };
+            let Some(line) = line? else { break };
             let received = Instant::now();
-            events += 1;
-            match decode_event(&line, self.collection.path())? {
+            match decode_event(line, self.collection.path())? {
                 WatchEvent::Applied(object) => {
                     self.move_to(object.version());
                     self.apply(object, line.len());
@@ -358,7 +393,7 @@ impl<K: Object> Reflector<K> {
                 .latency
                 .observe(received.elapsed().as_secs_f64());
         }
-        if events == 0 && opened.elapsed() < SHORT_WATCH {
+        if opened.elapsed() < SHORT_WATCH {
             return Err(WatchError::Connection("the watch ended at once".into()));
         }
         Ok(())
@@ -389,6 +424,7 @@ impl<K: Object> Reflector<K> {
                     key,
                     resource_version: version,
                     error,
+                    deleted: false,
                 };
                 self.shared.write(|hub| hub.mark_undecodable(object));
             }

@@ -52,6 +52,8 @@ pub enum WaitReason {
     KindMissing,
     /// The credentials do not allow it.
     Forbidden,
+    /// The server refuses the request as it is: a field selector it does not know, say.
+    Refused,
     /// The server cannot be reached or does not answer.
     Unreachable,
 }
@@ -62,6 +64,7 @@ impl WaitReason {
         match self {
             Self::KindMissing => "kind-missing",
             Self::Forbidden => "forbidden",
+            Self::Refused => "refused",
             Self::Unreachable => "unreachable",
         }
     }
@@ -114,6 +117,8 @@ pub struct UndecodableObject {
     pub resource_version: Box<str>,
     /// What the decoder said.
     pub error: String,
+    /// The object is gone since.
+    pub deleted: bool,
 }
 
 fn as_text<S: serde::Serializer>(key: &ObjectKey, serializer: S) -> Result<S::Ok, S::Error> {

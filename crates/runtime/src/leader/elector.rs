@@ -172,7 +172,9 @@ impl LeaderElector {
             if began >= deadline {
                 return None;
             }
-            match timeout_at(deadline, self.claim()).await {
+            // One request that hangs must leave time for another.
+            let limit = deadline.min(began + self.config.renew_deadline / 2);
+            match timeout_at(limit, self.claim()).await {
                 Ok(Ok(true)) => return Some(began),
                 // Somebody wrote the Lease. It is lost only if somebody else holds it.
                 Ok(Ok(false)) => {
@@ -185,7 +187,9 @@ impl LeaderElector {
                 Ok(Err(error)) => {
                     tracing::warn!(lease = %self.config.name, %error, "cannot renew the lease");
                 }
-                Err(_) => return None,
+                Err(_) => {
+                    tracing::warn!(lease = %self.config.name, "the server does not answer");
+                }
             }
         }
     }

@@ -46,9 +46,9 @@ pub enum LeaderConfigError {
         /// The retry period.
         retry: Duration,
     },
-    /// Leases count whole seconds.
-    #[error("lease duration {0:?} must be at least a second")]
-    NotASecond(Duration),
+    /// Leases count whole seconds: others would wait for less than we assume.
+    #[error("lease duration {0:?} must be a whole number of seconds, at least one")]
+    NotWholeSeconds(Duration),
 }
 
 /// Spread of the retry period while waiting for the lease.
@@ -70,8 +70,8 @@ impl LeaderConfig {
     /// Checks the timing.
     pub fn validate(&self) -> Result<(), LeaderConfigError> {
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
-        if lease < Duration::from_secs(1) {
-            return Err(LeaderConfigError::NotASecond(lease));
+        if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
+            return Err(LeaderConfigError::NotWholeSeconds(lease));
         }
         if lease <= renew {
             return Err(LeaderConfigError::LeaseTooShort { lease, renew });
@@ -217,8 +217,16 @@ mod tests {
         ));
         assert!(matches!(
             with(0, 0, 0).validate(),
-            Err(LeaderConfigError::NotASecond(_))
+            Err(LeaderConfigError::NotWholeSeconds(_))
         ));
+        let fraction = LeaderConfig {
+            lease_duration: Duration::from_millis(15_900),
+            ..config("a")
+        };
+        assert!(
+            fraction.validate().is_err(),
+            "others would wait 15 s, not 15.9 s"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -140,6 +140,7 @@ impl Health {
                     Ok(())
                 },
             ),
+            ("start".to_owned(), started(manager)),
             ("controllers".to_owned(), controllers(manager)),
         ];
         results.extend(self.added(|_| true));
@@ -194,6 +195,16 @@ impl Health {
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// The server is the first to start, and answers before anything else has.
+fn started(manager: &Manager) -> Result<(), String> {
+    let started = manager.inner.members.has_started();
+    if started {
+        Ok(())
+    } else {
+        Err("not everything has started".into())
     }
 }
 

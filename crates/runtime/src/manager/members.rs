@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     error::Error,
     fmt,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::{FutureExt, future::join_all};
 use prometheus_client::{
     collector::Collector, encoding::DescriptorEncoder, metrics::MetricType, registry::Registry,
 };
@@ -57,7 +58,8 @@ struct Member {
 enum Role {
     Controller(ControllerHandle),
     Component {
-        component: Arc<dyn Component>,
+        /// Gone once it was told to leave: it may hold the manager itself.
+        component: Option<Arc<dyn Component>>,
         gate: Option<Gate>,
         task: Option<Task>,
     },
@@ -112,7 +114,7 @@ impl Members {
             name,
             phase,
             role: Role::Component {
-                component,
+                component: Some(component),
                 gate,
                 task: None,
             },
@@ -155,6 +157,19 @@ impl Members {
         controllers
     }
 
+    /// The controllers that work on a cluster.
+    pub(super) fn of_cluster(&self, cluster: &str) -> Vec<ComponentId> {
+        let state = self.lock();
+        let members = state
+            .members
+            .iter()
+            .filter(|(_, member)| match &member.role {
+                Role::Controller(controller) => controller.cluster() == cluster,
+                Role::Component { .. } => false,
+            });
+        members.map(|(id, _)| *id).collect()
+    }
+
     /// Starts the members of a phase and waits until its components are ready.
     pub(super) async fn begin(&self, phase: Phase) {
         let ready: Vec<CancellationToken> = {
@@ -172,6 +187,11 @@ impl Members {
         for ready in ready {
             ready.cancelled().await;
         }
+    }
+
+    /// Whether every phase has begun.
+    pub(super) fn has_started(&self) -> bool {
+        *self.begun.borrow() == Some(Phase::Leader)
     }
 
     /// Resolves when a phase has begun.
@@ -203,11 +223,12 @@ impl Members {
     }
 
     pub(super) async fn remove(&self, id: ComponentId, grace: Duration) -> bool {
-        let Some(mut member) = self.lock().members.remove(&id) else {
+        let Some(leaving) = self.lock().members.get_mut(&id).map(Member::leave) else {
             return false;
         };
-        let _aborted = member.leave().stop(Instant::now() + grace).await;
-        true
+        let _aborted = leaving.stop(Instant::now() + grace).await;
+        // Only now: a member that has not ended must not escape a shutdown of the whole.
+        self.lock().members.remove(&id).is_some()
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -232,18 +253,19 @@ impl Member {
                 gate,
                 task,
             } => {
+                let component = component.clone()?;
                 let scope = ComponentScope {
                     stop: CancellationToken::new(),
                     ready: CancellationToken::new(),
                 };
                 let ready = scope.ready.clone();
-                let run = run_component(component.clone(), scope.clone(), failures);
                 let handle = match (self.phase, gate) {
                     (Phase::Leader, Some(gate)) => {
                         ready.cancel();
-                        tokio::spawn(run_terms(component.clone(), scope.clone(), gate.clone()))
+                        let gate = gate.clone();
+                        tokio::spawn(run_terms(component, scope.clone(), gate, failures))
                     }
-                    _ => tokio::spawn(run),
+                    _ => tokio::spawn(run_component(component, scope.clone(), failures)),
                 };
                 *task = Some(Task { scope, handle });
                 Some(ready)
@@ -254,7 +276,12 @@ impl Member {
     fn leave(&mut self) -> Leaving {
         match &mut self.role {
             Role::Controller(controller) => Leaving::Controller(controller.clone()),
-            Role::Component { task, .. } => Leaving::Component(self.name.clone(), task.take()),
+            Role::Component {
+                component, task, ..
+            } => {
+                *component = None;
+                Leaving::Component(self.name.clone(), task.take())
+            }
         }
     }
 }
@@ -265,17 +292,45 @@ async fn run_component(
     failures: Option<mpsc::UnboundedSender<Failure>>,
 ) {
     let name = component.name().to_owned();
-    let result = component.run(scope.clone()).await;
+    let result = run_caught(component, scope.clone()).await;
     // Whoever waits for a component that ended must not wait for ever.
     scope.ready();
-    if let (Err(error), Some(failures)) = (result, failures) {
+    if let Err(error) = result {
+        report(failures.as_ref(), name, error);
+    }
+}
+
+/// A panic is a failure like any other: it is named, and stops everything in order.
+async fn run_caught(
+    component: Arc<dyn Component>,
+    scope: ComponentScope,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let run = AssertUnwindSafe(async move { component.run(scope).await });
+    run.catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err("it panicked".into()))
+}
+
+fn report(
+    failures: Option<&mpsc::UnboundedSender<Failure>>,
+    name: String,
+    error: Box<dyn Error + Send + Sync>,
+) {
+    tracing::error!(component = name, %error, "component failed");
+    if let Some(failures) = failures {
         // The manager may already be stopping; then the error has no taker.
         let _ = failures.send((name, error));
     }
 }
 
-/// Runs a component once for each term of leadership.
-async fn run_terms(component: Arc<dyn Component>, scope: ComponentScope, mut gate: Gate) {
+/// Runs a component once for each term of leadership, in this very task: dropping it drops the
+/// component's work.
+async fn run_terms(
+    component: Arc<dyn Component>,
+    scope: ComponentScope,
+    mut gate: Gate,
+    failures: Option<mpsc::UnboundedSender<Failure>>,
+) {
     loop {
         while !gate.state().is_open() {
             tokio::select! {
@@ -287,23 +342,23 @@ async fn run_terms(component: Arc<dyn Component>, scope: ComponentScope, mut gat
             stop: scope.stop.child_token(),
             ready: CancellationToken::new(),
         };
-        let mut run = tokio::spawn(component.clone().run(term.clone()));
+        let mut run = Box::pin(run_caught(component.clone(), term.clone()));
+        let mut result = None;
         loop {
             tokio::select! {
-                result = &mut run => {
-                    if let Ok(Err(error)) = result {
-                        tracing::error!(component = component.name(), %error, "component failed");
-                    }
-                    scope.stopped().await;
-                    return;
-                }
+                ended = &mut run, if result.is_none() => result = Some(ended),
                 () = gate.changed() => {}
+                () = scope.stopped(), if result.is_some() => return,
+            }
+            if let Some(Err(error)) = result {
+                return report(failures.as_ref(), component.name().to_owned(), error);
             }
             if let GateState::Closed { by } = gate.state() {
                 term.stop.cancel();
-                let by = by.unwrap_or_else(Instant::now);
-                if tokio::time::timeout_at(by, &mut run).await.is_err() {
-                    run.abort();
+                if result.is_none() {
+                    // At the deadline the work is dropped where it stands.
+                    let by = by.unwrap_or_else(Instant::now);
+                    let _in_time = tokio::time::timeout_at(by, &mut run).await;
                 }
                 break;
             }

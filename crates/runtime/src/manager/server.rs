@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -23,7 +24,10 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use serde::Serialize;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
@@ -244,7 +248,10 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
     let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, "a bearer token is needed\n").into_response();
     };
-    match review(&client, token, &path).await {
+    let Ok(reviewed) = timeout(REVIEW_LIMIT, review(&client, token, &path)).await else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "cannot review the token\n").into_response();
+    };
+    match reviewed {
         Ok(Allowed::Yes) => next.run(request).await,
         Ok(Allowed::No) => (StatusCode::FORBIDDEN, "not allowed\n").into_response(),
         Ok(Allowed::Unknown) => (StatusCode::UNAUTHORIZED, "unknown token\n").into_response(),
@@ -255,6 +262,9 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
         }
     }
 }
+
+/// How long a review may take.
+const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 
 enum Allowed {
     Yes,
@@ -305,7 +315,7 @@ struct TlsListener {
 }
 
 /// A client that never finishes its handshake must not hold a place for ever.
-const HANDSHAKE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 impl TlsListener {
     fn new(tcp: TcpListener, files: &TlsFiles) -> io::Result<Self> {
@@ -341,7 +351,7 @@ impl Listener for TlsListener {
                 (stream, address) = Listener::accept(&mut self.tcp) => {
                     let handshake = self.acceptor.accept(stream);
                     self.handshakes.spawn(async move {
-                        let stream = tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await;
+                        let stream = timeout(HANDSHAKE_LIMIT, handshake).await;
                         stream.ok()?.ok().map(|stream| (stream, address))
                     });
                 }

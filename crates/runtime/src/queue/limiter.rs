@@ -15,6 +15,8 @@ pub trait RateLimiter<Q>: Send + Sync {
     fn forget(&self, key: &Q);
     /// Failures since the key was last forgotten.
     fn failures(&self, key: &Q) -> u32;
+    /// Forgets every key.
+    fn reset(&self);
 }
 
 impl<Q> RateLimiter<Q> for Box<dyn RateLimiter<Q>> {
@@ -28,6 +30,10 @@ impl<Q> RateLimiter<Q> for Box<dyn RateLimiter<Q>> {
 
     fn failures(&self, key: &Q) -> u32 {
         (**self).failures(key)
+    }
+
+    fn reset(&self) {
+        (**self).reset();
     }
 }
 
@@ -103,6 +109,10 @@ impl<Q: Hash + Eq + Clone + Send> RateLimiter<Q> for Exponential<Q> {
     fn failures(&self, key: &Q) -> u32 {
         self.failures.count(key)
     }
+
+    fn reset(&self) {
+        self.failures.lock().clear();
+    }
 }
 
 /// A token bucket over all keys. Waits add up: each caller reserves a token of its own.
@@ -154,6 +164,9 @@ impl<Q> RateLimiter<Q> for Bucket {
     fn failures(&self, _key: &Q) -> u32 {
         0
     }
+
+    /// The bucket is over all keys: it refills by time alone.
+    fn reset(&self) {}
 }
 
 /// A number of quick tries, then slow ones.
@@ -192,6 +205,10 @@ impl<Q: Hash + Eq + Clone + Send> RateLimiter<Q> for FastSlow<Q> {
     fn failures(&self, key: &Q) -> u32 {
         self.failures.count(key)
     }
+
+    fn reset(&self) {
+        self.failures.lock().clear();
+    }
 }
 
 /// The longest wait of several limiters; all of them count the failure.
@@ -224,6 +241,10 @@ impl<Q> RateLimiter<Q> for MaxOf<Q> {
             .max()
             .unwrap_or_default()
     }
+
+    fn reset(&self) {
+        self.0.iter().for_each(|limiter| limiter.reset());
+    }
 }
 
 /// Another limiter with an upper bound.
@@ -250,6 +271,10 @@ impl<Q, L: RateLimiter<Q>> RateLimiter<Q> for Capped<L> {
 
     fn failures(&self, key: &Q) -> u32 {
         self.inner.failures(key)
+    }
+
+    fn reset(&self) {
+        self.inner.reset();
     }
 }
 
@@ -283,6 +308,10 @@ impl<Q, L: RateLimiter<Q>> RateLimiter<Q> for WithJitter<L> {
 
     fn failures(&self, key: &Q) -> u32 {
         self.inner.failures(key)
+    }
+
+    fn reset(&self) {
+        self.inner.reset();
     }
 }
 

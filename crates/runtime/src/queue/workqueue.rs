@@ -82,6 +82,8 @@ struct State<Q> {
 struct Item {
     waiting: Option<Waiting>,
     processing: Option<Instant>,
+    /// Asked for once, since the function is the user's and must not run under the lock.
+    group: Group,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -263,6 +265,16 @@ impl<Q: QueueKey> Workqueue<Q> {
         self.len() == 0
     }
 
+    /// Keys of any kind: ready, delayed or being worked on.
+    pub fn total(&self) -> usize {
+        self.core.lock().items.len()
+    }
+
+    /// Whether keys are no longer taken.
+    pub fn is_closed(&self) -> bool {
+        self.core.lock().closed
+    }
+
     /// How long the oldest key being worked on has been.
     pub fn longest_running(&self) -> Duration {
         Duration::from_secs_f64(self.core.statistics().longest_running_seconds)
@@ -348,6 +360,8 @@ impl<Q: QueueKey> Workqueue<Q> {
         state.processing = 0;
         state.epoch += 1;
         state.closed = false;
+        drop(state);
+        self.core.limiter.reset();
     }
 }
 
@@ -388,7 +402,7 @@ impl<Q: QueueKey> Core<Q> {
             state.statistics.retries += 1;
         }
         let wakes = match until {
-            Some(time) => state.delay(key, time, priority),
+            Some(time) => state.delay(key, group, time, priority),
             None => state.make_ready(key, group, priority, now),
         };
         drop(state);
@@ -406,14 +420,15 @@ impl<Q: QueueKey> Core<Q> {
             let Some(Reverse(next)) = state.delayed.pop() else {
                 break;
             };
-            let valid = state.items.get(&next.key).and_then(|item| item.waiting);
+            let item = state.items.get(&next.key);
+            let group = item.map_or(0, |item| item.group);
+            let valid = item.and_then(|item| item.waiting);
             if let Some(Waiting {
                 place: Place::Until { ticket, .. },
                 priority,
             }) = valid
                 && ticket == next.ticket
             {
-                let group = self.group(&next.key);
                 state.make_ready(next.key, group, priority, now);
                 promoted += 1;
             }
@@ -426,12 +441,11 @@ impl<Q: QueueKey> Core<Q> {
 
     fn done(&self, key: &Q, epoch: u64) {
         let now = Instant::now();
-        let group = self.group(key);
         let mut state = self.lock();
         if state.epoch != epoch {
             return;
         }
-        let wakes = state.done(key, group, now);
+        let wakes = state.done(key, now);
         let is_idle = state.processing == 0;
         drop(state);
         if wakes {
@@ -475,6 +489,7 @@ impl<Q: QueueKey> State<Q> {
                 entry.insert(Item {
                     waiting: Some(Waiting { place, priority }),
                     processing: None,
+                    group,
                 });
                 (priority, true)
             }
@@ -529,11 +544,12 @@ impl<Q: QueueKey> State<Q> {
     }
 
     /// Returns whether workers must look at the clock again.
-    fn delay(&mut self, key: Q, time: Instant, priority: Priority) -> bool {
+    fn delay(&mut self, key: Q, group: Group, time: Instant, priority: Priority) -> bool {
         let ticket = self.ticket();
         let item = self.items.entry(key.clone()).or_insert(Item {
             waiting: None,
             processing: None,
+            group,
         });
         let waiting = match item.waiting {
             Some(Waiting {
@@ -607,7 +623,7 @@ impl<Q: QueueKey> State<Q> {
         }
     }
 
-    fn done(&mut self, key: &Q, group: Group, now: Instant) -> bool {
+    fn done(&mut self, key: &Q, now: Instant) -> bool {
         let Some(item) = self.items.get_mut(key) else {
             return false;
         };
@@ -616,6 +632,7 @@ impl<Q: QueueKey> State<Q> {
         };
         self.processing -= 1;
         self.statistics.work_duration.observe(now - started);
+        let group = item.group;
         match item.waiting {
             None => {
                 self.items.remove(key);

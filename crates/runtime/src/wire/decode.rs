@@ -1,6 +1,5 @@
 use std::{fmt, marker::PhantomData};
 
-use bytes::Bytes;
 use kube::core::Status;
 use serde::{
     Deserialize,
@@ -48,7 +47,7 @@ impl<K: Object> Decoded<K> {
 /// Decodes a line of a watch. `Err` only for lines from which not even an object's name can be
 /// read: those break the protocol, not one object.
 pub(crate) fn decode_event<K: Object>(
-    line: &Bytes,
+    line: &[u8],
     path: &str,
 ) -> Result<WatchEvent<K>, WatchError> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
@@ -262,7 +261,7 @@ mod tests {
     use crate::MetadataOnly;
 
     fn event(line: &str) -> Result<WatchEvent<MetadataOnly>, WatchError> {
-        decode_event(&Bytes::copy_from_slice(line.as_bytes()), "/api/v1/pods")
+        decode_event(line.as_bytes(), "/api/v1/pods")
     }
 
     #[test]

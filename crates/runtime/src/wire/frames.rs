@@ -1,4 +1,4 @@
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -42,40 +42,44 @@ impl From<&[&str]> for Chunks {
     }
 }
 
-/// The lines of a watch: one JSON document each, without copying where a line lies within a chunk.
+/// The lines of a watch: one JSON document each. A line within a chunk is not copied; one that
+/// spans chunks is put together in a buffer that is used again and again.
 pub(crate) struct Lines {
     chunks: Chunks,
     chunk: Bytes,
-    partial: BytesMut,
+    partial: Vec<u8>,
+    /// The line that was handed out last.
+    current: Current,
 }
+
+enum Current {
+    None,
+    Chunk(Bytes),
+    Partial,
+}
+
+/// A buffer that one huge event has stretched is not kept.
+const KEPT_BUFFER: usize = 1 << 20;
 
 impl Lines {
     pub(crate) fn new(chunks: impl Into<Chunks>) -> Self {
         Self {
             chunks: chunks.into(),
             chunk: Bytes::new(),
-            partial: BytesMut::new(),
+            partial: Vec::new(),
+            current: Current::None,
         }
     }
 
     /// The next line without its newline; `None` at a clean end.
     ///
     /// Safe to cancel: nothing read is lost.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, WatchError> {
-        loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.chunk) {
-                let line = self.chunk.split_to(end + 1);
-                let line = if self.partial.is_empty() {
-                    line.slice(..end)
-                } else {
-                    self.partial.extend_from_slice(&line[..end]);
-                    self.partial.split().freeze()
-                };
-                if line.is_empty() {
-                    continue;
-                }
-                return Ok(Some(line));
-            }
+    pub(crate) async fn next(&mut self) -> Result<Option<&[u8]>, WatchError> {
+        if let Current::Partial = std::mem::replace(&mut self.current, Current::None) {
+            self.partial.clear();
+            self.partial.shrink_to(KEPT_BUFFER);
+        }
+        while !self.take_line() {
             self.partial
                 .extend_from_slice(&std::mem::take(&mut self.chunk));
             if self.partial.len() > LINE_LIMIT {
@@ -91,6 +95,28 @@ impl Lines {
                 }
             }
         }
+        Ok(match &self.current {
+            Current::None => None,
+            Current::Chunk(line) => Some(line),
+            Current::Partial => Some(&self.partial),
+        })
+    }
+
+    /// Makes the next complete line the current one. Empty lines are passed over.
+    fn take_line(&mut self) -> bool {
+        while let Some(end) = memchr::memchr(b'\n', &self.chunk) {
+            let line = self.chunk.split_to(end + 1).slice(..end);
+            if !self.partial.is_empty() {
+                self.partial.extend_from_slice(&line);
+                self.current = Current::Partial;
+                return true;
+            }
+            if !line.is_empty() {
+                self.current = Current::Chunk(line);
+                return true;
+            }
+        }
+        false
     }
 }
 

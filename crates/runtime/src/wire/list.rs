@@ -122,6 +122,9 @@ impl ListReader {
             match self.parse::<K>() {
                 Parsed::Value(mut object, size) => {
                     self.buffer.advance(size);
+                    // Items of a list are alike: with less than the last one's size there is no
+                    // use in trying.
+                    self.retry_at = size;
                     object.normalise(kind);
                     return Ok(Some((Decoded::Object(object), size)));
                 }

@@ -74,9 +74,48 @@ async fn a_cluster_joins_and_leaves_with_its_informers_and_controllers() {
     west.update("b", "2").await;
     eventually("the other cluster works", || in_west.load(SeqCst) == 2).await;
 
+    let late = eastern.cache().informer::<Note>(&east.spec());
+    assert!(
+        late.lister().list().is_err(),
+        "nothing starts on a cluster that left"
+    );
+
     // The same cluster may join again.
     let again = join("east", &east).unwrap();
     let third = controller(&again, &east, &in_east);
     third.start();
     eventually("works again", || in_east.load(SeqCst) == 2).await;
+}
+
+#[tokio::test]
+async fn leaving_waits_for_the_reconciles_of_the_cluster() {
+    let harness = Harness::embedded().await;
+    harness.create("a", "1").await;
+    let cluster = harness.cluster();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let count = alive.clone();
+    let controller: Controller<ObjectKey> = Controller::builder("slow", &cluster)
+        .reconciles::<Note>(harness.spec())
+        .build(reconcile_with(
+            move |context: weft_runtime::Context<ObjectKey>| {
+                let count = count.clone();
+                async move {
+                    count.fetch_add(1, SeqCst);
+                    context.cancelled().cancelled().await;
+                    tokio::task::yield_now().await;
+                    count.fetch_sub(1, SeqCst);
+                    Ok(Action::await_change())
+                }
+            },
+        ));
+    controller.start();
+    eventually("at work", || alive.load(SeqCst) == 1).await;
+    cluster.leave().await;
+    assert_eq!(alive.load(SeqCst), 0);
+    let manager = weft_runtime::Manager::builder("test", harness.cluster())
+        .build()
+        .unwrap();
+    manager.add(&controller).unwrap();
+    assert!(manager.leave("test").await);
+    assert!(manager.controllers().is_empty(), "its name is free again");
 }

@@ -11,7 +11,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use weft_apiserver::{Cut, Fault, Times, Verb, WatchError};
 use weft_runtime::{
-    Cache, Change, InformerState, ListMode, Lister, Object, ObjectKey, Subscription, WatchSpec,
+    Cache, Change, InformerState, ListMode, Lister, Object, ObjectKey, Subscription, WaitReason,
+    WatchSpec,
 };
 
 use crate::harness::{Harness, Note, configmaps, drain_initial, eventually, next, reaches};
@@ -493,6 +494,21 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
 }
 
 #[tokio::test(start_paused = true)]
+async fn invariant_17_pages_that_expire_again_and_again_are_given_up() {
+    let harness = Harness::embedded().await;
+    for index in 0..7 {
+        harness.create(&format!("n{index}"), "x").await;
+    }
+    let faults = harness.server().faults();
+    let later_pages = configmaps().verb(Verb::List).query("continue=");
+    faults.respond(later_pages, StatusCode::GONE, Times::Always);
+    let cache = Cache::new(harness.client.clone());
+    let informer = cache.informer::<Note>(&harness.spec().list(ListMode::Paged(2)));
+    informer.synced().await.unwrap();
+    assert_eq!(informer.lister().len(), Ok(7));
+}
+
+#[tokio::test(start_paused = true)]
 async fn invariant_18_the_server_is_given_the_time_it_asks_for() {
     let harness = Harness::embedded().await;
     let cache = Cache::new(harness.client.clone());
@@ -568,11 +584,8 @@ async fn invariant_19_a_dead_peer_is_noticed_within_the_idle_limit_and_resumed_w
     let stall = harness.server().faults().stall_watches(configmaps());
     harness.update("a", "2").await;
     let silent_since = Instant::now();
-    let mut state = informer.state();
-    reaches(&mut state, |state| {
-        matches!(state, InformerState::Retrying { .. })
-    })
-    .await;
+    let watches = configmaps().verb(Verb::Watch);
+    eventually("a new watch", || stats.count(&watches) == 2).await;
     let noticed = silent_since.elapsed();
     assert!(
         noticed <= Duration::from_secs(61),
@@ -588,6 +601,21 @@ async fn invariant_19_a_dead_peer_is_noticed_within_the_idle_limit_and_resumed_w
         "it had to list again"
     );
     assert_eq!(stats.count(&configmaps().verb(Verb::List)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_19_a_quiet_kind_is_no_trouble() {
+    let harness = Harness::embedded().await;
+    let cache = Cache::new(harness.client.clone());
+    let informer = cache.informer::<Note>(&harness.spec());
+    informer.synced().await.unwrap();
+    let mut states = informer.state();
+    states.mark_unchanged();
+    sleep(Duration::from_secs(3600)).await;
+    let info = &cache.snapshot()[0];
+    assert_eq!((info.state, info.errors), ("synced", 0), "{info:?}");
+    assert!(info.watches <= 62, "{} watches in an hour", info.watches);
+    assert_eq!(info.lists, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -689,6 +717,30 @@ async fn invariant_21_a_server_without_streaming_lists_is_asked_once() {
         "asked again"
     );
     assert_eq!(stats.count(&configmaps().verb(Verb::List)), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_21_a_request_that_is_refused_for_itself_spoils_nothing_for_others() {
+    let harness = Harness::embedded().await;
+    let cache = Cache::new(harness.client.clone());
+    let unsupported = WatchSpec::all().fields("spec.nothing=1").unwrap();
+    let bad = cache.informer::<Note>(&unsupported);
+    let mut state = bad.state();
+    reaches(&mut state, |s| {
+        matches!(s, InformerState::Waiting(WaitReason::Refused))
+    })
+    .await;
+    let good = cache.informer::<Note>(&harness.spec());
+    good.synced().await.unwrap();
+    let stats = harness.server().stats();
+    let streamed = configmaps()
+        .namespace(&harness.namespace)
+        .streaming_list(true);
+    assert_eq!(
+        stats.count(&streamed),
+        1,
+        "streaming lists were given up for all"
+    );
 }
 
 /// A server older than streaming lists: it ignores the parameter and simply watches.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use http::{HeaderValue, Request, header};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, client::Body};
@@ -18,8 +19,8 @@ use tokio::{
 use tower::util::MapRequest;
 use weft_apiserver::{Fault, FaultId, Matcher, Times, User, Verb};
 use weft_runtime::{
-    Action, Cluster, Context, Controller, ControllerState, LeaderConfig, Manager, ObjectKey,
-    PendingReason, reconcile_with,
+    Action, Cluster, Component, ComponentScope, Context, Controller, ControllerState, LeaderConfig,
+    Manager, ObjectKey, PendingReason, Phase, reconcile_with,
 };
 
 use crate::harness::{Harness, Note, configmaps, eventually, reaches};
@@ -353,4 +354,97 @@ async fn a_manager_may_be_told_to_exit_when_leadership_is_lost() {
     );
     let error = run.await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "leadership was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_40_losing_the_lease_shortens_a_drain_that_is_under_way() {
+    let harness = Harness::embedded().await;
+    harness.create("a", "1").await;
+    let journal = Journal::default();
+    let mut first = Process::start(&harness, "first", &journal, None);
+    first.leads().await;
+    eventually("first works", || first.active.load(SeqCst) == 1).await;
+    let second = Process::start(&harness, "second", &journal, None);
+    second.follows().await;
+    // Asked to stop, with thirty seconds of grace; a moment later it is cut off.
+    first.stop.take().unwrap().send(()).unwrap();
+    reaches(&mut first.controller.state(), |state| {
+        *state == ControllerState::Draining
+    })
+    .await;
+    first.cut_off(&harness);
+    eventually("second works", || second.active.load(SeqCst) == 1).await;
+    let journal = journal.lock().unwrap();
+    let order: Vec<_> = journal.iter().map(|(who, what, _)| (*who, *what)).collect();
+    assert_eq!(
+        order,
+        [("first", "begins"), ("first", "ends"), ("second", "begins")]
+    );
+}
+
+/// Counts how often it runs, and never ends by itself.
+struct Term {
+    alive: Arc<AtomicUsize>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Component for Term {
+    fn name(&self) -> &'static str {
+        "term"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Leader
+    }
+
+    fn run(
+        self: Arc<Self>,
+        _scope: ComponentScope,
+    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move {
+            let journal = Journal::default();
+            let _alive = Active::new("term", &self.alive, &journal);
+            self.begun.fetch_add(1, SeqCst);
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_41_a_component_of_the_leader_has_ended_when_the_lease_is_given_up() {
+    let harness = Harness::embedded().await;
+    let cluster = Cluster::new("only", client(&harness, "only"));
+    let manager = Manager::builder("only", cluster)
+        .leader_election(LeaderConfig::new(&harness.namespace, "lease", "only"))
+        .grace(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    let (alive, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let term = Term {
+        alive: alive.clone(),
+        begun: begun.clone(),
+    };
+    manager.add_component(term).unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let run = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.run(async { drop(stopped.await) }).await }
+    });
+    eventually("first term", || begun.load(SeqCst) == 1).await;
+    let mut status = manager.leadership().unwrap();
+    let faults = harness.server().faults();
+    let cut = faults.inject(
+        Matcher::any().user_agent("only"),
+        Fault::Disconnect,
+        Times::Always,
+    );
+    reaches(&mut status, |status| !status.is_leader).await;
+    eventually("its work has ended", || alive.load(SeqCst) == 0).await;
+    faults.remove(cut);
+    eventually("second term", || begun.load(SeqCst) == 2).await;
+    stop.send(()).unwrap();
+    let report = run.await.unwrap().unwrap();
+    assert_eq!(report.aborted, [("term".to_owned(), 1)]);
+    assert_eq!(alive.load(SeqCst), 0, "it outlived the lease");
+    assert_eq!(holder(&harness).await, "", "released");
 }

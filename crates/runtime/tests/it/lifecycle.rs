@@ -18,9 +18,9 @@ use tokio::{
 };
 use weft_apiserver::{Times, Verb};
 use weft_runtime::{
-    Action, Context, Controller, ControllerState, DegradedReason, Kinded, Mapper, MetadataOnly,
-    Metrics, ObjectKey, PendingReason, Reasons, ReconcileError, Reconciler, WatchOptions,
-    WatchSpec, prometheus_text, reconcile_with,
+    Action, Context, Controller, ControllerState, DegradedReason, Kind, Kinded, Mapper,
+    MetadataOnly, Metrics, ObjectKey, PendingReason, Reasons, ReconcileError, Reconciler,
+    WatchOptions, WatchSpec, prometheus_text, reconcile_with,
 };
 
 use crate::harness::{CustomKind, Harness, Note, configmaps, eventually, reaches};
@@ -156,8 +156,13 @@ async fn invariant_28_states_are_observable_and_counted() {
     probe.release();
     assert_eq!(stop.await.unwrap().aborted, 0);
     assert_eq!(*state.borrow(), ControllerState::Stopped);
-    let transitions = "weft_runtime_controller_transitions_total{controller=\"notes\"} 5";
-    assert!(prometheus_text(&registry).contains(transitions));
+    let text = prometheus_text(&registry);
+    let prefix = "weft_runtime_controller_transitions_total{controller=\"notes\"} ";
+    let transitions = text
+        .lines()
+        .find_map(|line| line.strip_prefix(prefix))
+        .unwrap();
+    assert!(transitions.parse::<u32>().unwrap() >= 5, "{transitions}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,7 +271,11 @@ async fn invariant_31_after_stop_nothing_of_the_controller_is_left() {
     assert_eq!(controller.stop().await.aborted, 0);
     assert_eq!(probe.alive.load(SeqCst), 0, "a reconcile outlived stop");
     assert_eq!(cancelled.load(SeqCst), 3, "they were asked to end");
-    assert_eq!(controller.handle().info().queued, 0);
+    assert_eq!(
+        controller.handle().info().known,
+        0,
+        "delayed keys are gone too"
+    );
     eventually("subscriptions released", || {
         cluster.cache().snapshot().is_empty()
     })
@@ -379,6 +388,17 @@ async fn invariant_33_deletions_while_stopped_are_replayed_where_asked_for() {
             WatchOptions::default()
         };
         let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
+            // Another kind in the same type, which must not be mistaken for the first.
+            .watches_with::<Note>(
+                Kind::new("", "v1", "secrets", "Secret"),
+                harness.spec(),
+                Mapper::new(|secret: &Note| vec![ObjectKey::cluster(&secret.metadata.name)]),
+                if replay {
+                    WatchOptions::default().replay_deletes()
+                } else {
+                    WatchOptions::default()
+                },
+            )
             .watches_with::<Note>(
                 Note::resource_kind(),
                 harness.spec(),
@@ -491,13 +511,160 @@ async fn invariant_34_restart_comes_within_a_second_and_removal_leaves_no_loop()
         "{:?}",
         installed.elapsed()
     );
+    for _ in 0..2 {
+        custom.remove().await;
+        reaches(&mut state, |s| matches!(s, ControllerState::Waiting(_))).await;
+        eventually_gone(&custom).await;
+        custom.install().await;
+        let installed = Instant::now();
+        running(&controller).await;
+        assert!(
+            installed.elapsed() <= Duration::from_secs(1),
+            "{:?}",
+            installed.elapsed()
+        );
+    }
     custom.remove().await;
     reaches(&mut state, |s| matches!(s, ControllerState::Waiting(_))).await;
+    eventually_gone(&custom).await;
     let widgets = weft_apiserver::Matcher::any().resource("widgets");
     let before = harness.server().stats().count(&widgets);
     sleep(Duration::from_mins(10)).await;
     let after = harness.server().stats().count(&widgets);
     assert_eq!(after, before, "somebody keeps asking for what is gone");
+}
+
+async fn eventually_gone(custom: &CustomKind) {
+    while !custom.is_gone().await {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The definition goes and comes back while its follower looks elsewhere.
+#[tokio::test(start_paused = true)]
+async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() {
+    let harness = Harness::embedded().await;
+    let cluster = harness.cluster();
+    let custom = CustomKind::new(&harness);
+    custom.install().await;
+    let probe = Probe::new();
+    let optional = WatchOptions::<MetadataOnly>::default().optional();
+    let controller: Controller<ObjectKey> = Controller::builder("widgets", &cluster)
+        .watches_with::<MetadataOnly>(
+            custom.kind.clone(),
+            harness.spec(),
+            Mapper::own_key(),
+            WatchOptions::default(),
+        )
+        .requires_kind(custom.kind.clone())
+        .build(probe.clone());
+    let relaxed: Controller<ObjectKey> = Controller::builder("relaxed", &cluster)
+        .watches_with(
+            custom.kind.clone(),
+            WatchSpec::all(),
+            Mapper::own_key(),
+            optional,
+        )
+        .build(probe.clone());
+    controller.start();
+    relaxed.start();
+    running(&controller).await;
+    running(&relaxed).await;
+    let definitions = weft_apiserver::Matcher::any().resource("customresourcedefinitions");
+    let stall = harness.server().faults().stall_watches(definitions.clone());
+    custom.remove().await;
+    eventually_gone(&custom).await;
+    custom.install().await;
+    custom.create(&harness.namespace, "new").await;
+    harness
+        .server()
+        .faults()
+        .send_watch_error(&definitions, &weft_apiserver::WatchError::Expired);
+    drop(stall);
+    eventually("both see the new object", || probe.count("new") >= 2).await;
+    running(&controller).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_34_kinds_are_followed_though_the_informer_of_definitions_was_evicted() {
+    let harness = Harness::embedded().await;
+    let cluster = harness.cluster();
+    let custom = CustomKind::new(&harness);
+    let controller: Controller<ObjectKey> = Controller::builder("widgets", &cluster)
+        .watches_with::<MetadataOnly>(
+            custom.kind.clone(),
+            harness.spec(),
+            Mapper::own_key(),
+            WatchOptions::default(),
+        )
+        .requires_kind(custom.kind.clone())
+        .build(Probe::new());
+    controller.start();
+    let mut state = controller.state();
+    reaches(&mut state, |s| {
+        matches!(s, ControllerState::Waiting(PendingReason::KindMissing(_)))
+    })
+    .await;
+    let reason = weft_runtime::StopReason::Evicted("test".into());
+    cluster.cache().evict_matching(&reason, |_| true);
+    custom.install().await;
+    running(&controller).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_7_an_optional_source_removed_by_force_degrades_too() {
+    let harness = Harness::embedded().await;
+    let cluster = harness.cluster();
+    let optional = WatchOptions::<Note>::default().optional();
+    let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
+        .watches_with(
+            Note::resource_kind(),
+            harness.spec(),
+            Mapper::own_key(),
+            optional,
+        )
+        .build(Probe::new());
+    controller.start();
+    running(&controller).await;
+    let informers = || {
+        cluster
+            .cache()
+            .snapshot()
+            .iter()
+            .any(|info| info.kind == "configmaps/v1")
+    };
+    eventually("joined", informers).await;
+    let reason = weft_runtime::StopReason::Evicted("test".into());
+    cluster
+        .cache()
+        .evict_matching(&reason, |key| &*key.kind.plural == "configmaps");
+    reaches(&mut controller.state(), |s| {
+        matches!(s, ControllerState::Degraded(_))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_whose_kind_vanished_is_stale_not_silent() {
+    let harness = Harness::embedded().await;
+    harness.create("a", "1").await;
+    let cluster = harness.cluster();
+    let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
+        .reconciles::<Note>(harness.spec())
+        .build(Probe::new());
+    controller.start();
+    running(&controller).await;
+    let faults = harness.server().faults();
+    faults.respond(configmaps(), http::StatusCode::NOT_FOUND, Times::Always);
+    faults.cut_watches(&configmaps(), weft_apiserver::Cut::MidFrame);
+    let stale = reaches(&mut controller.state(), |s| {
+        matches!(s, ControllerState::Degraded(_))
+    })
+    .await;
+    assert!(matches!(
+        stale,
+        ControllerState::Degraded(DegradedReason::SourceStale { .. })
+    ));
 }
 
 #[tokio::test]

@@ -14,3 +14,4 @@ mod leadership;
 mod lifecycle;
 mod managing;
 mod sharing;
+mod telemetry;

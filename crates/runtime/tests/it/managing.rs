@@ -302,7 +302,7 @@ async fn invariant_42_ready_means_synced_once_and_not_draining() {
     let (_, verbose) = get(address, "/readyz?verbose").await;
     assert_eq!(
         verbose,
-        "[+]ping ok\n[+]shutdown ok\n[+]controllers ok\nreadyz check passed\n"
+        "[+]ping ok\n[+]shutdown ok\n[+]start ok\n[+]controllers ok\nreadyz check passed\n"
     );
 
     running.stop.send(()).unwrap();
@@ -437,6 +437,75 @@ async fn diagnostics_can_be_kept_behind_tls_and_token_review() {
     }
     running.stop.send(()).unwrap();
     running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn invariant_42_nothing_is_ready_before_everything_has_started() {
+    let harness = Harness::embedded().await;
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    let server = StatusServer::bind(&manager, loopback()).unwrap();
+    let address = server.address();
+    manager.add_component(server).unwrap();
+    let journal = Journal::default();
+    manager
+        .add_component(component("slow", Phase::Webhook, &journal))
+        .unwrap();
+    let running = run(&manager);
+    eventually("the slow one is starting", || {
+        !journal.lock().unwrap().is_empty()
+    })
+    .await;
+    let (code, text) = get(address, "/readyz").await;
+    assert!(code == 500 && text.contains("[-]start failed"), "{text}");
+    let ready = async { while get(address, "/readyz").await.0 != 200 {} };
+    tokio::time::timeout(Duration::from_secs(30), ready)
+        .await
+        .expect("ready");
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_election_leader_only_controllers_run() {
+    let harness = Harness::embedded().await;
+    let cluster = harness.cluster();
+    let manager = Manager::builder("test", cluster.clone()).build().unwrap();
+    let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
+        .reconciles::<Note>(harness.spec())
+        .leader_only()
+        .build(reconcile_with(|_| async { Ok(Action::await_change()) }));
+    manager.add(&controller).unwrap();
+    let running = run(&manager);
+    reaches(&mut controller.state(), |state| {
+        *state == ControllerState::Running
+    })
+    .await;
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_that_panics_is_named_and_holds_nobody_up() {
+    struct Panicking;
+    impl Component for Panicking {
+        fn name(&self) -> &'static str {
+            "panicking"
+        }
+        fn phase(&self) -> Phase {
+            Phase::Cache
+        }
+        fn run(
+            self: Arc<Self>,
+            _scope: ComponentScope,
+        ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+            panic!("on purpose")
+        }
+    }
+    let harness = Harness::embedded().await;
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    manager.add_component(Panicking).unwrap();
+    let error = run(&manager).task.await.unwrap().unwrap_err();
+    assert!(matches!(error, ManagerError::Component { name, .. } if name == "panicking"));
 }
 
 #[tokio::test]

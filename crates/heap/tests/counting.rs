@@ -1,6 +1,6 @@
 //! The counting allocator, installed in this very binary.
 
-use weft_testkit::heap;
+use weft_heap as heap;
 
 #[global_allocator]
 static ALLOCATOR: heap::Counting = heap::Counting;

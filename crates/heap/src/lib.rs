@@ -4,14 +4,12 @@
 //! or a leak test therefore installs the counting allocator and asks it:
 //!
 //! ```
-//! use weft_testkit::heap;
-//!
 //! #[global_allocator]
-//! static ALLOCATOR: heap::Counting = heap::Counting;
+//! static ALLOCATOR: weft_heap::Counting = weft_heap::Counting;
 //!
-//! let before = heap::live();
+//! let before = weft_heap::live();
 //! let pages = vec![0_u8; 1 << 20];
-//! assert!(heap::live() - before >= 1 << 20);
+//! assert!(weft_heap::live() - before >= 1 << 20);
 //! drop(pages);
 //! ```
 
