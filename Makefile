@@ -1,10 +1,13 @@
 # The commands people need; `cargo xtask` holds whatever takes more than a line.
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint bench conformance peers clean
+.PHONY: help up test lint bench conformance peers clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+up: ## build weft and start what there is of it: the embedded API server
+	@cargo xtask up
 
 test: ## set up, then check everything that CI checks
 	@cargo xtask test

@@ -121,7 +121,7 @@ impl Cluster {
         let (etcd_program, apiserver_program) =
             (peers::program("etcd")?, peers::program("kube-apiserver")?);
         let [client_port, peer_port, secure_port] = free_ports()?;
-        create_private(&self.directory)?;
+        workspace::create_private(&self.directory)?;
         Credentials::generate()?.write(&self.directory, secure_port)?;
         let etcd_flags = etcd_flags(&self.directory, client_port, peer_port);
         etcd.start(Command::new(etcd_program).args(etcd_flags))?;
@@ -178,14 +178,6 @@ impl Cluster {
         question.arg("--kubeconfig").arg(self.kubeconfig());
         process::succeeds(question.args(["get", "--raw", "/readyz", "--request-timeout=2s"]))
     }
-}
-
-fn create_private(directory: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let mut builder = fs::DirBuilder::new();
-    // Keys and tokens of an administrator lie in it.
-    builder.recursive(true).mode(0o700).create(directory)?;
-    Ok(())
 }
 
 /// Ports that were free a moment ago: neither program can be asked to choose its own.

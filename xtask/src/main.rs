@@ -13,11 +13,13 @@ mod kubernetes;
 mod peers;
 mod process;
 mod setup;
+mod up;
 mod workspace;
 
 const HELP: &str = "\
 Usage: cargo xtask <TASK>
 
+  up                          build weft and start what there is of it, until Ctrl-C
   setup                       install the Debian packages that tests need, or say how
   test                        everything CI does: setup, format, clippy, tests, documentation
   lint                        format and clippy only
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[&str]) -> anyhow::Result<()> {
     match arguments {
+        ["up"] => up::run(),
         ["setup"] => setup::run(),
         ["test"] => checks::test(),
         ["lint"] => checks::lint(),

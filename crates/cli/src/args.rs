@@ -4,7 +4,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     commands::{
-        completions::CompletionsArguments, config::ConfigArguments, version::VersionArguments,
+        apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
+        version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -15,9 +16,15 @@ Configuration:
   over the default. `weft config` prints the result and where each value came from.
 
 Exit codes:
-  0  done
+  0  done, or stopped cleanly by SIGINT or SIGTERM
   1  failed
-  2  the command line, the environment or the configuration file is wrong";
+  2  the command line, the environment or the configuration file is wrong
+  3  ended at once by a second SIGINT or SIGTERM
+
+Signals of long-running commands:
+  SIGINT, SIGTERM  stop cleanly
+  SIGUSR1          log everything from debug up
+  SIGUSR2          log what --log-level says again";
 
 /// Kubernetes networking that does only the work that changed.
 #[derive(Debug, Parser)]
@@ -42,6 +49,8 @@ pub(crate) struct SharedArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve the Kubernetes API from memory, for playground and tests
+    Apiserver(ApiserverArguments),
     /// Print the effective configuration and where each value came from
     Config(ConfigArguments),
     /// Print a completion script for a shell

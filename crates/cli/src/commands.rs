@@ -2,6 +2,7 @@
 
 use crate::args::{Arguments, Command};
 
+pub(crate) mod apiserver;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod version;
@@ -10,6 +11,7 @@ pub(crate) mod version;
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
+        Command::Apiserver(arguments) => apiserver::run(arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Version(arguments) => version::run(&arguments),

@@ -7,14 +7,18 @@
 //! Unknown keys of the file are errors. Unknown variables are not: a Kubernetes Service that is
 //! called `weft` puts `WEFT_SERVICE_HOST` and `WEFT_PORT` into every container of its namespace.
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use crate::logging::{LogDirectives, LogFormat};
 
 mod layer;
 mod settings;
 
-pub(crate) use layer::{ConfigError, Environment, Layer, LogLayer};
+pub(crate) use layer::{ApiserverLayer, Authorization, ConfigError, Environment, Layer, LogLayer};
 pub(crate) use settings::{Origin, Setting, Settings};
 
 /// What the program works with.
@@ -23,6 +27,7 @@ pub(crate) struct Config {
     /// The file that was read, if any.
     pub(crate) file: Option<PathBuf>,
     pub(crate) log: LogConfig,
+    pub(crate) apiserver: ApiserverConfig,
 }
 
 /// How and what to log.
@@ -30,6 +35,18 @@ pub(crate) struct Config {
 pub(crate) struct LogConfig {
     pub(crate) format: Setting<LogFormat>,
     pub(crate) level: Setting<LogDirectives>,
+}
+
+/// What `weft apiserver` serves, and where.
+#[derive(Debug)]
+pub(crate) struct ApiserverConfig {
+    pub(crate) bind: Setting<SocketAddr>,
+    pub(crate) kubeconfig: Setting<Option<PathBuf>>,
+    pub(crate) authorization_mode: Setting<Authorization>,
+    pub(crate) data_dir: Setting<Option<PathBuf>>,
+    pub(crate) unix_socket: Setting<Option<PathBuf>>,
+    pub(crate) fault_endpoint: Setting<bool>,
+    pub(crate) seed: Setting<Option<u64>>,
 }
 
 impl Config {
@@ -57,6 +74,18 @@ impl Config {
         let mut settings = Settings::default();
         settings.push("log", "format", &self.log.format);
         settings.push("log", "level", &self.log.level);
+        let apiserver = &self.apiserver;
+        settings.push("apiserver", "bind", &apiserver.bind);
+        settings.push("apiserver", "kubeconfig", &apiserver.kubeconfig);
+        settings.push(
+            "apiserver",
+            "authorizationMode",
+            &apiserver.authorization_mode,
+        );
+        settings.push("apiserver", "dataDir", &apiserver.data_dir);
+        settings.push("apiserver", "unixSocket", &apiserver.unix_socket);
+        settings.push("apiserver", "faultEndpoint", &apiserver.fault_endpoint);
+        settings.push("apiserver", "seed", &apiserver.seed);
         settings
     }
 
@@ -68,7 +97,25 @@ impl Config {
                 "info".parse().expect("the default filter is valid"),
             ),
         };
-        Self { file: None, log }
+        let api = |layer: &Layer| layer.apiserver.clone();
+        let apiserver = ApiserverConfig {
+            bind: layers.strongest(
+                |l| api(l).bind,
+                SocketAddr::from((Ipv4Addr::LOCALHOST, 6443)),
+            ),
+            kubeconfig: layers.strongest(|l| api(l).kubeconfig.map(Some), None),
+            authorization_mode: layers
+                .strongest(|l| api(l).authorization_mode, Authorization::AlwaysAllow),
+            data_dir: layers.strongest(|l| api(l).data_dir.map(Some), None),
+            unix_socket: layers.strongest(|l| api(l).unix_socket.map(Some), None),
+            fault_endpoint: layers.strongest(|l| api(l).fault_endpoint, false),
+            seed: layers.strongest(|l| api(l).seed.map(Some), None),
+        };
+        Self {
+            file: None,
+            log,
+            apiserver,
+        }
     }
 }
 

@@ -16,6 +16,9 @@ enum Exit {
     Usage = 2,
 }
 
+/// The code after a second request to stop.
+pub(crate) const FORCED: i32 = 3;
+
 /// Prints a failure once, as a chain of causes, and chooses the exit code.
 pub(crate) fn report(outcome: anyhow::Result<()>) -> ExitCode {
     let exit = Exit::of(&outcome);

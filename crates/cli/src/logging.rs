@@ -6,6 +6,10 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberI
 
 use crate::config::LogConfig;
 
+mod filter;
+
+pub(crate) use filter::LogFilter;
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -32,6 +36,10 @@ impl FromStr for LogFormat {
 pub(crate) struct LogDirectives(String);
 
 impl LogDirectives {
+    fn debug() -> Self {
+        Self("debug".to_owned())
+    }
+
     fn filter(&self) -> EnvFilter {
         EnvFilter::try_new(&self.0).expect("directives are checked when they are parsed")
     }
@@ -69,16 +77,21 @@ impl fmt::Display for LogDirectives {
     }
 }
 
-/// Sends log lines to stderr from now on. Once for each process.
-pub(crate) fn start(config: &LogConfig) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let registry = tracing_subscriber::registry().with(config.level.value.filter());
+/// Sends log lines to stderr from now on, once for each process; the result changes which.
+pub(crate) fn start(config: &LogConfig) -> LogFilter {
+    let (layer, filter) = LogFilter::new(config.level.value.clone());
+    // When stderr is gone, reporting that to stderr would only add a panic.
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
+    let registry = tracing_subscriber::registry().with(layer);
     match config.format.value {
         LogFormat::Text => registry
             .with(lines.with_ansi(io::stderr().is_terminal()))
             .init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
     }
+    filter
 }
 
 #[cfg(test)]

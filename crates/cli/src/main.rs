@@ -14,8 +14,14 @@ mod config;
 mod exit;
 mod logging;
 mod output;
+mod signals;
 
 fn main() -> ExitCode {
     let arguments = args::Arguments::parse();
+    // Once for the process: with two providers to choose from, rustls would choose none.
+    let provider = rustls::crypto::ring::default_provider();
+    provider
+        .install_default()
+        .expect("nobody else installs a provider");
     exit::report(commands::run(arguments))
 }

@@ -21,7 +21,10 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &ConfigArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let flags = Layer { log: shared.log };
+    let flags = Layer {
+        log: shared.log,
+        ..Layer::default()
+    };
     let config = Config::load(shared.config, flags)?;
     logging::start(&config.log);
     debug!(file = ?config.file, "configuration resolved");

@@ -2,12 +2,13 @@ use std::{
     ffi::OsString,
     fmt::Display,
     fs, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-use clap::Args;
-use serde::Deserialize;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::logging::{LogDirectives, LogFormat};
@@ -18,6 +19,7 @@ use crate::logging::{LogDirectives, LogFormat};
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(crate) struct Layer {
     pub(crate) log: LogLayer,
+    pub(crate) apiserver: ApiserverLayer,
 }
 
 #[derive(Debug, Default, Args, Deserialize)]
@@ -35,6 +37,63 @@ pub(crate) struct LogLayer {
     /// [env: WEFT_LOG_LEVEL] [default: info]
     #[arg(long = "log-level", global = true, value_name = "FILTER")]
     pub(crate) level: Option<LogDirectives>,
+}
+
+#[derive(Debug, Default, Clone, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(crate) struct ApiserverLayer {
+    /// Serve HTTPS on this address; port 0 lets the system choose one
+    /// [env: WEFT_APISERVER_BIND] [default: 127.0.0.1:6443]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<SocketAddr>,
+    /// Write an administrator's kubeconfig to this file [env: WEFT_APISERVER_KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Let everyone do everything (AlwaysAllow), or ask the roles (RBAC)
+    /// [env: WEFT_APISERVER_AUTHORIZATION_MODE] [default: AlwaysAllow]
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    pub(crate) authorization_mode: Option<Authorization>,
+    /// Keep objects in this directory over restarts; without it they are gone with the process
+    /// [env: WEFT_APISERVER_DATA_DIR]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Serve plain HTTP on this Unix socket too: whoever may open it is the administrator
+    /// [env: WEFT_APISERVER_UNIX_SOCKET]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) unix_socket: Option<PathBuf>,
+    /// Let clients cut watches, delay and refuse requests over HTTP
+    /// [env: WEFT_APISERVER_FAULT_ENDPOINT] [default: false]
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true,
+        value_name = "BOOLEAN"
+    )]
+    pub(crate) fault_endpoint: Option<bool>,
+    /// Make everything random repeatable: names, identifiers, faults [env: WEFT_APISERVER_SEED]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+}
+
+/// How rights are decided, in the spelling of kube-apiserver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Authorization {
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+    #[value(name = "RBAC")]
+    #[serde(rename = "RBAC")]
+    Rbac,
+}
+
+impl FromStr for Authorization {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        <Self as ValueEnum>::from_str(text, false)
+            .map_err(|_| format!("`{text}` is neither AlwaysAllow nor RBAC"))
+    }
 }
 
 /// A source that says something wrong; the user's to correct.
@@ -57,7 +116,16 @@ impl Layer {
             format: environment.parse("WEFT_LOG_FORMAT")?,
             level: environment.parse("WEFT_LOG_LEVEL")?,
         };
-        Ok(Self { log })
+        let apiserver = ApiserverLayer {
+            bind: environment.parse("WEFT_APISERVER_BIND")?,
+            kubeconfig: environment.path("WEFT_APISERVER_KUBECONFIG"),
+            authorization_mode: environment.parse("WEFT_APISERVER_AUTHORIZATION_MODE")?,
+            data_dir: environment.path("WEFT_APISERVER_DATA_DIR"),
+            unix_socket: environment.path("WEFT_APISERVER_UNIX_SOCKET"),
+            fault_endpoint: environment.parse("WEFT_APISERVER_FAULT_ENDPOINT")?,
+            seed: environment.parse("WEFT_APISERVER_SEED")?,
+        };
+        Ok(Self { log, apiserver })
     }
 
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigError> {

@@ -58,6 +58,12 @@ fn the_file_can_be_named_by_the_environment() {
     );
 }
 
+fn without_origins(yaml: &str) -> Vec<&str> {
+    yaml.lines()
+        .map(|line| line.split(" #").next().unwrap_or(line).trim_end())
+        .collect()
+}
+
 #[test]
 fn printed_configuration_can_be_read_back() {
     let flags = [
@@ -70,7 +76,11 @@ fn printed_configuration_can_be_read_back() {
     assert!(first.stdout.contains("# flag"), "{}", first.stdout);
     let file = file(&first.stdout);
     let second = run(&mut weft(&["config", "--config", path(&file)]));
-    assert_eq!(second.stdout, first.stdout.replace("# flag", "# file"));
+    assert_eq!(
+        without_origins(&second.stdout),
+        without_origins(&first.stdout)
+    );
+    assert!(!second.stdout.contains("# flag"), "{}", second.stdout);
 }
 
 #[test]

@@ -4,6 +4,7 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod apiserver;
 mod config;
 mod exit;
 mod help;
