@@ -4,6 +4,7 @@
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod cases;
 mod core;
 mod faults;
 mod support;
