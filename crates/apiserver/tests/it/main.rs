@@ -7,4 +7,6 @@
 mod cases;
 mod core;
 mod faults;
+mod go_clients;
+mod properties;
 mod support;
