@@ -25,7 +25,7 @@ use crate::{
     random::Random,
     reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
     request::{RequestInfo, Verb},
-    rules::service::Allocator,
+    rules::{event::Expiry, service::Allocator},
     stats::RequestLog,
     status::{ApiError, Outcome},
     store::{Store, Stored},
@@ -52,6 +52,7 @@ pub(crate) struct Api {
     /// Wakes the housekeeper: something was deleted that others depend on.
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,
+    pub(crate) event_expiry: Expiry,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
 }

@@ -340,3 +340,21 @@ async fn a_large_answer_is_compressed_for_those_who_ask() {
             .is_none()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_are_kept_for_an_hour() {
+    let server = ApiServer::builder().build();
+    let events = "/api/v1/namespaces/default/events";
+    let event = |name: &str| {
+        json!({
+            "metadata": {"name": name}, "involvedObject": {"kind": "Node", "name": "n1"},
+            "reason": "R", "message": "m", "type": "Normal",
+        })
+    };
+    post(&server, events, &event("old")).await;
+    tokio::time::advance(std::time::Duration::from_mins(61)).await;
+    post(&server, events, &event("new")).await;
+    let left = get(&server, events).await;
+    assert_eq!(left.at("/items/0/metadata/name"), "new");
+    assert_eq!(left.at("/items/1"), Value::Null);
+}
