@@ -20,7 +20,7 @@ use crate::{
     housekeeping::Garbage,
     kind::{Registry, ResourceType},
     meta::Meta as _,
-    negotiate::{Encoding, Negotiated},
+    negotiate::{Asked, Encoding, Negotiated},
     query::Query,
     random::Random,
     reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
@@ -92,8 +92,12 @@ impl Context {
 
     /// The representation to answer in.
     pub(crate) fn negotiated(&self, kind: &ResourceType) -> Outcome<Negotiated> {
-        let watch = self.info.verb == Verb::Watch;
-        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), watch)
+        let asked = match self.info.verb {
+            Verb::Watch => Asked::Watch,
+            Verb::List => Asked::Collection,
+            _ => Asked::Object,
+        };
+        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), asked)
     }
 
     /// Who a write is attributed to: the query's manager, or the user agent up to its version.
@@ -303,7 +307,7 @@ impl Api {
             payload,
         } = reply;
         let accept = context.header(header::ACCEPT);
-        let encoding = crate::negotiate::negotiate(accept, false, false)
+        let encoding = crate::negotiate::negotiate(accept, false, Asked::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
         let (kind, body) = represent(context, encoding, payload);
         let mut answer = response(code, body);

@@ -34,7 +34,19 @@ pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> 
     }
     let served = api.registry.served();
     if served.version(&info.group, &info.version).is_none() {
-        return Err(ApiError::page_not_found());
+        // A group of our own answers for versions it does not have; nobody answers for others.
+        let own = served.group(&info.group).is_some_and(|group| {
+            group
+                .versions
+                .iter()
+                .flat_map(|version| &version.resources)
+                .all(|k| !k.is_custom())
+        });
+        return Err(if own {
+            ApiError::resource_not_found()
+        } else {
+            ApiError::page_not_found()
+        });
     }
     let kind = served.find(&info.group, &info.version, &info.resource);
     let Some(kind) = kind.cloned() else {

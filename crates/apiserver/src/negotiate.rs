@@ -29,6 +29,14 @@ pub(crate) struct Negotiated {
     pub(crate) format: Format,
 }
 
+/// What the answer is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Object,
+    Collection,
+    Watch,
+}
+
 /// One entry of an Accept header.
 pub(crate) struct MediaRange<'a> {
     pub(crate) kind: &'a str,
@@ -63,7 +71,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Picks the first acceptable entry. Protobuf is never written: a client that names it alone gets
 /// JSON for built-in kinds (its decoder follows the answer's type) and 406 for custom ones.
-pub(crate) fn negotiate(accept: Option<&str>, custom: bool, watch: bool) -> Outcome<Negotiated> {
+pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Outcome<Negotiated> {
+    let watch = asked == Asked::Watch;
     let json = Negotiated {
         encoding: Encoding::Json,
         format: Format::Full,
@@ -111,7 +120,7 @@ pub(crate) fn negotiate(accept: Option<&str>, custom: bool, watch: bool) -> Outc
     } else if custom || ranges.iter().any(|range| range.kind == PROTOBUF) {
         ApiError::not_acceptable(format!("{ACCEPTED}application/json, application/yaml"))
     } else {
-        ApiError::not_acceptable_representation()
+        ApiError::not_acceptable_representation(asked == Asked::Object)
     })
 }
 
@@ -132,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_first_acceptable_entry_wins() {
-        let pick = |accept| negotiate(Some(accept), false, false).unwrap();
+        let pick = |accept| negotiate(Some(accept), false, Asked::Object).unwrap();
         assert_eq!(
             pick("application/vnd.kubernetes.protobuf, */*").encoding,
             Encoding::Json
@@ -148,9 +157,9 @@ mod tests {
 
     #[test]
     fn what_nobody_serves_is_refused() {
-        assert!(negotiate(Some("application/xml"), false, false).is_err());
-        assert!(negotiate(Some("application/yaml"), false, true).is_err());
-        assert!(negotiate(Some(PROTOBUF), true, false).is_err());
-        assert!(negotiate(Some(PROTOBUF), false, false).is_ok());
+        assert!(negotiate(Some("application/xml"), false, Asked::Object).is_err());
+        assert!(negotiate(Some("application/yaml"), false, Asked::Watch).is_err());
+        assert!(negotiate(Some(PROTOBUF), true, Asked::Object).is_err());
+        assert!(negotiate(Some(PROTOBUF), false, Asked::Object).is_ok());
     }
 }

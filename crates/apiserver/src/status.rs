@@ -300,12 +300,19 @@ impl ApiError {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// The answer of the router, which knows no resource yet.
-    pub(crate) fn not_acceptable_representation() -> Self {
-        Self::not_acceptable(
-            "406: Not Acceptable\n\nAvailable representations: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf",
-        )
+    /// The answer of the router, which knows what a path can be written as.
+    pub(crate) fn not_acceptable_representation(object: bool) -> Self {
+        let streams = if object {
+            ""
+        } else {
+            ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+        };
+        Self::not_acceptable(format!(
+            "406: Not Acceptable
+
+Available representations: application/json, \
+             application/yaml, application/vnd.kubernetes.protobuf{streams}"
+        ))
         .with_details(json!({}))
     }
 

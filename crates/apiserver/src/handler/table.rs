@@ -77,7 +77,7 @@ pub(crate) fn rows<'a>(
         let cells = cells(api, kind, &object);
         let mut row = json!({ "cells": cells });
         match include {
-            Include::None => {}
+            Include::None => row["object"] = Value::Null,
             Include::Metadata => row["object"] = view::metadata(stored),
             Include::Object => row["object"] = Value::Object(object),
         }

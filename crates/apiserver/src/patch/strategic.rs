@@ -166,6 +166,11 @@ fn merge_list(
         let plain = patch.iter().filter(|element| directive(element).is_none());
         return Ok(plain.cloned().collect());
     }
+    if old.is_empty() && !key.is_empty() {
+        // Nothing to merge with: the elements are taken as they are, keys or not.
+        let kept = patch.iter().filter(|element| directive(element).is_none());
+        return Ok(kept.cloned().collect());
+    }
     let server_order = old.clone();
     let mut result = old;
     let mut touched: Vec<Value> = Vec::new();
@@ -325,7 +330,8 @@ mod tests {
     #[test]
     fn an_element_without_its_key_is_refused() {
         let patch = conditions(&json!([{"status": "True"}]));
-        let error = patched("Node", json!({}), &patch).unwrap_err();
+        let before = conditions(&json!([{"type": "A"}]));
+        let error = patched("Node", before, &patch).unwrap_err();
         assert_eq!(
             error.status()["message"],
             "map: map[status:True] does not contain declared merge key: type"

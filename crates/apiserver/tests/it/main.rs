@@ -4,6 +4,9 @@
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod cases;
 mod core;
 mod faults;
+mod go_clients;
+mod properties;
 mod support;

@@ -1,0 +1,339 @@
+//! The figures the project promises for the embedded API server.
+//!
+//! `cargo bench -p weft-apiserver --bench apiserver`; rows go as JSON to the path in
+//! `WEFT_BENCH_OUT`, and `WEFT_BENCH_QUICK=1` runs a tenth of everything.
+
+use std::{
+    io::Write as _,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tower::Service as _;
+use weft_apiserver::{ApiServer, User};
+
+/// One figure: what was measured, against what was promised.
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    ours: f64,
+    target: f64,
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "unit": self.unit, "ours": self.ours, "peer": null, "ratio": null,
+            "target": self.target, "holds": self.ours <= self.target,
+        })
+    }
+}
+
+fn main() -> std::io::Result<()> {
+    let quick = std::env::var_os("WEFT_BENCH_QUICK").is_some_and(|value| value == "1");
+    let scale = if quick { 10 } else { 1 };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let mut rows = runtime.block_on(async {
+        let mut rows = vec![start_to_ready().await];
+        rows.push(load(10_000 / scale, 7.0).await);
+        rows.extend(watches(scale).await);
+        rows
+    });
+    // Last, and alone in the process but for what the others left: memory only grows.
+    rows.push(runtime.block_on(memory(100_000 / scale)));
+    let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+    let text = serde_json::to_string_pretty(&rows)?;
+    if let Some(path) = std::env::var_os("WEFT_BENCH_OUT") {
+        return std::fs::write(path, text);
+    }
+    writeln!(std::io::stdout(), "{text}")
+}
+
+async fn start_to_ready() -> Row {
+    let started = Instant::now();
+    let server = ApiServer::builder().start().await.expect("a free port");
+    let address = server
+        .listening()
+        .and_then(|listening| listening.http)
+        .expect("plain HTTP");
+    let mut connection = Connection::open(address).await;
+    assert_eq!(connection.send(Method::GET, "/readyz", None).await, 200);
+    let ours = started.elapsed().as_secs_f64() * 1e3;
+    Row {
+        name: "start to ready",
+        unit: "ms",
+        ours,
+        target: 100.0,
+    }
+}
+
+/// One HTTP/1.1 connection.
+struct Connection(hyper::client::conn::http1::SendRequest<Full<Bytes>>);
+
+impl Connection {
+    async fn open(address: std::net::SocketAddr) -> Self {
+        let stream = tokio::net::TcpStream::connect(address)
+            .await
+            .expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .expect("handshake");
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    async fn send(&mut self, method: Method, path: &str, body: Option<&Value>) -> u16 {
+        let bytes = body
+            .map(|body| Bytes::from(body.to_string()))
+            .unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "bench")
+            .header("content-type", "application/json")
+            .body(Full::new(bytes))
+            .expect("a request");
+        self.0.ready().await.expect("connection is open");
+        let response = self.0.send_request(request).await.expect("an answer");
+        let status = response.status().as_u16();
+        response.into_body().collect().await.expect("a body");
+        status
+    }
+}
+
+const NAMESPACE: &str = "/namespaces/default";
+
+fn service(number: usize) -> (String, Value) {
+    let body = json!({
+        "metadata": {"name": format!("service-{number}"), "labels": {"app": format!("a{number}")}},
+        "spec": {
+            "selector": {"app": format!("a{number}")},
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+        },
+    });
+    (format!("/api/v1{NAMESPACE}/services"), body)
+}
+
+fn slice(number: usize) -> (String, Value) {
+    let endpoint = |index: usize| {
+        json!({
+            "addresses": [format!("10.{}.{}.{}", index + 1, number / 250, number % 250 + 1)],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "nodeName": format!("node-{}", (number + index) % 100),
+        })
+    };
+    let body = json!({
+        "metadata": {
+            "name": format!("slice-{number}"),
+            "labels": {"kubernetes.io/service-name": format!("service-{number}")},
+        },
+        "addressType": "IPv4",
+        "endpoints": (0..5).map(endpoint).collect::<Vec<_>>(),
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    });
+    (
+        format!("/apis/discovery.k8s.io/v1{NAMESPACE}/endpointslices"),
+        body,
+    )
+}
+
+/// So many Services and as many EndpointSlices over eight connections.
+async fn load(count: usize, target: f64) -> Row {
+    let server = ApiServer::builder().start().await.expect("a free port");
+    let address = server
+        .listening()
+        .and_then(|listening| listening.http)
+        .expect("plain HTTP");
+    let started = Instant::now();
+    let workers: Vec<_> = (0..8)
+        .map(|worker| {
+            tokio::spawn(async move {
+                let mut connection = Connection::open(address).await;
+                for number in (worker..count).step_by(8) {
+                    for (path, body) in [service(number), slice(number)] {
+                        assert_eq!(connection.send(Method::POST, &path, Some(&body)).await, 201);
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.expect("a worker");
+    }
+    let ours = started.elapsed().as_secs_f64();
+    Row {
+        name: "load services and slices over 8 connections",
+        unit: "s",
+        ours,
+        target,
+    }
+}
+
+/// Delays from a write to its watcher, with few watches and with many.
+async fn watches(scale: usize) -> Vec<Row> {
+    let seconds = if scale > 1 { 2 } else { 10 };
+    let few = delays(10, seconds).await;
+    let many = delays(1000 / scale, seconds).await;
+    let (few, many) = (percentile(few, 0.99), percentile(many, 0.99));
+    // Below a tenth of a millisecond the clock of the machine decides, not the server.
+    let ratio = many / few.max(0.1);
+    vec![
+        Row {
+            name: "event to watcher, 1,000 watches, p99",
+            unit: "ms",
+            ours: many,
+            target: 20.0,
+        },
+        Row {
+            name: "1,000 watches against 10, p99",
+            unit: "x",
+            ours: ratio,
+            target: 2.0,
+        },
+    ]
+}
+
+fn percentile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a position in a list of some thousands"
+    )]
+    let position = ((values.len() as f64 - 1.0) * part) as usize;
+    values.get(position).copied().unwrap_or(f64::INFINITY)
+}
+
+/// Milliseconds from write to watcher while a thousand writes a second go on.
+async fn delays(watchers: usize, seconds: u64) -> Vec<f64> {
+    let server = ApiServer::builder().build();
+    let service = server.service(User::admin());
+    let path = format!("/api/v1{NAMESPACE}/configmaps");
+    let sent: Arc<Mutex<Vec<Option<Instant>>>> = Arc::new(Mutex::new(vec![None; watchers]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..watchers {
+        let body = json!({"metadata": {"name": format!("m{number}"), "labels": {"w": number.to_string()}}});
+        call(&service, Method::POST, &path, &body).await;
+    }
+    for number in 0..watchers {
+        let target = format!(
+            "{path}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&labelSelector=w%3D{number}"
+        );
+        let mut response = {
+            let request = Request::builder()
+                .uri(target)
+                .body(Full::<Bytes>::default());
+            service
+                .clone()
+                .call(request.expect("a request"))
+                .await
+                .expect("a watch")
+        };
+        let (sent, seen) = (sent.clone(), seen.clone());
+        tokio::spawn(async move {
+            while let Some(Ok(_)) = response.body_mut().frame().await {
+                let now = Instant::now();
+                let written = sent
+                    .lock()
+                    .expect("no panic")
+                    .get_mut(number)
+                    .and_then(Option::take);
+                if let Some(written) = written {
+                    let delay = now.duration_since(written).as_secs_f64() * 1e3;
+                    seen.lock().expect("no panic").push(delay);
+                }
+            }
+        });
+    }
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut round = 0_usize;
+    while Instant::now() < end {
+        ticks.tick().await;
+        let number = round % watchers;
+        round += 1;
+        sent.lock().expect("no panic")[number] = Some(Instant::now());
+        let body = json!({
+            "metadata": {"name": format!("m{number}"), "labels": {"w": number.to_string()}},
+            "data": {"round": round.to_string()},
+        });
+        call(&service, Method::PUT, &format!("{path}/m{number}"), &body).await;
+    }
+    drop(server);
+    seen.lock().expect("no panic").clone()
+}
+
+async fn call(service: &weft_apiserver::MemoryService, method: Method, path: &str, body: &Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Full::new(Bytes::from(body.to_string())));
+    let response = service
+        .clone()
+        .call(request.expect("a request"))
+        .await
+        .expect("an answer");
+    assert!(response.status().is_success(), "{}", response.status());
+}
+
+/// A Pod of about three kilobytes.
+fn pod(number: usize) -> Value {
+    let environment: Vec<Value> = (0..20)
+        .map(|index| json!({"name": format!("VARIABLE_{index}"), "value": format!("value {index} of pod {number}")}))
+        .collect();
+    json!({
+        "metadata": {
+            "name": format!("pod-{number:06}"),
+            "labels": {"app": format!("app-{}", number % 500), "pod-template-hash": "6f7d8c9b5"},
+            "annotations": {"example.com/note": "a".repeat(200)},
+        },
+        "spec": {
+            "nodeName": format!("node-{}", number % 1000),
+            "containers": [{
+                "name": "main", "image": "registry.example.com/team/app:1.2.3", "env": environment,
+                "ports": [{"containerPort": 8080}],
+            }],
+        },
+    })
+}
+
+/// Resident megabytes with so many Pods.
+async fn memory(count: usize) -> Row {
+    let before = resident();
+    let server = ApiServer::builder().build();
+    let service = server.service(User::admin());
+    let path = format!("/api/v1{NAMESPACE}/pods");
+    for number in 0..count {
+        call(&service, Method::POST, &path, &pod(number)).await;
+    }
+    let ours = resident() - before;
+    assert_eq!(server.stats().total(), count as u64);
+    Row {
+        name: "100,000 pods of 3 kB",
+        unit: "MB",
+        ours,
+        target: 800.0,
+    }
+}
+
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| {
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<f64>()
+            .ok()
+    });
+    kilobytes.unwrap_or(0.0) / 1024.0
+}

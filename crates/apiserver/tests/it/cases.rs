@@ -1,0 +1,377 @@
+//! Requests and the answers a real server gives, as data.
+//!
+//! Each file of `cases/` holds cases of one area; each case is a list of steps in a namespace of
+//! its own. They run against the server in process, or, when `WEFT_TEST_KUBECONFIG` names a
+//! kubeconfig, against that server: the same cases must pass there.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt as _;
+use http::Request;
+use http_body_util::BodyExt as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weft_apiserver::ApiServer;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    case: String,
+    steps: Vec<Step>,
+}
+
+/// One request and what its answer must have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    /// Method and target; `{name}` stands for a variable.
+    r#do: String,
+    /// The Content-Type, or a short word for one.
+    #[serde(default)]
+    r#as: Option<String>,
+    #[serde(default)]
+    accept: Option<String>,
+    /// Headers of the request.
+    #[serde(default)]
+    with: BTreeMap<String, String>,
+    #[serde(default)]
+    body: Option<Value>,
+    /// A body that is no JSON.
+    #[serde(default)]
+    raw: Option<String>,
+    /// The status code.
+    is: u16,
+    /// JSON pointers and the values there; `~text` must be contained, `*` be there at all.
+    #[serde(default)]
+    has: BTreeMap<String, Value>,
+    /// JSON pointers that must lead nowhere.
+    #[serde(default)]
+    lacks: Vec<String>,
+    /// Variables to set from the answer.
+    #[serde(default)]
+    keep: BTreeMap<String, String>,
+    /// The whole body as text.
+    #[serde(default)]
+    text: Option<String>,
+    /// Headers of the answer.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// The events of a watch, as `TYPE name`; bookmarks in between come when they come.
+    #[serde(default)]
+    events: Option<Vec<String>>,
+    /// Repeat the request until the answer fits, for what a server does in its own time.
+    #[serde(default)]
+    until: bool,
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("apply", include_str!("cases/apply.yaml")),
+    ("auth", include_str!("cases/auth.yaml")),
+    ("custom", include_str!("cases/custom.yaml")),
+    ("delete", include_str!("cases/delete.yaml")),
+    ("discovery", include_str!("cases/discovery.yaml")),
+    ("errors", include_str!("cases/errors.yaml")),
+    ("list", include_str!("cases/list.yaml")),
+    ("patch", include_str!("cases/patch.yaml")),
+    ("rules", include_str!("cases/rules.yaml")),
+    ("selectors", include_str!("cases/selectors.yaml")),
+    ("services", include_str!("cases/services.yaml")),
+    ("status", include_str!("cases/status.yaml")),
+    ("tables", include_str!("cases/tables.yaml")),
+    ("transport", include_str!("cases/transport.yaml")),
+    ("watch", include_str!("cases/watch.yaml")),
+];
+
+fn load() -> Vec<(String, Case)> {
+    let mut all = Vec::new();
+    for (file, text) in FILES {
+        let cases: Vec<Case> =
+            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{file}.yaml: {error}"));
+        all.extend(
+            cases
+                .into_iter()
+                .map(|case| (format!("{file}: {}", case.case), case)),
+        );
+    }
+    all
+}
+
+#[test]
+fn there_are_enough_cases_and_each_is_named_once() {
+    let cases = load();
+    assert!(cases.len() >= 150, "{} cases", cases.len());
+    let names: std::collections::BTreeSet<&String> = cases.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), cases.len());
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/cases")).unwrap();
+    assert_eq!(
+        files.count(),
+        FILES.len(),
+        "a file of cases is not in the list"
+    );
+}
+
+#[tokio::test]
+async fn the_server_answers_every_case_as_a_real_one_does() {
+    let server = ApiServer::builder().build();
+    let client = match std::env::var_os("WEFT_TEST_KUBECONFIG") {
+        None => server.client(),
+        Some(path) => {
+            let text = kube::config::Kubeconfig::read_from(path).unwrap();
+            let options = kube::config::KubeConfigOptions::default();
+            let mut config = kube::Config::from_custom_kubeconfig(text, &options)
+                .await
+                .unwrap();
+            // An answer of 504 is part of the cases.
+            config.default_retry = false;
+            kube::Client::try_from(config).unwrap()
+        }
+    };
+    let only = std::env::var("WEFT_TEST_CASE").unwrap_or_default();
+    let run = std::process::id();
+    let cases = load()
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (name, _))| name.contains(&only));
+    // Many cases wait for a watch to time out; they may as well wait together.
+    let outcomes: Vec<Option<String>> = futures::stream::iter(cases)
+        .map(|(number, (name, case))| {
+            let client = &client;
+            async move {
+                let mut player = Player::new(client, format!("case-{run}-{number}")).await;
+                let outcome = player.play(&case).await;
+                player.clean_up().await;
+                outcome
+                    .err()
+                    .map(|complaint| format!("{name}\n    {complaint}"))
+            }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    let count = outcomes.len();
+    let failures: Vec<String> = outcomes.into_iter().flatten().collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {count} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+/// Plays one case.
+struct Player<'a> {
+    client: &'a kube::Client,
+    variables: BTreeMap<String, String>,
+}
+
+/// An answer, read whole.
+struct Answer {
+    status: u16,
+    headers: http::HeaderMap,
+    text: String,
+}
+
+impl<'a> Player<'a> {
+    async fn new(client: &'a kube::Client, id: String) -> Self {
+        let mut variables = BTreeMap::new();
+        let namespaced = |group: &str, plural: &str| format!("{group}/namespaces/{id}/{plural}");
+        for (name, group, plural) in [
+            ("maps", "/api/v1", "configmaps"),
+            ("secrets", "/api/v1", "secrets"),
+            ("pods", "/api/v1", "pods"),
+            ("services", "/api/v1", "services"),
+            ("events", "/api/v1", "events"),
+            ("newevents", "/apis/events.k8s.io/v1", "events"),
+            ("accounts", "/api/v1", "serviceaccounts"),
+            ("deployments", "/apis/apps/v1", "deployments"),
+            ("leases", "/apis/coordination.k8s.io/v1", "leases"),
+            ("slices", "/apis/discovery.k8s.io/v1", "endpointslices"),
+            ("policies", "/apis/networking.k8s.io/v1", "networkpolicies"),
+            ("roles", "/apis/rbac.authorization.k8s.io/v1", "roles"),
+        ] {
+            variables.insert(name.to_owned(), namespaced(group, plural));
+        }
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        variables.insert("definitions".to_owned(), definitions.to_owned());
+        variables.insert("ns".to_owned(), id);
+        let player = Self { client, variables };
+        let step: Step = serde_json::from_value(json!({
+            "do": "POST /api/v1/namespaces", "body": {"metadata": {"name": "{ns}"}}, "is": 201,
+        }))
+        .unwrap();
+        player.send(&step).await.unwrap();
+        player
+    }
+
+    async fn clean_up(&self) {
+        let step = json!({"do": "DELETE /api/v1/namespaces/{ns}", "is": 200});
+        let _ = self.send(&serde_json::from_value(step).unwrap()).await;
+    }
+
+    fn fill(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (name, value) in &self.variables {
+            text = text.replace(&format!("{{{name}}}"), value);
+        }
+        text
+    }
+
+    async fn play(&mut self, case: &Case) -> Result<(), String> {
+        for (position, step) in case.steps.iter().enumerate() {
+            let mut tries = if step.until { 200 } else { 1 };
+            loop {
+                tries -= 1;
+                let answer = self.send(step).await?;
+                match self.check(step, &answer) {
+                    Ok(()) => break,
+                    Err(_) if tries > 0 => tokio::time::sleep(Duration::from_millis(50)).await,
+                    Err(complaint) => {
+                        let shown: String = answer.text.chars().take(600).collect();
+                        let what = &step.r#do;
+                        return Err(format!(
+                            "step {position} ({what}): {complaint}\n    {shown}"
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, step: &Step) -> Result<Answer, String> {
+        let line = self.fill(&step.r#do);
+        let (method, target) = line.split_once(' ').ok_or("no method")?;
+        let kind = match step.r#as.as_deref() {
+            Some("merge") => "application/merge-patch+json",
+            Some("json-patch") => "application/json-patch+json",
+            Some("strategic") => "application/strategic-merge-patch+json",
+            Some("apply") => "application/apply-patch+yaml",
+            Some("yaml") => "application/yaml",
+            Some(kind) => kind,
+            None => "application/json",
+        };
+        let body = match (&step.body, &step.raw) {
+            (Some(body), _) => self.fill(&body.to_string()),
+            (None, Some(raw)) => self.fill(raw),
+            (None, None) => String::new(),
+        };
+        let mut request = Request::builder().method(method).uri(target);
+        if !body.is_empty() && !kind.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        if let Some(accept) = &step.accept {
+            request = request.header("accept", accept);
+        }
+        for (name, value) in &step.with {
+            request = request.header(name, value);
+        }
+        let request = request.body(kube::client::Body::from(body.into_bytes()));
+        let request = request.map_err(|error| error.to_string())?;
+        let response = self
+            .client
+            .send(request)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (parts, body) = response.into_parts();
+        let bytes = body
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?
+            .to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            text,
+        })
+    }
+
+    fn check(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
+        if answer.status != step.is {
+            return Err(format!("status {} instead of {}", answer.status, step.is));
+        }
+        if let Some(text) = &step.text
+            && self.fill(text) != answer.text
+        {
+            return Err(format!("body {:?} instead of {text:?}", answer.text));
+        }
+        for (name, wanted) in &step.headers {
+            let found = answer
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok());
+            if !found.is_some_and(|found| fits(&json!(self.fill(wanted)), &json!(found))) {
+                return Err(format!("header {name}: {found:?} instead of {wanted:?}"));
+            }
+        }
+        if let Some(events) = &step.events {
+            let found: Vec<String> = answer
+                .text
+                .lines()
+                .map(event)
+                .filter(|event| event != "BOOKMARK")
+                .collect();
+            if &found != events {
+                return Err(format!("events {found:?} instead of {events:?}"));
+            }
+        }
+        let body: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+        for (pointer, wanted) in &step.has {
+            let wanted: Value = serde_json::from_str(&self.fill(&wanted.to_string())).unwrap();
+            let found = body.pointer(pointer);
+            if !found.is_some_and(|found| fits(&wanted, found)) {
+                return Err(format!("{pointer} is {found:?} instead of {wanted}"));
+            }
+        }
+        for pointer in &step.lacks {
+            if let Some(found) = body.pointer(pointer) {
+                return Err(format!("{pointer} is {found} but should be absent"));
+            }
+        }
+        for (name, pointer) in &step.keep {
+            let found = body
+                .pointer(pointer)
+                .ok_or(format!("nothing at {pointer} to keep"))?;
+            let text = found
+                .as_str()
+                .map_or_else(|| found.to_string(), str::to_owned);
+            self.variables.insert(name.clone(), text);
+        }
+        Ok(())
+    }
+}
+
+fn fits(wanted: &Value, found: &Value) -> bool {
+    match wanted {
+        Value::String(text) if text == "*" => true,
+        Value::String(text) => match text.strip_prefix('~') {
+            Some(part) => found.as_str().is_some_and(|found| found.contains(part)),
+            None => wanted == found,
+        },
+        _ => wanted == found,
+    }
+}
+
+fn event(line: &str) -> String {
+    let event: Value = serde_json::from_str(line).unwrap_or_default();
+    let text = |pointer: &str| {
+        event
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let name = match text("/type") {
+        "ERROR" => event
+            .pointer("/object/code")
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        "BOOKMARK" => {
+            match event.pointer("/object/metadata/annotations/k8s.io~1initial-events-end") {
+                Some(_) => "end".to_owned(),
+                None => String::new(),
+            }
+        }
+        _ => text("/object/metadata/name").to_owned(),
+    };
+    format!("{} {name}", text("/type")).trim_end().to_owned()
+}
