@@ -227,18 +227,18 @@ impl Follower {
         let Some(definition) = change.object() else {
             return;
         };
-        match change {
-            Change::Updated { .. } => self.evict_unserved(definition, false),
-            Change::Deleted { .. } => self.evict_unserved(definition, true),
-            _ => {}
-        }
         let concerned = |kind: &Kind| definition.defines(kind);
-        self.evaluate(definitions, concerned).await;
+        // The state is published before informers are evicted: a controller that learns of the
+        // eviction first must not take it for a kind that is still there.
         if matches!(change, Change::Deleted { .. }) {
             // Discovery may lag behind by a moment; the definition is the better witness.
             for kind in self.followed(concerned) {
                 self.publish(&kind, KindState::Absent);
             }
+            self.evict_unserved(definition, true);
+        } else {
+            self.evaluate(definitions, concerned).await;
+            self.evict_unserved(definition, false);
         }
     }
 

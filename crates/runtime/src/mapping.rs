@@ -61,7 +61,7 @@ impl<K: Object> Mapper<K, ObjectKey> {
     ///
     /// With `controllers_only` just the owner that manages the object.
     pub fn owners(owner: Kind, controllers_only: bool) -> Self {
-        Self::owners_in(owner, controllers_only, |object| object.namespace())
+        Self::owners_in(owner, controllers_only, K::namespace)
     }
 
     /// The owners of a cluster-scoped kind.

@@ -243,7 +243,9 @@ impl<Q> RateLimiter<Q> for MaxOf<Q> {
     }
 
     fn reset(&self) {
-        self.0.iter().for_each(|limiter| limiter.reset());
+        for limiter in &self.0 {
+            limiter.reset();
+        }
     }
 }
 
