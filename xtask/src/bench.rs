@@ -58,8 +58,8 @@ impl Benchmark {
         command.args([
             "--locked",
             "--quiet",
-            "-p",
-            &self.package,
+            // With the features of the whole workspace: another choice would build everything anew.
+            "--workspace",
             "--bench",
             &self.target,
         ]);

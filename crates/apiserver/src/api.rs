@@ -25,7 +25,7 @@ use crate::{
     random::Random,
     reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
     request::{RequestInfo, Verb},
-    rules::service::Allocator,
+    rules::{event::Expiry, service::Allocator},
     stats::RequestLog,
     status::{ApiError, Outcome},
     store::{Store, Stored},
@@ -52,6 +52,7 @@ pub(crate) struct Api {
     /// Wakes the housekeeper: something was deleted that others depend on.
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,
+    pub(crate) event_expiry: Expiry,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
 }
@@ -309,9 +310,26 @@ impl Api {
         let accept = context.header(header::ACCEPT);
         let encoding = crate::negotiate::negotiate(accept, false, Asked::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
-        let (kind, body) = represent(context, encoding, payload);
+        let (kind, content) = represent(context, encoding, payload);
+        let (body, compressed) = match content {
+            Content::Whole(bytes) if accepts_gzip(context) && bytes.len() > GZIP_FROM => {
+                (whole(crate::encoding::gzip::compress(&bytes)), true)
+            }
+            Content::Whole(bytes) => (whole(bytes), false),
+            Content::Stream(body) => (body, false),
+        };
         let mut answer = response(code, body);
         let out = answer.headers_mut();
+        if compressed {
+            out.insert(
+                header::CONTENT_ENCODING,
+                header::HeaderValue::from_static("gzip"),
+            );
+            out.append(
+                header::VARY,
+                header::HeaderValue::from_static("Accept-Encoding"),
+            );
+        }
         out.insert(header::CONTENT_TYPE, kind);
         out.insert(
             header::CACHE_CONTROL,
@@ -346,25 +364,46 @@ impl Api {
     }
 }
 
+/// Smaller answers are not worth compressing.
+const GZIP_FROM: usize = 128 * 1024;
+
+fn accepts_gzip(context: &Context) -> bool {
+    let accepted = context.header(header::ACCEPT_ENCODING).unwrap_or_default();
+    accepted
+        .split(',')
+        .any(|coding| coding.split(';').next().is_some_and(|c| c.trim() == "gzip"))
+}
+
+/// What a body is made of.
+enum Content {
+    Whole(Bytes),
+    Stream(Body),
+}
+
 /// The bytes of a payload and their type.
 fn represent(
     context: &Context,
     encoding: Encoding,
     payload: Payload,
-) -> (header::HeaderValue, Body) {
+) -> (header::HeaderValue, Content) {
     let json = header::HeaderValue::from_static("application/json");
     let value = match payload {
-        Payload::Raw(bytes, kind) => return (kind, whole(bytes)),
-        Payload::Stream(body) => return (json, body),
+        Payload::Raw(bytes, kind) => return (kind, Content::Whole(bytes)),
+        Payload::Stream(body) => return (json, Content::Stream(body)),
         Payload::Pieces(pieces) if encoding == Encoding::Json && !is_pretty(context) => {
             let newline = std::iter::once(Bytes::from_static(b"\n"));
-            return (json, gathered(Box::new(pieces.chain(newline))));
+            let pieces = pieces.chain(newline);
+            if accepts_gzip(context) {
+                let text: Vec<u8> = pieces.flat_map(|piece| piece.to_vec()).collect();
+                return (json, Content::Whole(Bytes::from(text)));
+            }
+            return (json, Content::Stream(gathered(Box::new(pieces))));
         }
         Payload::Json(bytes) if encoding == Encoding::Json && !is_pretty(context) => {
             let mut text = Vec::with_capacity(bytes.len() + 1);
             text.extend_from_slice(&bytes);
             text.push(b'\n');
-            return (json, whole(Bytes::from(text)));
+            return (json, Content::Whole(Bytes::from(text)));
         }
         Payload::Value(value) => value,
         Payload::Json(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -380,7 +419,7 @@ fn represent(
         let yaml = crate::encoding::yaml::print(&value);
         return (
             header::HeaderValue::from_static("application/yaml"),
-            whole(Bytes::from(yaml)),
+            Content::Whole(Bytes::from(yaml)),
         );
     }
     let mut text = if is_pretty(context) {
@@ -389,7 +428,7 @@ fn represent(
         serde_json::to_vec(&value).unwrap_or_default()
     };
     text.push(b'\n');
-    (json, whole(Bytes::from(text)))
+    (json, Content::Whole(Bytes::from(text)))
 }
 
 /// Whether people read the answer: asked for, or a browser or curl.

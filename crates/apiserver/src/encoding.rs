@@ -1,4 +1,5 @@
 //! Bodies: JSON, YAML and protobuf in, JSON and YAML out.
 
+pub(crate) mod gzip;
 pub(crate) mod json;
 pub(crate) mod yaml;

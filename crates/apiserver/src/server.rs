@@ -132,6 +132,7 @@ impl Builder {
             shutdown: shutdown.clone(),
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),
+            event_expiry: crate::rules::event::Expiry::default(),
             fault_endpoint: self.fault_endpoint,
         });
         crate::bootstrap::restore(&api, snapshot);

@@ -121,8 +121,8 @@ impl Store {
     pub(crate) fn resume_at(&self, version: u64) {
         let mut state = self.state();
         state.version = state.version.max(version);
-        state.compacted = state.version;
-        state.tokens_expired = state.version;
+        drop(state);
+        self.compact();
     }
 
     /// Puts back an object of an earlier run, without telling anyone.

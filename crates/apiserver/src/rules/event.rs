@@ -1,6 +1,50 @@
 //! Events: stored in the core form, shown in either group.
 
-use crate::store::Object;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Scene;
+use crate::{
+    meta::Meta as _,
+    store::{Filter, Object},
+};
+
+/// How long an event is kept after it was last written.
+const KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// How often the store is looked through for old ones.
+const BETWEEN: SignedDuration = SignedDuration::from_mins(1);
+
+/// When events were last looked through.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry(Mutex<Option<Timestamp>>);
+
+impl Expiry {
+    fn is_due(&self, now: Timestamp) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| now.duration_since(last) >= BETWEEN);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
+/// Removes old events when one is written: without new ones the old are in nobody's way.
+pub(crate) fn expire(scene: &Scene<'_>) {
+    let now = scene.api.clock.now();
+    if !scene.api.event_expiry.is_due(now) {
+        return;
+    }
+    let (events, _) = scene.api.store.all(&scene.kind.storage, &Filter::default());
+    for stored in events {
+        let object = stored.decode();
+        let made = object.meta_text("creationTimestamp").parse::<Timestamp>();
+        if made.is_ok_and(|made| now.duration_since(made) >= KEPT) {
+            scene.writer.remove(&scene.kind.storage, &stored.key);
+        }
+    }
+}
 
 /// Field names of core/v1 and what events.k8s.io/v1 calls them.
 const NAMES: &[(&str, &str)] = &[

@@ -7,6 +7,7 @@
 mod cases;
 mod core;
 mod faults;
+mod features;
 mod go_clients;
 mod properties;
 mod support;
