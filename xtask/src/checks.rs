@@ -17,15 +17,15 @@ pub(crate) fn test() -> anyhow::Result<()> {
     })?;
     progress.step("format", format)?;
     progress.step("clippy", clippy)?;
-    progress.step("tests", || {
-        process::run(cargo().args(["test", "--workspace", "--locked"]))
-    })?;
-    progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
     progress.step("documentation", || {
         let mut doc = cargo();
         doc.args(["doc", "--workspace", "--no-deps", "--locked"]);
         process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    progress.step("tests", || {
+        process::run(cargo().args(["test", "--workspace", "--locked"]))
+    })?;
+    progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
     progress.finish("all checks passed");
     Ok(())
 }

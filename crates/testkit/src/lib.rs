@@ -1,7 +1,7 @@
 //! What tests and benchmarks of several crates need and no program does.
 //!
 //! - [`lab`]: networks of their own for tests that touch the kernel;
-//! - [`bench`]: figures in the form that `make bench` reads.
+//! - [`mod@bench`]: figures in the form that `make bench` reads.
 //!
 //! A dev-dependency only; nothing that ships depends on it.
 
