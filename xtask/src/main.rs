@@ -1,1 +1,67 @@
-fn main() {}
+//! What `make` calls: every piece of automation that is more than a line.
+#![expect(clippy::print_stdout, reason = "a program for people at a terminal")]
+
+use std::{env, process::ExitCode};
+
+use anyhow::bail;
+
+mod bench;
+mod checks;
+mod clean;
+mod conformance;
+mod kubernetes;
+mod peers;
+mod process;
+mod setup;
+mod up;
+mod workspace;
+
+const HELP: &str = "\
+Usage: cargo xtask <TASK>
+
+  up                          build weft and start what there is of it, until Ctrl-C
+  setup                       install the Debian packages that tests need, or say how
+  test                        everything CI does: setup, format, clippy, tests, documentation
+  lint                        format and clippy only
+  bench                       run the benchmarks (PART=<crate>, QUICK=1) and print the table
+  conformance                 run the tests that can against a real kube-apiserver
+  peers                       build the pinned Kubernetes and etcd into a cache directory
+  kubernetes up|down|status   a real kube-apiserver with etcd on loopback
+  clean                       stop what was started and remove what was built";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(if error.is::<setup::Missing>() {
+                setup::EXIT_CODE
+            } else {
+                1
+            })
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    match arguments {
+        ["up"] => up::run(),
+        ["setup"] => setup::run(),
+        ["test"] => checks::test(),
+        ["lint"] => checks::lint(),
+        ["bench"] => bench::run(&bench::Request::from_environment()),
+        ["conformance"] => conformance::run(),
+        ["peers"] => peers::build(),
+        ["kubernetes", "up"] => kubernetes::up(),
+        ["kubernetes", "down"] => kubernetes::down(),
+        ["kubernetes", "status"] => kubernetes::status(),
+        ["clean"] => clean::run(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => bail!("unknown task `{}`\n\n{HELP}", other.join(" ")),
+    }
+}

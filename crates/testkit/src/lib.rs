@@ -1,1 +1,9 @@
-//! Under construction.
+//! What tests and benchmarks of several crates need and no program does.
+//!
+//! - [`lab`]: networks of their own for tests that touch the kernel;
+//! - [`bench`]: figures in the form that `make bench` reads.
+//!
+//! A dev-dependency only; nothing that ships depends on it.
+
+pub mod bench;
+pub mod lab;

@@ -1,0 +1,19 @@
+//! One module for each verb.
+
+use crate::args::{Arguments, Command};
+
+pub(crate) mod apiserver;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod version;
+
+/// Runs the verb that was asked for.
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { shared, command } = arguments;
+    match command {
+        Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Config(arguments) => config::run(&arguments, shared),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Version(arguments) => version::run(&arguments),
+    }
+}

@@ -1,0 +1,58 @@
+use anyhow::Context as _;
+use clap::Args;
+use weft_apiserver::{AuthorizationMode, RunConfig};
+
+use crate::{
+    args::SharedArguments,
+    config::{ApiserverConfig, ApiserverLayer, Authorization, Config, Layer},
+    logging, signals,
+};
+
+const AFTER_HELP: &str = "\
+It answers as kube-apiserver 1.36 does, from memory: for playgrounds, tests and simulation, not for
+production. Unless told otherwise it listens on loopback and lets everyone do everything.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ApiserverArguments {
+    #[command(flatten)]
+    flags: ApiserverLayer,
+}
+
+pub(crate) fn run(arguments: ApiserverArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    let flags = Layer {
+        log: shared.log,
+        apiserver: arguments.flags,
+    };
+    let config = Config::load(shared.config, flags)?;
+    let log = logging::start(&config.log);
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(async {
+        let shutdown = signals::listen(log)?;
+        let server = weft_apiserver::run(config.apiserver.into(), shutdown);
+        server.await.context("run the API server")
+    })
+}
+
+impl From<ApiserverConfig> for RunConfig {
+    fn from(config: ApiserverConfig) -> Self {
+        Self {
+            kubeconfig: config.kubeconfig.value,
+            data_dir: config.data_dir.value,
+            unix_socket: config.unix_socket.value,
+            authorization_mode: config.authorization_mode.value.into(),
+            fault_endpoint: config.fault_endpoint.value,
+            seed: config.seed.value,
+            ..Self::new(config.bind.value)
+        }
+    }
+}
+
+impl From<Authorization> for AuthorizationMode {
+    fn from(mode: Authorization) -> Self {
+        match mode {
+            Authorization::AlwaysAllow => Self::AlwaysAllow,
+            Authorization::Rbac => Self::Rbac,
+        }
+    }
+}

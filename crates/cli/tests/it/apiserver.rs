@@ -1,0 +1,252 @@
+//! `weft apiserver` as a process: starts, serves, listens to signals, stops.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, ChildStderr, Command, Stdio},
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+
+use crate::weft::{run, weft};
+
+/// A running server; killed if a test forgets to stop it.
+struct Server {
+    child: Child,
+    /// Until a test closes it.
+    log: Option<BufReader<ChildStderr>>,
+}
+
+impl Server {
+    fn start(kubeconfig: &Path) -> Self {
+        let mut server = Self::launch(kubeconfig, "info");
+        server.wait_for_line("serving the Kubernetes API");
+        server
+    }
+
+    fn launch(kubeconfig: &Path, log_level: &str) -> Self {
+        let mut command = weft(&[
+            "apiserver",
+            "--bind",
+            "127.0.0.1:0",
+            "--log-level",
+            log_level,
+        ]);
+        command.arg("--kubeconfig").arg(kubeconfig);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = child.stderr.take().map(BufReader::new);
+        Self { child, log }
+    }
+
+    /// Reads the log up to a line that holds the text, and returns it.
+    fn wait_for_line(&mut self, text: &str) -> String {
+        let log = self.log.as_mut().unwrap();
+        let mut read = String::new();
+        loop {
+            let start = read.len();
+            let length = log.read_line(&mut read).unwrap();
+            assert_ne!(length, 0, "the log ended without {text:?}:\n{read}");
+            if read[start..].contains(text) {
+                return read.split_off(start);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end, but not for ever.
+    fn exit_code(mut self) -> Option<i32> {
+        let process = pidfd_open(self.pid(), PidfdFlags::empty()).unwrap();
+        let mut ended = [PollFd::new(&process, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        assert_eq!(
+            poll(&mut ended, Some(&limit)).unwrap(),
+            1,
+            "it does not end"
+        );
+        self.child.wait().unwrap().code()
+    }
+
+    fn pid(&self) -> Pid {
+        i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails when it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn namespaces(kubeconfig: &Path) -> Vec<String> {
+    // The library does not know of the provider that the program installs.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .unwrap();
+    let api = Api::<Namespace>::all(Client::try_from(config).unwrap());
+    let list = api.list(&ListParams::default()).await.unwrap();
+    list.items
+        .into_iter()
+        .filter_map(|namespace| namespace.metadata.name)
+        .collect()
+}
+
+#[tokio::test]
+async fn the_kubeconfig_it_writes_leads_a_client_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let server = Server::start(&kubeconfig);
+    let mode = fs::metadata(&kubeconfig).unwrap().permissions().mode();
+    assert_eq!(
+        mode & 0o777,
+        0o600,
+        "others can read an administrator's key"
+    );
+    let namespaces = namespaces(&kubeconfig).await;
+    assert!(
+        namespaces.iter().any(|name| name == "kube-system"),
+        "{namespaces:?}"
+    );
+    drop(server);
+}
+
+#[test]
+fn both_signals_to_stop_end_it_cleanly() {
+    let directory = tempfile::tempdir().unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&directory.path().join("kubeconfig"));
+        server.signal(signal);
+        server.wait_for_line("stopping");
+        assert_eq!(server.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn a_second_signal_to_stop_ends_it_at_once() {
+    // A pipe that nobody reads from holds the start up, so that a clean stop cannot come first.
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("kubeconfig");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut server = Server::launch(&pipe, "debug");
+    server.wait_for_line("listening to signals");
+    server.signal(Signal::TERM);
+    server.wait_for_line("stopping");
+    server.signal(Signal::TERM);
+    server.wait_for_line("ending at once");
+    assert_eq!(server.exit_code(), Some(3));
+}
+
+#[test]
+fn every_flag_is_a_setting_that_config_prints() {
+    let help = run(&mut weft(&["apiserver", "--help"])).stdout;
+    let own = help.split("Global options:").next().unwrap();
+    let flags = own
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("--"));
+    let flags = flags
+        .map(|flag| flag.split(['[', '=']).next().unwrap())
+        .filter(|f| *f != "help");
+    let mut expected: Vec<String> = flags.map(camel_case).collect();
+    let printed = run(&mut weft(&["config", "--output", "json"])).stdout;
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&printed).unwrap();
+    let mut keys: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["section"] == "apiserver")
+        .map(|row| row["key"].as_str().unwrap())
+        .collect();
+    expected.sort();
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+    assert!(keys.contains(&"dataDir"));
+}
+
+fn camel_case(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        name + &word[..1].to_uppercase() + &word[1..]
+    })
+}
+
+#[test]
+fn the_log_level_changes_while_it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&directory.path().join("kubeconfig"));
+    server.signal(Signal::USR1);
+    let raised = server.wait_for_line("log filter changed");
+    assert!(raised.contains("filter=debug"), "{raised}");
+    server.signal(Signal::USR2);
+    let restored = server.wait_for_line("log filter changed");
+    assert!(restored.contains("filter=info"), "{restored}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_any_more_does_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&directory.path().join("kubeconfig"));
+    server.log = None;
+    // Both are logged, to a pipe without reader.
+    server.signal(Signal::USR1);
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_taken_port_is_a_failure_with_its_cause() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let run = run(&mut weft(&["apiserver", "--bind", &address]));
+    assert_eq!(run.code, Some(1));
+    assert_eq!(
+        run.stderr,
+        format!(
+            "error: run the API server\n  cause: listen\n  cause: bind {address}\n  \
+             cause: Address already in use (os error 98)\n"
+        )
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_written_is_a_failure() {
+    let run = run(&mut weft(&[
+        "apiserver",
+        "--bind",
+        "127.0.0.1:0",
+        "--kubeconfig",
+        "/proc/no",
+    ]));
+    assert_eq!(run.code, Some(1));
+    let cause = "cause: write kubeconfig /proc/no\n";
+    assert!(run.stderr.contains(cause), "{}", run.stderr);
+}

@@ -1,0 +1,13 @@
+//! The program from the outside: what it prints and how it exits.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may unwrap as tests do"
+)]
+
+mod apiserver;
+mod config;
+mod exit;
+mod help;
+mod logs;
+mod version;
+mod weft;

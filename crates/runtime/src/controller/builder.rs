@@ -1,0 +1,315 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, atomic::AtomicU32},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, watch};
+use weft_model::ObjectKey;
+
+use super::{
+    Controller, ControllerState, Reconciler, StopReport, WatchId,
+    actor::{Actor, Settings},
+    source::{AnySource, Source},
+    statistics::ControllerStatistics,
+    worker::Inbox,
+};
+use crate::{
+    Cluster, Kind, Kinded, Mapper, Metrics, Object, Predicate, QueueKey, RateLimiter, WatchSpec,
+    Workqueue,
+};
+
+/// Puts a controller together.
+pub struct ControllerBuilder<Q: QueueKey> {
+    name: String,
+    cluster: Cluster,
+    sources: Vec<Arc<dyn AnySource<Q>>>,
+    requires: Vec<Kind>,
+    limiter: Option<Box<dyn RateLimiter<Q>>>,
+    metrics: Option<Metrics>,
+    settings: Settings,
+}
+
+/// How a kind is watched.
+pub struct WatchOptions<K: Object> {
+    predicate: Option<Predicate<K>>,
+    optional: bool,
+    resync: Option<Duration>,
+    replay_deletes: bool,
+}
+
+impl<K: Object> Default for WatchOptions<K> {
+    fn default() -> Self {
+        Self {
+            predicate: None,
+            optional: false,
+            resync: None,
+            replay_deletes: false,
+        }
+    }
+}
+
+impl<K: Object> WatchOptions<K> {
+    /// Only changes that pass are of interest.
+    #[must_use]
+    pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
+        self.predicate = Some(predicate);
+        self
+    }
+
+    /// The watch joins when its kind is there and leaves when it goes; nobody waits for it.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Delivers everything again from time to time, at low priority.
+    #[must_use]
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// After a restart, objects that went while the controller was stopped are delivered as
+    /// deleted. Costs the memory of the objects known at stop while it is stopped. Without it a
+    /// restart reconciles what exists, and nothing else.
+    #[must_use]
+    pub fn replay_deletes(mut self) -> Self {
+        self.replay_deletes = true;
+        self
+    }
+
+    pub(super) fn into_source<Q: QueueKey>(
+        self,
+        id: WatchId,
+        kind: Kind,
+        spec: WatchSpec,
+        mapper: Mapper<K, Q>,
+    ) -> Source<K, Q> {
+        Source {
+            id,
+            kind,
+            spec,
+            predicate: self.predicate,
+            mapper,
+            optional: self.optional,
+            resync: self.resync,
+            replay_deletes: self.replay_deletes,
+            known_at_stop: Mutex::new(HashMap::new()),
+        }
+    }
+}
+
+impl<Q: QueueKey> Controller<Q> {
+    /// Begins a controller of that name on a cluster.
+    pub fn builder(name: &str, cluster: &Cluster) -> ControllerBuilder<Q> {
+        ControllerBuilder {
+            name: name.to_owned(),
+            cluster: cluster.clone(),
+            sources: Vec::new(),
+            requires: Vec::new(),
+            limiter: None,
+            metrics: None,
+            settings: Settings {
+                name: name.into(),
+                concurrency: 1,
+                timeout: None,
+                sync_timeout: Duration::from_mins(2),
+                grace: Duration::from_secs(30),
+                recover_panics: true,
+                read_own_writes: None,
+                leader_only: false,
+                warm: true,
+            },
+        }
+    }
+}
+
+impl ControllerBuilder<ObjectKey> {
+    /// Reconciles objects of this kind.
+    #[must_use]
+    pub fn reconciles<K: Kinded>(self, spec: WatchSpec) -> Self {
+        self.watches::<K>(spec, Mapper::own_key())
+    }
+
+    /// Reconciles the owner of kind `Owner` when an object of kind `K` that it manages changes. For
+    /// owners that are cluster-scoped, use [`Mapper::cluster_owners`].
+    #[must_use]
+    pub fn owns<K: Kinded, Owner: Kinded>(self, spec: WatchSpec) -> Self {
+        self.watches::<K>(spec, Mapper::owners(Owner::resource_kind(), true))
+    }
+}
+
+impl<Q: QueueKey> ControllerBuilder<Q> {
+    /// Reconciles the keys that objects of this kind map to.
+    #[must_use]
+    pub fn watches<K: Kinded>(self, spec: WatchSpec, mapper: Mapper<K, Q>) -> Self {
+        self.watches_with(K::resource_kind(), spec, mapper, WatchOptions::default())
+    }
+
+    /// As [`ControllerBuilder::watches`]; the watch joins and leaves with its kind.
+    #[must_use]
+    pub fn optional_watch<K: Kinded>(self, spec: WatchSpec, mapper: Mapper<K, Q>) -> Self {
+        self.watches_with(
+            K::resource_kind(),
+            spec,
+            mapper,
+            WatchOptions::default().optional(),
+        )
+    }
+
+    /// As [`ControllerBuilder::watches`] for any kind and options.
+    #[must_use]
+    pub fn watches_with<K: Object>(
+        mut self,
+        kind: Kind,
+        spec: WatchSpec,
+        mapper: Mapper<K, Q>,
+        options: WatchOptions<K>,
+    ) -> Self {
+        let id = WatchId(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
+        self.sources
+            .push(Arc::new(options.into_source(id, kind, spec, mapper)));
+        self
+    }
+
+    /// Runs only while the kind is served: follows the installation and removal of its CRD.
+    #[must_use]
+    pub fn requires_kind(mut self, kind: Kind) -> Self {
+        self.requires.push(kind);
+        self
+    }
+
+    /// Reconciles of different keys that may run at a time. One by default.
+    #[must_use]
+    pub fn concurrency(mut self, workers: usize) -> Self {
+        self.settings.concurrency = workers.max(1);
+        self
+    }
+
+    /// A reconcile that takes longer is dropped and counts as failed. No limit by default.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.settings.timeout = Some(limit);
+        self
+    }
+
+    /// How long sources may take to sync before the controller says which one does not. Two
+    /// minutes by default.
+    #[must_use]
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.settings.sync_timeout = limit;
+        self
+    }
+
+    /// How long running reconciles have to end when the controller stops. 30 s by default.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Whether a panic in a reconcile is an error like any other (the default), or leaves the
+    /// controller degraded until it is restarted.
+    #[must_use]
+    pub fn recover_panics(mut self, recover: bool) -> Self {
+        self.settings.recover_panics = recover;
+        self
+    }
+
+    /// A key is not reconciled from a store that is older than the key's own writes through
+    /// [`Context::tracked`](super::Context::tracked), for at most this long.
+    #[must_use]
+    pub fn read_own_writes(mut self, patience: Duration) -> Self {
+        self.settings.read_own_writes = Some(patience);
+        self
+    }
+
+    /// Runs only where this process leads.
+    #[must_use]
+    pub fn leader_only(mut self) -> Self {
+        self.settings.leader_only = true;
+        self
+    }
+
+    /// Whether a leader-only controller keeps its informers while another process leads, so that
+    /// taking over needs no list. It does by default.
+    #[must_use]
+    pub fn warm(mut self, warm: bool) -> Self {
+        self.settings.warm = warm;
+        self
+    }
+
+    /// How long failing keys wait.
+    #[must_use]
+    pub fn limiter(mut self, limiter: impl RateLimiter<Q> + 'static) -> Self {
+        self.limiter = Some(Box::new(limiter));
+        self
+    }
+
+    /// Where its figures are exposed.
+    #[must_use]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// Builds the controller, stopped, on the current tokio runtime.
+    pub fn build(self, reconciler: impl Reconciler<Q>) -> Controller<Q> {
+        let mut queue = Workqueue::builder(&self.name);
+        if let Some(limiter) = self.limiter {
+            queue = queue.limiter(limiter);
+        }
+        if let Some(metrics) = &self.metrics {
+            queue = queue.metrics(metrics.workqueues());
+        }
+        let inbox = Arc::new(Inbox::new(queue.build()));
+        inbox.queue.discard();
+        let statistics = Arc::new(ControllerStatistics::new());
+        let (commands, received) = mpsc::unbounded_channel();
+        let state = watch::Sender::new(ControllerState::Stopped);
+        let controller = Controller {
+            commands,
+            state: state.subscribe(),
+            inbox: inbox.clone(),
+            statistics: statistics.clone(),
+            name: self.settings.name.clone(),
+            cluster: self.cluster.name().into(),
+            next_watch: Arc::new(AtomicU32::new(
+                u32::try_from(self.sources.len()).unwrap_or(0),
+            )),
+            leader_only: self.settings.leader_only,
+            concurrency: self.settings.concurrency,
+            wanted: Arc::default(),
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.observe_controller(&controller.handle());
+        }
+        let kinds = self.requires.into_iter().map(|kind| {
+            let states = self.cluster.kind(&kind);
+            (kind, states)
+        });
+        let actor = Actor {
+            kinds: kinds.collect(),
+            settings: self.settings,
+            reconciler: Arc::new(reconciler),
+            cluster: self.cluster,
+            inbox,
+            statistics,
+            state,
+            commands: received,
+            sources: self.sources,
+            gate: None,
+            wanted: false,
+            run: None,
+            warm: Vec::new(),
+            waiters: Vec::new(),
+            abandoned: false,
+            saw_leaving: false,
+            ended: StopReport::default(),
+        };
+        tokio::spawn(actor.run());
+        controller
+    }
+}

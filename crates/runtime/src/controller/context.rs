@@ -1,0 +1,254 @@
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use kube::{Api, Client};
+use thiserror::Error;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weft_model::ObjectKey;
+
+use super::{
+    Gate, WatchId,
+    expectation::{Expectations, TrackedApi},
+};
+use crate::{InformerStopped, Kind, Lister, Object, QueueKey};
+
+/// What a reconcile is given.
+pub struct Context<Q: QueueKey> {
+    pub(super) key: Q,
+    pub(super) failures: u32,
+    pub(super) reasons: Reasons,
+    pub(super) run: Arc<RunContext<Q>>,
+}
+
+/// What all reconciles of one run share.
+pub(super) struct RunContext<Q: QueueKey> {
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) cancel: CancellationToken,
+    pub(super) gate: Option<Gate>,
+    pub(super) expectations: Expectations<Q>,
+}
+
+/// The stores that the controller's sources fill. Sources come and go while the controller runs.
+#[derive(Default)]
+pub(super) struct Stores(RwLock<Vec<Store>>);
+
+struct Store {
+    source: WatchId,
+    kind: Kind,
+    view: Arc<dyn StoreView>,
+}
+
+/// A lister without its object type.
+pub(super) trait StoreView: Send + Sync {
+    fn any(&self) -> &dyn Any;
+    fn has_reached(&self, key: &ObjectKey, version: &str) -> bool;
+}
+
+impl<K: Object> StoreView for Lister<K> {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    /// A stopped informer never reaches anything; waiting for it would only stall the key.
+    fn has_reached(&self, key: &ObjectKey, version: &str) -> bool {
+        Self::has_reached(self, key, version).unwrap_or(true)
+    }
+}
+
+impl Stores {
+    pub(super) fn add(&self, source: WatchId, kind: Kind, view: Arc<dyn StoreView>) {
+        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        stores.push(Store { source, kind, view });
+    }
+
+    pub(super) fn remove(&self, source: WatchId) {
+        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        stores.retain(|store| store.source != source);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
+    pub(super) fn lister<K: Object>(&self) -> Option<Lister<K>> {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        stores
+            .iter()
+            .find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
+    }
+
+    pub(super) fn lister_of_source<K: Object>(&self, source: WatchId) -> Option<Lister<K>> {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let store = stores.iter().find(|store| store.source == source)?;
+        store.view.any().downcast_ref::<Lister<K>>().cloned()
+    }
+
+    fn lister_of_kind<K: Object>(&self, kind: &Kind) -> Option<Lister<K>> {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = stores.iter().filter(|store| store.kind == *kind);
+        stores.find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
+    }
+
+    pub(super) fn has_reached(&self, kind: &Kind, key: &ObjectKey, version: &str) -> bool {
+        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut relevant = stores.iter().filter(|store| store.kind == *kind);
+        relevant.all(|store| store.view.has_reached(key, version))
+    }
+}
+
+/// Why an object could not be read from a controller's stores.
+#[derive(Debug, Error)]
+pub enum NotWatched {
+    /// No source of the controller decodes into this type.
+    #[error("no source of this controller holds {0}")]
+    NoSource(&'static str),
+    /// The source's informer has ended.
+    #[error(transparent)]
+    Stopped(#[from] InformerStopped),
+}
+
+impl<Q: QueueKey> Context<Q> {
+    /// The key to reconcile.
+    pub fn key(&self) -> &Q {
+        &self.key
+    }
+
+    /// Failures since the last success: 0 on the first attempt.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Why the key is reconciled.
+    pub fn reasons(&self) -> Reasons {
+        self.reasons
+    }
+
+    /// Cancelled when the controller is asked to stop. A reconcile that notices can end early.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.run.cancel
+    }
+
+    /// Until when mutations of the outside world may go on: the end of the lease for controllers
+    /// that need leadership.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.run.gate.as_ref().and_then(Gate::deadline)
+    }
+
+    /// Runs a mutation within [`Context::deadline`]. `None` when the right to act ended first.
+    pub async fn fenced<T>(&self, mutation: impl Future<Output = T>) -> Option<T> {
+        match self.deadline() {
+            Some(deadline) => tokio::time::timeout_at(deadline, mutation).await.ok(),
+            None => Some(mutation.await),
+        }
+    }
+
+    /// The client of the controller's cluster.
+    pub fn client(&self) -> &Client {
+        &self.run.client
+    }
+
+    /// The store that a source of this kind and type fills: for controllers whose sources decode
+    /// several kinds into one type.
+    pub fn lister_of<K: Object>(&self, kind: &Kind) -> Result<Lister<K>, NotWatched> {
+        let name = std::any::type_name::<K>();
+        self.run
+            .stores
+            .lister_of_kind(kind)
+            .ok_or(NotWatched::NoSource(name))
+    }
+
+    /// The store that a source of this type fills.
+    pub fn lister<K: Object>(&self) -> Result<Lister<K>, NotWatched> {
+        let name = std::any::type_name::<K>();
+        self.run.stores.lister().ok_or(NotWatched::NoSource(name))
+    }
+
+    /// Writes through an API and remembers what was written: the key is not reconciled again
+    /// from a store that is older, for controllers that asked to read their writes.
+    pub fn tracked<K>(&self, api: Api<K>) -> TrackedApi<K, Q> {
+        TrackedApi::new(api, self.key.clone(), self.run.clone())
+    }
+}
+
+impl Context<ObjectKey> {
+    /// The object of the key, from the store that a source of this type fills.
+    pub fn object<K: Object>(&self) -> Result<Option<Arc<K>>, NotWatched> {
+        Ok(self.lister::<K>()?.get(&self.key)?)
+    }
+}
+
+/// Why a key is reconciled: everything that happened since it was last taken.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reasons(u16);
+
+impl Reasons {
+    /// Part of the state found at start.
+    pub const INITIAL: Self = Self(1);
+    /// An object appeared.
+    pub const ADDED: Self = Self(1 << 1);
+    /// An object changed.
+    pub const UPDATED: Self = Self(1 << 2);
+    /// An object is gone.
+    pub const DELETED: Self = Self(1 << 3);
+    /// Periodic re-delivery.
+    pub const RESYNC: Self = Self(1 << 4);
+    /// An object cannot be decoded.
+    pub const UNDECODABLE: Self = Self(1 << 5);
+    /// Somebody asked for it.
+    pub const TRIGGERED: Self = Self(1 << 6);
+    /// The last reconcile failed.
+    pub const RETRY: Self = Self(1 << 7);
+    /// The last reconcile asked to come back.
+    pub const REQUEUED: Self = Self(1 << 8);
+
+    const NAMES: [&'static str; 9] = [
+        "initial",
+        "added",
+        "updated",
+        "deleted",
+        "resync",
+        "undecodable",
+        "triggered",
+        "retry",
+        "requeued",
+    ];
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(super) fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMES
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        for (position, (_, name)) in names.enumerate() {
+            if position > 0 {
+                f.write_str(",")?;
+            }
+            f.write_str(name)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

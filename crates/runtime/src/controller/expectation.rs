@@ -1,0 +1,162 @@
+//! Reading one's own writes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::{Instant, timeout_at};
+use weft_model::ObjectKey;
+
+use super::{
+    Gate,
+    context::{RunContext, Stores},
+};
+use crate::{Kind, Kinded, QueueKey};
+
+/// What each key has written and its stores have not shown yet.
+pub(super) struct Expectations<Q> {
+    /// How long a store may lag before the key is reconciled anyway; `None` switches it off.
+    patience: Option<Duration>,
+    written: Mutex<HashMap<Q, Vec<Write>>>,
+}
+
+struct Write {
+    kind: Kind,
+    key: ObjectKey,
+    version: String,
+    until: Instant,
+}
+
+impl<Q: QueueKey> Expectations<Q> {
+    pub(super) fn new(patience: Option<Duration>) -> Self {
+        Self {
+            patience,
+            written: Mutex::new(HashMap::new()),
+        }
+    }
+
+    fn expect(&self, cause: &Q, kind: Kind, key: ObjectKey, version: &str) {
+        let Some(patience) = self.patience else {
+            return;
+        };
+        let write = Write {
+            kind,
+            key,
+            version: version.to_owned(),
+            until: Instant::now() + patience,
+        };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let writes = written.entry(cause.clone()).or_default();
+        writes.retain(|known| (&known.kind, &known.key) != (&write.kind, &write.key));
+        writes.push(write);
+    }
+
+    /// How long a key must still wait for its own writes, if at all.
+    pub(super) fn unseen(&self, cause: &Q, stores: &Stores) -> Option<Duration> {
+        let now = Instant::now();
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let writes = written.get_mut(cause)?;
+        writes.retain(|write| {
+            write.until > now && !stores.has_reached(&write.kind, &write.key, &write.version)
+        });
+        let wait = writes.iter().map(|write| write.until - now).max();
+        if wait.is_none() {
+            written.remove(cause);
+        }
+        wait
+    }
+}
+
+/// An [`Api`] whose writes a controller can wait to see. Writes of a controller that needs
+/// leadership end with the lease.
+pub struct TrackedApi<K, Q: QueueKey> {
+    api: Api<K>,
+    cause: Q,
+    run: Arc<RunContext<Q>>,
+}
+
+impl<K, Q: QueueKey> TrackedApi<K, Q> {
+    pub(super) fn new(api: Api<K>, cause: Q, run: Arc<RunContext<Q>>) -> Self {
+        Self { api, cause, run }
+    }
+}
+
+impl<K, Q> TrackedApi<K, Q>
+where
+    K: Resource<DynamicType = ()> + Kinded + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
+    Q: QueueKey,
+{
+    /// Creates an object.
+    pub async fn create(&self, params: &PostParams, object: &K) -> kube::Result<K> {
+        self.fenced(self.api.create(params, object)).await
+    }
+
+    /// Replaces an object.
+    pub async fn replace(&self, name: &str, params: &PostParams, object: &K) -> kube::Result<K> {
+        self.fenced(self.api.replace(name, params, object)).await
+    }
+
+    /// Patches an object.
+    pub async fn patch<P: Serialize + std::fmt::Debug>(
+        &self,
+        name: &str,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> kube::Result<K> {
+        self.fenced(self.api.patch(name, params, patch)).await
+    }
+
+    /// Patches the status of an object.
+    pub async fn patch_status<P: Serialize + std::fmt::Debug>(
+        &self,
+        name: &str,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> kube::Result<K> {
+        self.fenced(self.api.patch_status(name, params, patch))
+            .await
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, name: &str, params: &DeleteParams) -> kube::Result<()> {
+        self.within_lease(self.api.delete(name, params))
+            .await
+            .map(drop)
+    }
+
+    /// A write within the lease, remembered.
+    async fn fenced(&self, write: impl Future<Output = kube::Result<K>>) -> kube::Result<K> {
+        let written = self.within_lease(write).await;
+        written.inspect(|written| self.note(written))
+    }
+
+    /// Whoever needs leadership to write must have written before it can end.
+    async fn within_lease<T>(
+        &self,
+        write: impl Future<Output = kube::Result<T>>,
+    ) -> kube::Result<T> {
+        let Some(deadline) = self.run.gate.as_ref().and_then(Gate::deadline) else {
+            return write.await;
+        };
+        let late = |_| {
+            Err(kube::Error::Service(
+                "the lease ended before the write did".into(),
+            ))
+        };
+        timeout_at(deadline, write).await.unwrap_or_else(late)
+    }
+
+    fn note(&self, written: &K) {
+        let version = written.resource_version();
+        self.run
+            .expectations
+            .expect(&self.cause, K::resource_kind(), written.key(), version);
+    }
+}

@@ -1,0 +1,44 @@
+use std::{fmt, sync::Arc};
+
+use weft_model::ObjectKey;
+
+use super::{Action, Context, ReconcileError, Reconciler};
+use crate::Object;
+
+/// A reconciler in the shape that `kube::runtime::Controller` takes: a function of the object and
+/// a shared context. Keys whose object is gone are not passed on, as there.
+///
+/// What changes for a kube user: errors are retried with a back-off per key that knows how often
+/// the key failed, instead of an `error_policy` that does not.
+pub struct KubeReconciler<K, C, F> {
+    reconcile: F,
+    context: Arc<C>,
+    _kind: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K, C, F> KubeReconciler<K, C, F> {
+    /// Wraps a function.
+    pub fn new(reconcile: F, context: Arc<C>) -> Self {
+        Self {
+            reconcile,
+            context,
+            _kind: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<K, C, F, Fut, E> Reconciler<ObjectKey> for KubeReconciler<K, C, F>
+where
+    K: Object,
+    C: Send + Sync + 'static,
+    F: Fn(Arc<K>, Arc<C>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+    E: std::error::Error + Send + Sync + fmt::Debug + 'static,
+{
+    async fn reconcile(&self, context: Context<ObjectKey>) -> Result<Action, ReconcileError> {
+        let Some(object) = context.object::<K>()? else {
+            return Ok(Action::await_change());
+        };
+        Ok((self.reconcile)(object, self.context.clone()).await?)
+    }
+}

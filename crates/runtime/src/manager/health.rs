@@ -1,0 +1,226 @@
+use std::{
+    fmt::Write,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::Manager;
+use crate::ControllerState;
+
+/// When a process that runs counts as dead. Nothing by default: restarting a process rarely cures
+/// a server that does not answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HealthLimits {
+    /// An informer could not follow the server for longer than this.
+    pub stuck_watch: Option<Duration>,
+    /// One reconcile takes longer than this.
+    pub stuck_reconcile: Option<Duration>,
+}
+
+type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// A named check of `/readyz`, and of `/livez` if it asks to be.
+#[derive(Clone)]
+pub struct HealthCheck {
+    name: String,
+    affects_liveness: bool,
+    check: Check,
+}
+
+impl HealthCheck {
+    /// A check of readiness.
+    pub fn readiness(
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            affects_liveness: false,
+            check: Arc::new(check),
+        }
+    }
+
+    /// A check of liveness, which is one of readiness too.
+    pub fn liveness(
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            affects_liveness: true,
+            ..Self::readiness(name, check)
+        }
+    }
+}
+
+pub(super) struct Health {
+    limits: HealthLimits,
+    draining: AtomicBool,
+    checks: Mutex<Vec<HealthCheck>>,
+}
+
+/// The result of all checks of a path.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    path: &'static str,
+    results: Vec<(String, Result<(), String>)>,
+}
+
+impl Verdict {
+    pub(super) fn is_healthy(&self) -> bool {
+        self.results.iter().all(|(_, result)| result.is_ok())
+    }
+
+    /// As Kubernetes components print it.
+    pub(super) fn render(&self, verbose: bool) -> String {
+        if self.is_healthy() && !verbose {
+            return "ok".to_owned();
+        }
+        let mut text = String::new();
+        for (name, result) in &self.results {
+            let _infallible = match result {
+                Ok(()) => writeln!(text, "[+]{name} ok"),
+                Err(why) => writeln!(text, "[-]{name} failed: {why}"),
+            };
+        }
+        let outcome = if self.is_healthy() {
+            "passed"
+        } else {
+            "failed"
+        };
+        let _infallible = writeln!(text, "{} check {outcome}", self.path);
+        text
+    }
+}
+
+impl Health {
+    pub(super) fn new(limits: HealthLimits) -> Self {
+        Self {
+            limits,
+            draining: AtomicBool::new(false),
+            checks: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(super) fn add(&self, check: HealthCheck) {
+        self.checks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(check);
+    }
+
+    pub(super) fn set_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(super) fn live(&self, manager: &Manager) -> Verdict {
+        let mut results = vec![
+            ("ping".to_owned(), Ok(())),
+            ("watches".to_owned(), self.watches(manager)),
+            ("reconciles".to_owned(), self.reconciles(manager)),
+        ];
+        results.extend(self.added(|check| check.affects_liveness));
+        Verdict {
+            path: "livez",
+            results,
+        }
+    }
+
+    pub(super) fn ready(&self, manager: &Manager) -> Verdict {
+        let draining = self.draining.load(Relaxed);
+        let mut results = vec![
+            ("ping".to_owned(), Ok(())),
+            (
+                "shutdown".to_owned(),
+                if draining {
+                    Err("draining".into())
+                } else {
+                    Ok(())
+                },
+            ),
+            ("start".to_owned(), started(manager)),
+            ("controllers".to_owned(), controllers(manager)),
+        ];
+        results.extend(self.added(|_| true));
+        Verdict {
+            path: "readyz",
+            results,
+        }
+    }
+
+    fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), String>)> {
+        let checks = self
+            .checks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        checks
+            .iter()
+            .filter(|check| wanted(check))
+            .map(|check| (check.name.clone(), (check.check)()))
+            .collect()
+    }
+
+    fn watches(&self, manager: &Manager) -> Result<(), String> {
+        let Some(limit) = self.limits.stuck_watch else {
+            return Ok(());
+        };
+        let clusters = manager.clusters().list();
+        let mut informers = clusters
+            .iter()
+            .flat_map(|cluster| cluster.cache().snapshot());
+        match informers.find(|info| info.is_stuck(limit)) {
+            Some(info) => Err(format!(
+                "{} could not be followed for over {limit:?}",
+                info.kind
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn reconciles(&self, manager: &Manager) -> Result<(), String> {
+        let Some(limit) = self.limits.stuck_reconcile else {
+            return Ok(());
+        };
+        let stuck = manager
+            .controllers()
+            .into_iter()
+            .find(|c| c.longest_reconcile() > limit);
+        match stuck {
+            Some(controller) => Err(format!(
+                "a reconcile of {} has run for over {limit:?}",
+                controller.name()
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The server is the first to start, and answers before anything else has.
+fn started(manager: &Manager) -> Result<(), String> {
+    let started = manager.inner.members.has_started();
+    if started {
+        Ok(())
+    } else {
+        Err("not everything has started".into())
+    }
+}
+
+/// Ready means: everything that can run has seen the whole state once.
+fn controllers(manager: &Manager) -> Result<(), String> {
+    for controller in manager.controllers() {
+        let state = controller.state().borrow().clone();
+        match state {
+            ControllerState::Syncing | ControllerState::Draining | ControllerState::Degraded(_) => {
+                return Err(format!("{} is {state}", controller.name()));
+            }
+            ControllerState::Stopped if controller.is_wanted() => {
+                return Err(format!("{} has not started", controller.name()));
+            }
+            ControllerState::Stopped | ControllerState::Waiting(_) | ControllerState::Running => {}
+        }
+    }
+    Ok(())
+}

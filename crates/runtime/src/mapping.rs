@@ -1,0 +1,108 @@
+//! From objects to the keys that must be reconciled.
+
+use std::sync::Arc;
+
+use weft_model::ObjectKey;
+
+use crate::{Kind, Object, QueueKey};
+
+type MapObject<K, Q> = dyn Fn(&K) -> Vec<Q> + Send + Sync;
+
+/// Names the keys that an object concerns. For an update both the old and the new object are
+/// asked, so that whoever lost the object hears of it too.
+pub struct Mapper<K, Q> {
+    object: Arc<MapObject<K, Q>>,
+    key: Option<fn(&ObjectKey) -> Q>,
+}
+
+impl<K, Q> Clone for Mapper<K, Q> {
+    fn clone(&self) -> Self {
+        Self {
+            object: self.object.clone(),
+            key: self.key,
+        }
+    }
+}
+
+impl<K: Object, Q: QueueKey> Mapper<K, Q> {
+    /// A mapping by a function.
+    pub fn new(map: impl Fn(&K) -> Vec<Q> + Send + Sync + 'static) -> Self {
+        Self {
+            object: Arc::new(map),
+            key: None,
+        }
+    }
+
+    /// Everything concerns one key: for controllers that work on the whole at once.
+    pub fn always(key: Q) -> Self {
+        Self::new(move |_| vec![key.clone()])
+    }
+
+    pub(crate) fn keys(&self, object: &K) -> Vec<Q> {
+        (self.object)(object)
+    }
+
+    /// The key of an object that could not be decoded, where it can be told.
+    pub(crate) fn bare_key(&self, key: &ObjectKey) -> Option<Q> {
+        self.key.map(|map| map(key))
+    }
+}
+
+impl<K: Object> Mapper<K, ObjectKey> {
+    /// The object's own key.
+    pub fn own_key() -> Self {
+        Self {
+            object: Arc::new(|object: &K| vec![object.key()]),
+            key: Some(ObjectKey::clone),
+        }
+    }
+
+    /// The owners of a namespaced kind, in the object's namespace.
+    ///
+    /// With `controllers_only` just the owner that manages the object.
+    pub fn owners(owner: Kind, controllers_only: bool) -> Self {
+        Self::owners_in(owner, controllers_only, K::namespace)
+    }
+
+    /// The owners of a cluster-scoped kind.
+    pub fn cluster_owners(owner: Kind, controllers_only: bool) -> Self {
+        Self::owners_in(owner, controllers_only, |_| None)
+    }
+
+    fn owners_in(owner: Kind, controllers_only: bool, namespace: fn(&K) -> Option<&str>) -> Self {
+        Self::new(move |object| {
+            let owners = object.owners().into_iter().filter(|candidate| {
+                candidate.kind == owner.kind.as_str()
+                    && candidate.group() == owner.group.as_str()
+                    && (candidate.controller || !controllers_only)
+            });
+            owners
+                .map(|owner| ObjectKey::new(namespace(object), owner.name))
+                .collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MetadataOnly;
+
+    #[test]
+    fn owners_are_matched_by_group_and_kind_not_version() {
+        let object: MetadataOnly = serde_json::from_str(
+            r#"{"metadata":{"name":"pod","namespace":"n","ownerReferences":[
+                {"apiVersion":"apps/v1beta1","kind":"ReplicaSet","name":"mine","uid":"1","controller":true},
+                {"apiVersion":"other/v1","kind":"ReplicaSet","name":"foreign","uid":"2","controller":true},
+                {"apiVersion":"apps/v1","kind":"ReplicaSet","name":"second","uid":"3"}]}}"#,
+        )
+        .unwrap();
+        let kind = Kind::new("apps", "v1", "replicasets", "ReplicaSet");
+        let keys = |controllers_only| Mapper::owners(kind.clone(), controllers_only).keys(&object);
+        let mine = ObjectKey::namespaced("n", "mine");
+        assert_eq!(keys(true), std::slice::from_ref(&mine));
+        assert_eq!(keys(false), [mine, ObjectKey::namespaced("n", "second")]);
+        let cluster = Mapper::cluster_owners(kind.clone(), true).keys(&object);
+        assert_eq!(cluster, [ObjectKey::cluster("mine")]);
+    }
+}

@@ -1,0 +1,17 @@
+//! The promises of the runtime, each by its number (`docs/runtime.md` lists them).
+//!
+//! Tests of `Harness::any` run against the embedded API server, or against the cluster that
+//! `WEFT_TEST_KUBECONFIG` names. Tests that need faults or paused time use the embedded one always.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod clusters;
+mod delivery;
+mod events;
+mod faults;
+mod harness;
+mod leadership;
+mod lifecycle;
+mod managing;
+mod sharing;
+mod telemetry;

@@ -1,0 +1,201 @@
+//! Figures of a benchmark, in the form that `make bench` reads.
+//!
+//! A benchmark is the one `[[bench]]` target of its crate, with `harness = false`:
+//!
+//! ```
+//! use weft_testkit::bench::{Report, Target, alternate, is_quick};
+//!
+//! let rounds = if is_quick() { 1 } else { 9 };
+//! let (ours, peer) = alternate(rounds, || 1.0, || 25.0);
+//! let mut report = Report::new();
+//! report.comparison("heap per Pod", "B", ours, peer, Target::RatioAtMost(0.05));
+//! report.figure("start to ready", "ms", 12.0, Target::AtMost(100.0));
+//! report.finish()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use std::{
+    env, fs,
+    io::{self, Write as _},
+};
+
+use serde::Serialize;
+
+/// Whether to do only the least that shows that the benchmark runs.
+pub fn is_quick() -> bool {
+    env::var("WEFT_BENCH_QUICK").is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
+/// What a figure was promised to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// Nothing; it is shown for comparison.
+    None,
+    /// Our figure is at most this.
+    AtMost(f64),
+    /// Our figure is at least this.
+    AtLeast(f64),
+    /// Our figure divided by the peer's is at most this.
+    RatioAtMost(f64),
+    /// Our figure divided by the peer's is at least this.
+    RatioAtLeast(f64),
+}
+
+impl Target {
+    fn words(self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::AtMost(limit) => Some(format!("≤ {limit}")),
+            Self::AtLeast(limit) => Some(format!("≥ {limit}")),
+            Self::RatioAtMost(limit) => Some(format!("≤ {limit} × peer")),
+            Self::RatioAtLeast(limit) => Some(format!("≥ {limit} × peer")),
+        }
+    }
+
+    /// A ratio without a peer cannot be met: the benchmark is wrong and should not pass.
+    fn holds(self, ours: f64, ratio: Option<f64>) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::AtMost(limit) => Some(ours <= limit),
+            Self::AtLeast(limit) => Some(ours >= limit),
+            Self::RatioAtMost(limit) => Some(ratio.is_some_and(|ratio| ratio <= limit)),
+            Self::RatioAtLeast(limit) => Some(ratio.is_some_and(|ratio| ratio >= limit)),
+        }
+    }
+}
+
+/// The figures of one benchmark run.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Report(Vec<Row>);
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    unit: String,
+    ours: f64,
+    peer: Option<f64>,
+    ratio: Option<f64>,
+    target: Option<String>,
+    holds: Option<bool>,
+}
+
+impl Report {
+    /// A report without figures.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a figure that has no peer.
+    pub fn figure(&mut self, name: &str, unit: &str, ours: f64, target: Target) {
+        self.push(name, unit, ours, None, target);
+    }
+
+    /// Adds a figure beside the peer's of the same run.
+    pub fn comparison(&mut self, name: &str, unit: &str, ours: f64, peer: f64, target: Target) {
+        self.push(name, unit, ours, Some(peer), target);
+    }
+
+    /// Writes the report to the file that `WEFT_BENCH_OUT` names, or else to stdout.
+    pub fn finish(self) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(&self)?;
+        text.push(b'\n');
+        match env::var_os("WEFT_BENCH_OUT") {
+            Some(file) => fs::write(file, text),
+            None => io::stdout().write_all(&text),
+        }
+    }
+
+    fn push(&mut self, name: &str, unit: &str, ours: f64, peer: Option<f64>, target: Target) {
+        let ratio = peer
+            .map(|peer| ours / peer)
+            .filter(|ratio| ratio.is_finite());
+        self.0.push(Row {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            ours,
+            peer,
+            ratio,
+            target: target.words(),
+            holds: target.holds(ours, ratio),
+        });
+    }
+}
+
+/// Measures ours and the peer's in turns, so that a busy moment of the machine hits both, and
+/// returns the two medians.
+pub fn alternate(
+    rounds: usize,
+    mut ours: impl FnMut() -> f64,
+    mut peer: impl FnMut() -> f64,
+) -> (f64, f64) {
+    let (ours, peer): (Vec<f64>, Vec<f64>) = (0..rounds).map(|_| (ours(), peer())).unzip();
+    (median(ours), median(peer))
+}
+
+/// The middle of the samples; the mean of the two middle ones where their number is even.
+///
+/// # Panics
+/// Without samples.
+pub fn median(mut samples: Vec<f64>) -> f64 {
+    assert!(!samples.is_empty(), "no samples");
+    samples.sort_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    if samples.len().is_multiple_of(2) {
+        f64::midpoint(samples[middle - 1], samples[middle])
+    } else {
+        samples[middle]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_judged_on_the_figure_or_the_ratio() {
+        let cases = [
+            (Target::None, None),
+            (Target::AtMost(5.0), Some(false)),
+            (Target::AtMost(10.0), Some(true)),
+            (Target::AtLeast(10.5), Some(false)),
+            (Target::AtLeast(10.0), Some(true)),
+            (Target::RatioAtMost(0.4), Some(false)),
+            (Target::RatioAtMost(0.5), Some(true)),
+            (Target::RatioAtLeast(0.6), Some(false)),
+            (Target::RatioAtLeast(0.5), Some(true)),
+        ];
+        for (target, expected) in cases {
+            let mut report = Report::new();
+            report.comparison("figure", "s", 10.0, 20.0, target);
+            assert_eq!(report.0[0].holds, expected, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_without_a_usable_peer_does_not_hold() {
+        let mut report = Report::new();
+        report.figure("no peer", "s", 1.0, Target::RatioAtMost(2.0));
+        report.comparison("idle peer", "s", 1.0, 0.0, Target::RatioAtMost(2.0));
+        assert_eq!(
+            report.0.iter().map(|row| row.holds).collect::<Vec<_>>(),
+            [Some(false); 2]
+        );
+        assert_eq!(report.0[1].ratio, None, "infinity is not JSON");
+    }
+
+    #[test]
+    fn the_median_ignores_an_outlier_and_the_order() {
+        assert_eq!(median(vec![900.0, 1.0, 2.0]).to_string(), "2");
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]).to_string(), "2.5");
+    }
+
+    #[test]
+    fn rows_have_exactly_the_fields_that_make_bench_reads() {
+        let mut report = Report::new();
+        report.figure("start", "ms", 12.0, Target::AtMost(100.0));
+        let text = serde_json::to_string(&report).unwrap();
+        let expected = r#"[{"name":"start","unit":"ms","ours":12.0,"peer":null,"ratio":null,"target":"≤ 100","holds":true}]"#;
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,9 @@
+//! The lab, tried out in earnest.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may unwrap as tests do"
+)]
+
+mod isolation;
+mod outcome;
+mod traffic;

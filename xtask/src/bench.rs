@@ -1,0 +1,184 @@
+//! Runs every crate's benchmark and prints one table of all figures.
+
+use std::{env, fs, path::Path};
+
+use anyhow::{Context as _, bail, ensure};
+use serde::Deserialize;
+
+use crate::{
+    process::{self, Progress, cargo},
+    workspace,
+};
+
+mod table;
+
+use table::Row;
+
+/// What to run.
+pub(crate) struct Request {
+    /// Only this part, named after its crate.
+    part: Option<String>,
+    /// Only see that each benchmark runs: figures of a debug build mean nothing.
+    quick: bool,
+}
+
+impl Request {
+    /// `PART=runtime` and `QUICK=1`, as `make bench` passes them on.
+    pub(crate) fn from_environment() -> Self {
+        let given = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            part: given("PART"),
+            quick: given("QUICK").is_some_and(|value| value != "0"),
+        }
+    }
+
+    pub(crate) fn quick() -> Self {
+        Self {
+            part: None,
+            quick: true,
+        }
+    }
+}
+
+/// A crate's benchmark.
+struct Benchmark {
+    package: String,
+    target: String,
+}
+
+impl Benchmark {
+    fn part(&self) -> &str {
+        self.package.trim_start_matches("weft-")
+    }
+
+    fn run(&self, quick: bool, out: &Path) -> anyhow::Result<()> {
+        let mut command = cargo();
+        // A quick run shares the debug build with the tests.
+        command.args(if quick { &["test"][..] } else { &["bench"] });
+        command.args([
+            "--locked",
+            "--quiet",
+            "-p",
+            &self.package,
+            "--bench",
+            &self.target,
+        ]);
+        command.env("WEFT_BENCH_OUT", out);
+        command.env_remove("WEFT_BENCH_QUICK");
+        if quick {
+            command.env("WEFT_BENCH_QUICK", "1");
+        }
+        process::run(&mut command)
+    }
+}
+
+/// Runs what was asked for; in a full run a missed target is a failure.
+pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
+    let directory = workspace::target().join("bench");
+    fs::create_dir_all(&directory).context("create target/bench")?;
+    let benchmarks = chosen(request)?;
+    let mut progress = Progress::of(benchmarks.len());
+    let mut rows: Vec<Row> = Vec::new();
+    for benchmark in benchmarks {
+        let part = benchmark.part().to_owned();
+        let out = directory.join(format!("{part}.json"));
+        progress.step(&part, || {
+            remove(&out)?;
+            benchmark.run(request.quick, &out)?;
+            rows.extend(table::read(&part, &out)?);
+            Ok(())
+        })?;
+    }
+    if request.quick {
+        eprintln!(
+            "{} figures were produced; a quick run does not judge them",
+            rows.len()
+        );
+        return Ok(());
+    }
+    print!("{}", table::Table(&rows));
+    let missed: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.holds == Some(false))
+        .map(|row| row.name.as_str())
+        .collect();
+    ensure!(
+        missed.is_empty(),
+        "targets that do not hold: {}",
+        missed.join(", ")
+    );
+    Ok(())
+}
+
+fn chosen(request: &Request) -> anyhow::Result<Vec<Benchmark>> {
+    let mut benchmarks = discover()?;
+    let Some(part) = &request.part else {
+        return Ok(benchmarks);
+    };
+    let known: Vec<String> = benchmarks
+        .iter()
+        .map(|known| known.part().to_owned())
+        .collect();
+    benchmarks.retain(|benchmark| benchmark.part() == part);
+    if benchmarks.is_empty() {
+        bail!(
+            "no benchmark called {part}; there are: {}",
+            known.join(", ")
+        );
+    }
+    Ok(benchmarks)
+}
+
+/// The benchmarks of the workspace: at most one target for each crate.
+fn discover() -> anyhow::Result<Vec<Benchmark>> {
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
+    let metadata: Metadata = serde_json::from_str(&process::output(cargo().args(arguments))?)?;
+    let mut benchmarks = Vec::new();
+    for package in metadata.packages {
+        let mut targets = package.targets.into_iter();
+        let mut benches = targets
+            .by_ref()
+            .filter(|target| target.kind.iter().any(|k| k == "bench"));
+        if let Some(target) = benches.next() {
+            let single = benches.next().is_none();
+            ensure!(
+                single,
+                "{} has several benchmark targets; make it one",
+                package.name
+            );
+            benchmarks.push(Benchmark {
+                package: package.name,
+                target: target.name,
+            });
+        }
+    }
+    Ok(benchmarks)
+}
+
+/// An old result must not pass for a new one.
+fn remove(file: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The part of `cargo metadata` that names benchmarks.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}

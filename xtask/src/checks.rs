@@ -1,0 +1,67 @@
+//! The checks that a change must pass, in the order in which they fail fastest.
+
+use anyhow::ensure;
+
+use crate::{
+    bench,
+    process::{self, Progress, cargo},
+    setup,
+};
+
+/// Everything CI does.
+pub(crate) fn test() -> anyhow::Result<()> {
+    let mut progress = Progress::of(6);
+    progress.step("set-up", || {
+        setup::run()?;
+        components()
+    })?;
+    progress.step("format", format)?;
+    progress.step("clippy", clippy)?;
+    progress.step("tests", || {
+        process::run(cargo().args(["test", "--workspace", "--locked"]))
+    })?;
+    progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
+    progress.step("documentation", || {
+        let mut doc = cargo();
+        doc.args(["doc", "--workspace", "--no-deps", "--locked"]);
+        process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    progress.finish("all checks passed");
+    Ok(())
+}
+
+/// The checks that need no test run.
+pub(crate) fn lint() -> anyhow::Result<()> {
+    components()?;
+    let mut progress = Progress::of(2);
+    progress.step("format", format)?;
+    progress.step("clippy", clippy)
+}
+
+fn format() -> anyhow::Result<()> {
+    process::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> anyhow::Result<()> {
+    let arguments = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    process::run(cargo().args(arguments))
+}
+
+/// Minimal Rust installations lack the two.
+fn components() -> anyhow::Result<()> {
+    for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        ensure!(
+            process::succeeds(cargo().args([subcommand, "--version"])),
+            "cargo {subcommand} is missing; `rustup component add {component}` installs it"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The generated Go module: text in, text out.
+
+use std::{fmt::Write as _, fs};
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+/// The Kubernetes release that we compare ourselves with.
+pub(super) const KUBERNETES: &str = "v1.36.4";
+/// Kubernetes' staging modules carry its minor and patch version under major version 0.
+const STAGING: &str = "v0.36.4";
+/// The etcd that this Kubernetes release itself is tested with: an older one makes the API server
+/// refuse streaming lists.
+pub(super) const ETCD: &str = "v3.6.8";
+
+/// Enough of a module to ask questions in.
+pub(super) const BARE: &str = "module weft-peers\n\ngo 1.26.0\n";
+
+/// etcd publishes its server as a library; its main function is one call.
+pub(super) const ETCD_MAIN: &str = r#"package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() {
+	etcdmain.Main(os.Args)
+}
+"#;
+
+/// A module as the proxy published it.
+pub(super) struct Published {
+    /// The text of its `go.mod`.
+    pub(super) go_mod: String,
+    /// When it was released: the build date we stamp, so that builds repeat.
+    pub(super) time: String,
+}
+
+impl Published {
+    /// Follows the answer of `go mod download -json`.
+    pub(super) fn read(answer: &str) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Files {
+            info: String,
+            go_mod: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Info {
+            time: String,
+        }
+        let files: Files = serde_json::from_str(answer)?;
+        let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
+        let info: Info = serde_json::from_str(&read(&files.info)?)?;
+        Ok(Self {
+            go_mod: read(&files.go_mod)?,
+            time: info.time,
+        })
+    }
+}
+
+/// The module that requires Kubernetes and etcd.
+///
+/// Kubernetes replaces its staging modules by directories of its own repository. A dependent
+/// module has to replace each of them by the version published beside the release.
+pub(super) fn go_mod(kubernetes: &str) -> String {
+    let mut text = format!(
+        "{BARE}\nrequire (\n\tgo.etcd.io/etcd/server/v3 {ETCD}\n\tk8s.io/kubernetes {KUBERNETES}\n)\n\
+         \nreplace (\n"
+    );
+    for module in staging_modules(kubernetes) {
+        writeln!(text, "\t{module} => {module} {STAGING}").expect("a string takes any text");
+    }
+    text.push_str(")\n");
+    text
+}
+
+fn staging_modules(go_mod: &str) -> impl Iterator<Item = &str> {
+    go_mod.lines().filter_map(|line| {
+        let (module, path) = line
+            .trim()
+            .trim_start_matches("replace ")
+            .split_once(" => ")?;
+        path.starts_with("./staging/").then_some(module)
+    })
+}
+
+/// Linker flags that drop debug tables and stamp the version as a release build does.
+pub(super) fn link_flags(build_date: &str) -> String {
+    let version: Vec<&str> = KUBERNETES.trim_start_matches('v').split('.').collect();
+    let values = [
+        ("gitVersion", KUBERNETES),
+        ("gitMajor", version[0]),
+        ("gitMinor", version[1]),
+        ("gitCommit", ""),
+        ("gitTreeState", "clean"),
+        ("buildDate", build_date),
+    ];
+    let mut flags = "-s -w".to_owned();
+    for package in [
+        "k8s.io/component-base/version",
+        "k8s.io/client-go/pkg/version",
+    ] {
+        for (name, value) in values {
+            write!(flags, " -X '{package}.{name}={value}'").expect("a string takes any text");
+        }
+    }
+    flags
+}
+
+/// `go1.26.8` as (1, 26); also `go1.27rc1` and what distributions append.
+pub(super) fn parse_go_version(text: &str) -> Option<(u32, u32)> {
+    let (major, rest) = text.strip_prefix("go")?.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_staging_module_is_replaced_by_its_published_version() {
+        let upstream = "module k8s.io/kubernetes\n\nrequire (\n\tk8s.io/api v0.0.0\n)\n\nreplace (\n\
+                        \tk8s.io/api => ./staging/src/k8s.io/api\n\
+                        \tk8s.io/client-go => ./staging/src/k8s.io/client-go\n\
+                        \texample.org/fork => example.org/other v1.0.0\n)\n\
+                        replace k8s.io/kms => ./staging/src/k8s.io/kms\n";
+        let text = go_mod(upstream);
+        let replaced: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("=>"))
+            .map(str::trim)
+            .collect();
+        assert_eq!(
+            replaced,
+            [
+                "k8s.io/api => k8s.io/api v0.36.4",
+                "k8s.io/client-go => k8s.io/client-go v0.36.4",
+                "k8s.io/kms => k8s.io/kms v0.36.4",
+            ]
+        );
+    }
+
+    #[test]
+    fn go_versions_compare_as_numbers() {
+        assert_eq!(parse_go_version("go1.26.8"), Some((1, 26)));
+        assert_eq!(parse_go_version("go1.27rc1"), Some((1, 27)));
+        assert_eq!(parse_go_version("go1.26-custom"), Some((1, 26)));
+        assert!(parse_go_version("go1.9.2").unwrap() < (1, 26));
+        assert_eq!(parse_go_version("devel"), None);
+    }
+}

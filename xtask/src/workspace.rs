@@ -1,0 +1,29 @@
+use std::{
+    env, fs,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+
+/// The root of the checkout.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the workspace")
+}
+
+/// Where cargo builds, which is also where tasks leave their files.
+pub(crate) fn target() -> PathBuf {
+    let chosen = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(chosen)
+}
+
+/// Makes a directory that only its owner can enter: keys and tokens of an administrator go there.
+pub(crate) fn create_private(directory: &Path) -> anyhow::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(directory)
+        .with_context(|| format!("create {}", directory.display()))
+}

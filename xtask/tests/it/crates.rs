@@ -1,0 +1,178 @@
+//! Arrows between crates point one way, and the pure ones stay pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::tree;
+
+/// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("weft-heap", &[]),
+    ("weft-model", &[]),
+    ("weft-runtime", &["weft-model"]),
+    ("weft-apiserver", &["weft-model"]),
+    ("weft-testkit", &[]),
+    (
+        "weft",
+        &["weft-apiserver", "weft-heap", "weft-model", "weft-runtime"],
+    ),
+    ("xtask", &[]),
+];
+
+/// What only tests may use besides: the server to test against, and the lab.
+const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
+
+/// Crates that decide and never act.
+const PURE: [&str; 1] = ["weft-model"];
+
+/// What acting takes: whoever depends on one of these, even by detour, is not pure.
+const IMPURE: [&str; 12] = [
+    "axum",
+    "http",
+    "hyper",
+    "kube",
+    "kube-client",
+    "mio",
+    "nix",
+    "nlink",
+    "reqwest",
+    "rtnetlink",
+    "rustix",
+    "tokio",
+];
+
+fn strings<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap()
+}
+
+fn packages(metadata: &Value) -> &Vec<Value> {
+    metadata["packages"].as_array().unwrap()
+}
+
+#[test]
+fn arrows_between_crates_point_one_way() {
+    let metadata = tree::metadata(true);
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let ours: BTreeSet<&str> = packages(&metadata)
+        .iter()
+        .map(|p| strings(p, "name"))
+        .collect();
+    for package in packages(&metadata) {
+        let name = strings(package, "name");
+        let allowed = allowed
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} has no row in ARROWS"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let target = strings(dependency, "name");
+            let for_tests = dependency["kind"] == "dev" && FOR_TESTS.contains(&target);
+            let fine = !ours.contains(target) || allowed.contains(&target) || for_tests;
+            assert!(fine, "{name} must not depend on {target}");
+        }
+    }
+    assert_eq!(
+        ours.len(),
+        ARROWS.len(),
+        "a row in ARROWS of a crate that is gone"
+    );
+}
+
+#[test]
+fn the_arrows_themselves_have_no_circle() {
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    for (start, _) in ARROWS {
+        let mut open: Vec<&str> = allowed[start].to_vec();
+        let mut seen = BTreeSet::new();
+        while let Some(next) = open.pop() {
+            assert_ne!(next, start, "{start} depends on itself");
+            if seen.insert(next) {
+                open.extend(allowed[next]);
+            }
+        }
+    }
+}
+
+#[test]
+fn pure_crates_have_no_way_to_act() {
+    let metadata = tree::metadata(false);
+    for name in PURE {
+        let reached = dependencies(&metadata, name);
+        assert!(
+            reached.contains("serde"),
+            "the graph of {name} looks empty: {reached:?}"
+        );
+        let acting: Vec<&str> = IMPURE
+            .into_iter()
+            .filter(|impure| reached.contains(*impure))
+            .collect();
+        assert!(
+            acting.is_empty(),
+            "{name} decides and must not act, but reaches {acting:?}"
+        );
+    }
+    let shell = dependencies(&metadata, "weft-runtime");
+    assert!(
+        shell.contains("tokio"),
+        "the check does not see through: {shell:?}"
+    );
+}
+
+/// Everything a crate uses when it runs, directly or not.
+fn dependencies<'a>(metadata: &'a Value, name: &str) -> BTreeSet<&'a str> {
+    let names: BTreeMap<&str, &str> = packages(metadata)
+        .iter()
+        .map(|p| (strings(p, "id"), strings(p, "name")))
+        .collect();
+    let nodes: BTreeMap<&str, &Value> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (strings(node, "id"), node))
+        .collect();
+    let start = names.iter().find(|(_, known)| **known == name).unwrap().0;
+    let mut open = vec![*start];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        for dependency in nodes[id]["deps"].as_array().unwrap() {
+            let kinds = dependency["dep_kinds"].as_array().unwrap();
+            if kinds.iter().any(|kind| kind["kind"].is_null())
+                && seen.insert(strings(dependency, "pkg"))
+            {
+                open.push(strings(dependency, "pkg"));
+            }
+        }
+    }
+    seen.into_iter().map(|id| names[id]).collect()
+}
+
+#[test]
+fn crates_are_named_after_their_directories() {
+    let metadata = tree::metadata(true);
+    for package in packages(&metadata) {
+        let manifest = strings(package, "manifest_path");
+        let directory = manifest.rsplit('/').nth(1).unwrap();
+        let expected = match directory {
+            "cli" => "weft".to_owned(),
+            "xtask" => "xtask".to_owned(),
+            other => format!("weft-{other}"),
+        };
+        assert_eq!(strings(package, "name"), expected);
+    }
+}
+
+#[test]
+fn every_crate_has_at_most_one_integration_binary() {
+    for package in packages(&tree::metadata(true)) {
+        let targets = package["targets"].as_array().unwrap();
+        let tests: Vec<&str> = targets
+            .iter()
+            .filter(|target| target["kind"][0] == "test")
+            .map(|target| strings(target, "name"))
+            .collect();
+        let name = strings(package, "name");
+        assert!(
+            tests.len() <= 1,
+            "{name} links {tests:?}; make them modules of one"
+        );
+    }
+}

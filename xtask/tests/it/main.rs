@@ -1,0 +1,12 @@
+//! House rules that no compiler checks.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may unwrap as tests do"
+)]
+
+mod crates;
+mod documents;
+mod modules;
+mod task;
+mod text;
+mod tree;
