@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
+    encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
     housekeeping::Garbage,
@@ -33,6 +34,9 @@ use crate::{
 
 /// Largest request body.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// `Warning` headers one answer carries.
+const MAX_WARNINGS: usize = 100;
 
 /// One server.
 #[derive(Debug)]
@@ -85,8 +89,8 @@ impl Context {
             .warnings
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let text = text.into();
-        if !warnings.contains(&text) {
+        let text = shortened(text.into());
+        if warnings.len() < MAX_WARNINGS && !warnings.contains(&text) {
             warnings.push(text);
         }
     }

@@ -68,11 +68,12 @@ pub(crate) struct Journal {
 
 /// Opens or makes the database of a directory and reads what is there.
 pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceError> {
-    std::fs::create_dir_all(directory).map_err(|source| PersistenceError::Directory {
+    let path = directory.join("objects.redb");
+    make_private(directory, &path).map_err(|source| PersistenceError::Directory {
         path: directory.display().to_string(),
         source,
     })?;
-    let database = Database::create(directory.join("objects.redb")).map_err(failed)?;
+    let database = Database::create(path).map_err(failed)?;
     let snapshot = read(&database)?;
     let (sender, receiver) = mpsc::channel();
     let (tell, written) = watch::channel(snapshot.version);
@@ -88,6 +89,22 @@ pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceE
         },
         snapshot,
     ))
+}
+
+/// Secrets are in it: only the owner may read the file, and the directory if it is made here.
+fn make_private(directory: &Path, file: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(file)?
+        .set_permissions(std::fs::Permissions::from_mode(0o600))
 }
 
 fn read(database: &Database) -> Result<Snapshot, PersistenceError> {

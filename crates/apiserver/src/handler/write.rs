@@ -15,6 +15,7 @@ use changes::{
 use crate::{
     api::{Api, Context},
     decode,
+    encoding::json,
     handler::read::object_reply,
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
@@ -185,6 +186,7 @@ pub(crate) fn create_object(
     }
     crate::admission::admit(scene, &object, None)?;
     managed::record(scene, None, &mut object, options, operation, None);
+    check_depth(&object)?;
     rules::commit(scene, None, &mut object, options.dry_run)?;
     Ok(store(scene, object, options.dry_run))
 }
@@ -245,6 +247,18 @@ fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
         ));
     }
     Ok(())
+}
+
+/// What is stored must be readable again, here and by clients.
+fn check_depth(object: &Object) -> Outcome<()> {
+    let fits = |value: &Value| json::fits(value, json::MAX_DEPTH - 1);
+    if object.values().all(fits) {
+        return Ok(());
+    }
+    let limit = json::MAX_DEPTH;
+    Err(ApiError::bad_request(format!(
+        "the object has more than {limit} levels"
+    )))
 }
 
 /// Sets what only the server sets.
@@ -344,6 +358,7 @@ pub(crate) fn update_object(
         operation,
         target.subresource,
     );
+    check_depth(&object)?;
     if same_content(&old, &object) && managed::same(&old, &object) {
         return Ok(stored.clone());
     }

@@ -9,5 +9,6 @@ mod core;
 mod faults;
 mod features;
 mod go_clients;
+mod limits;
 mod properties;
 mod support;
