@@ -187,6 +187,8 @@ impl Api {
             Verb::Get | Verb::List | Verb::Watch | Verb::NonResource
         );
         let outcome = match self.admit(&mut context, identity) {
+            // Nobody may see a write that a restart forgets.
+            Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
             Ok(()) => match read_body(body).await {
                 Ok(bytes) => {
                     context.body = bytes;
@@ -215,9 +217,7 @@ impl Api {
             (outcome, _) => outcome,
         };
         let outcome = match outcome {
-            Ok(_) if writes && !self.store.durable().await => {
-                Err(ApiError::internal("the write cannot be kept"))
-            }
+            Ok(_) if writes && !self.store.durable().await => Err(not_kept()),
             outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
@@ -444,6 +444,10 @@ fn is_pretty(context: &Context) -> bool {
     ["curl", "Wget", "Mozilla/5.0"]
         .iter()
         .any(|reader| agent.starts_with(reader))
+}
+
+fn not_kept() -> ApiError {
+    ApiError::internal("the write cannot be kept")
 }
 
 async fn read_body<B>(body: B) -> Outcome<Bytes>

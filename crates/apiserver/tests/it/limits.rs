@@ -172,3 +172,35 @@ async fn what_holds_keys_and_secrets_is_private() {
     drop(server);
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[tokio::test]
+async fn a_continue_token_must_name_a_version() {
+    let server = ApiServer::builder().build();
+    // {"v":"meta.k8s.io/v1","rv":0,"start":"/a"}
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MCwic3RhcnQiOiIvYSJ9";
+    let refused = get(&server, &format!("{MAPS}?limit=1&continue={token}")).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
+    let directory = std::env::temp_dir().join(format!("weft-crash-{}", std::process::id()));
+    let mut seen = 0;
+    for _ in 0..3 {
+        let server = loop {
+            match ApiServer::builder().open(&directory) {
+                Ok(server) => break server,
+                // The background task of the run before lets go of the state in its own time.
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        if seen > 0 {
+            let path = format!("{MAPS}?watch=1&resourceVersion={seen}");
+            let event = Lines::open(&server, &path).await.next().await.unwrap();
+            assert_eq!(event["object"]["code"], 410, "{event}");
+        }
+        // As if so many writes had been told to watchers and not been kept.
+        seen = server.resource_version() + 5;
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
