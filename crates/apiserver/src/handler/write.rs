@@ -93,6 +93,7 @@ pub(crate) fn update(
             )
         }
         None if kind.rules.create_on_update && subresource.is_none() => {
+            api.authorizer.authorize_creation(api, context)?;
             check_names(kind, &object, &target)?;
             let operation = managed::Operation::Update;
             let stored = create_object(&scene, target.namespace, object, &options, operation)?;
@@ -362,13 +363,7 @@ pub(crate) fn update_object(
     if same_content(&old, &object) && managed::same(&old, &object) {
         return Ok(stored.clone());
     }
-    let gone = object.is_deleting()
-        && object.finalizers().is_empty()
-        && object
-            .at(&["metadata", "deletionGracePeriodSeconds"])
-            .is_none_or(|g| g == &json!(0))
-        && !kind.is("", "Namespace");
-    if gone {
+    if is_gone(kind, &object) {
         return Ok(finish_deletion(
             scene,
             stored,
@@ -378,6 +373,17 @@ pub(crate) fn update_object(
     }
     rules::commit(scene, Some(&old), &mut object, update.options.dry_run)?;
     Ok(store(scene, object, update.options.dry_run))
+}
+
+/// Whether nothing holds up a deletion any more. A Pod's grace is its node's to end, and a
+/// Namespace goes after what is in it.
+pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object
+            .at(&["metadata", "deletionGracePeriodSeconds"])
+            .is_none_or(|grace| grace == &json!(0))
+        && !kind.is("", "Namespace")
 }
 
 /// The last finalizer went: the object goes too, and the answer shows it at its old version.

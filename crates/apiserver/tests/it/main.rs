@@ -4,6 +4,7 @@
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod cascades;
 mod cases;
 mod core;
 mod faults;
@@ -11,4 +12,5 @@ mod features;
 mod go_clients;
 mod limits;
 mod properties;
+mod rights;
 mod support;
