@@ -241,7 +241,7 @@ impl Api {
         }
         context.user = self
             .authenticator
-            .authenticate(&context.headers, identity)?;
+            .authenticate(self, &context.headers, identity)?;
         context.user = self
             .authorizer
             .impersonate(self, &context.headers, &context.user)?;

@@ -3,17 +3,19 @@
 mod impersonation;
 mod rbac;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::RwLockWriteGuard};
 
 use http::{HeaderMap, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use weft_model::FieldSelector;
+use weft_model::{FieldSelector, SharedStr};
 
 use crate::{
     api::{Api, Context},
     query::Query,
     request::{RequestInfo, Verb},
     status::{ApiError, Outcome},
+    store::Stored,
 };
 
 /// Everyone of this group may do everything.
@@ -73,29 +75,78 @@ impl User {
 /// Tokens and whom they stand for.
 #[derive(Debug, Default)]
 pub(crate) struct Authenticator {
-    tokens: std::sync::RwLock<HashMap<String, User>>,
+    tokens: std::sync::RwLock<HashMap<String, Bearer>>,
+}
+
+/// Whom a token stands for, and how long.
+#[derive(Debug)]
+struct Bearer {
+    user: User,
+    account: Option<BoundAccount>,
+}
+
+/// What a ServiceAccount's token ends with: its time, or the account.
+#[derive(Debug)]
+struct BoundAccount {
+    key: std::sync::Arc<str>,
+    uid: SharedStr,
+    expires: Timestamp,
+}
+
+impl BoundAccount {
+    fn is_valid(&self, api: &Api) -> bool {
+        let account = api.store.get(&"serviceaccounts".into(), &self.key);
+        api.clock.now() < self.expires && account.is_some_and(|account| account.uid == self.uid)
+    }
 }
 
 impl Authenticator {
-    pub(crate) fn add_token(&self, token: String, user: User) {
-        let mut tokens = self
-            .tokens
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, Bearer>> {
+        self.tokens
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        tokens.insert(token, user);
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+    pub(crate) fn add_token(&self, token: String, user: User) {
+        let account = None;
+        self.write().insert(token, Bearer { user, account });
+    }
+
+    /// A token of a ServiceAccount; those that ended are forgotten on the way.
+    pub(crate) fn add_account_token(
+        &self,
+        api: &Api,
+        token: String,
+        account: &Stored,
+        expires: Timestamp,
+    ) {
+        let bearer = Bearer {
+            user: User::service_account(&account.namespace, &account.name),
+            account: Some(BoundAccount {
+                key: account.key.clone(),
+                uid: account.uid.clone(),
+                expires,
+            }),
+        };
+        let mut tokens = self.write();
+        tokens.retain(|_, known| known.account.as_ref().is_none_or(|own| own.is_valid(api)));
+        tokens.insert(token, bearer);
+    }
+
+    pub(crate) fn user_of(&self, api: &Api, token: &str) -> Option<User> {
         let tokens = self
             .tokens
             .read()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        tokens.get(token).cloned()
+        let bearer = tokens.get(token)?;
+        let valid = bearer.account.as_ref().is_none_or(|own| own.is_valid(api));
+        valid.then(|| bearer.user.clone())
     }
 
     /// A bearer token, else the identity of the connection, else anonymous.
     pub(crate) fn authenticate(
         &self,
+        api: &Api,
         headers: &HeaderMap,
         identity: Option<User>,
     ) -> Outcome<User> {
@@ -106,7 +157,7 @@ impl Authenticator {
         match (bearer, identity) {
             (_, Some(user)) => Ok(user),
             (Some(token), None) => self
-                .user_of(token.trim())
+                .user_of(api, token.trim())
                 .ok_or_else(ApiError::unauthorized),
             (None, None) => Ok(User::anonymous()),
         }

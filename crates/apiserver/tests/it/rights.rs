@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower::Service as _;
 use weft_apiserver::{ApiServer, AuthorizationMode, User};
 
-use crate::support::{MAPS, config_map, post};
+use crate::support::{MAPS, config_map, delete, post};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -150,4 +150,35 @@ async fn reading_a_path_gives_no_right_to_post_to_it() {
         let (answered, body) = send(&server, bob(), target, &[], &order).await;
         assert_eq!(answered.as_u16(), status, "{body}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_an_account_ends_with_its_time_and_with_the_account() {
+    let server = ApiServer::builder().build();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"metadata": {"name": "robot"}});
+    let order = json!({"spec": {"expirationSeconds": 600}});
+    let token = async || {
+        let made = post(&server, &format!("{accounts}/robot/token"), &order).await;
+        made.at("/status/token")
+    };
+    let known = async |token: &Value| {
+        let review = json!({"spec": {"token": token}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        post(&server, path, &review)
+            .await
+            .at("/status/authenticated")
+            == true
+    };
+    post(&server, accounts, &account).await;
+    let first = token().await;
+    assert!(known(&first).await);
+    tokio::time::advance(std::time::Duration::from_secs(601)).await;
+    assert!(!known(&first).await, "its time is over");
+    let second = token().await;
+    assert!(known(&second).await);
+    delete(&server, &format!("{accounts}/robot")).await;
+    assert!(!known(&second).await, "the account is gone");
+    post(&server, accounts, &account).await;
+    assert!(!known(&second).await, "this is another account");
 }
