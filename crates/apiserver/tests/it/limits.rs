@@ -195,7 +195,7 @@ async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
             }
         };
         if seen > 0 {
-            let path = format!("{MAPS}?watch=1&resourceVersion={seen}");
+            let path = format!("{MAPS}?watch=1&resourceVersion={seen}&timeoutSeconds=5");
             let event = Lines::open(&server, &path).await.next().await.unwrap();
             assert_eq!(event["object"]["code"], 410, "{event}");
         }
