@@ -14,6 +14,9 @@ use crate::{
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
+/// Bytes an expression may have once its variables are written out.
+const MAX_EXPANDED: usize = 64 * 1024;
+
 /// Whether the policies let an object in.
 pub(crate) fn admit(scene: &Scene<'_>, object: &Object, old: Option<&Object>) -> Outcome<()> {
     // Upstream never lets policies stand in their own way.
@@ -47,7 +50,7 @@ pub(crate) fn admit(scene: &Scene<'_>, object: &Object, old: Option<&Object>) ->
             policy,
             binding: &binding,
         };
-        if case.applies() {
+        if case.selects() && case.conditions_hold()? {
             case.evaluate()?;
         }
     }
@@ -72,14 +75,13 @@ impl Case<'_> {
         }
     }
 
-    fn applies(&self) -> bool {
+    fn selects(&self) -> bool {
         let constraints = self.policy.at(&["spec", "matchConstraints"]);
         constraints.is_some_and(|constraints| self.matches(constraints, true))
             && self
                 .binding
                 .at(&["spec", "matchResources"])
                 .is_none_or(|resources| self.matches(resources, false))
-            && self.conditions_hold()
     }
 
     /// Whether a match block selects the request; a binding without rules selects all.
@@ -207,7 +209,9 @@ impl Case<'_> {
 
     /// A policy's variables, written out in place: expressions have no effects, so this is the
     /// same as evaluating each once.
-    fn expand(&self, expression: &str) -> String {
+    ///
+    /// A variable that uses another twice doubles it, so the length is bounded.
+    fn expand(&self, expression: &str) -> Outcome<String> {
         let variables = self
             .policy
             .at(&["spec", "variables"])
@@ -221,39 +225,50 @@ impl Case<'_> {
                     .and_then(Value::as_str)
                     .unwrap_or_default()
             };
-            let name = format!("variables.{}", part("name"));
-            text = text.replace(&name, &format!("({})", part("expression")));
+            let replacement = format!("({})", part("expression"));
+            text = write_out(&text, part("name"), &replacement).ok_or_else(|| {
+                let detail = format!(
+                    "ValidatingAdmissionPolicy '{}' has an expression of more than {MAX_EXPANDED} \
+                     bytes with its variables written out",
+                    self.policy.name()
+                );
+                ApiError::denied(self.scene.kind, self.object.name(), &detail)
+            })?;
         }
-        text
+        Ok(text)
     }
 
-    fn expressions(&self, list: &str) -> Vec<VapExpression> {
+    fn expressions(&self, list: &str) -> Outcome<Vec<VapExpression>> {
         let entries = self.policy.at(&["spec", list]).and_then(Value::as_array);
         let text =
             |entry: &Value, name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
         entries
             .into_iter()
             .flatten()
-            .map(|entry| VapExpression {
-                expression: self.expand(&text(entry, "expression").unwrap_or_default()),
-                message: text(entry, "message"),
-                message_expression: text(entry, "messageExpression").map(|text| self.expand(&text)),
+            .map(|entry| {
+                Ok(VapExpression {
+                    expression: self.expand(&text(entry, "expression").unwrap_or_default())?,
+                    message: text(entry, "message"),
+                    message_expression: text(entry, "messageExpression")
+                        .map(|text| self.expand(&text))
+                        .transpose()?,
+                })
             })
             .collect()
     }
 
-    fn conditions_hold(&self) -> bool {
-        let conditions = self.expressions("matchConditions");
-        conditions.is_empty()
+    fn conditions_hold(&self) -> Outcome<bool> {
+        let conditions = self.expressions("matchConditions")?;
+        Ok(conditions.is_empty()
             || self
                 .evaluator()
                 .evaluate(&conditions)
                 .iter()
-                .all(|result| result.passed)
+                .all(|result| result.passed))
     }
 
     fn evaluate(&self) -> Outcome<()> {
-        let results = self.evaluator().evaluate(&self.expressions("validations"));
+        let results = self.evaluator().evaluate(&self.expressions("validations")?);
         let written = self
             .policy
             .at(&["spec", "validations"])
@@ -308,6 +323,31 @@ impl Case<'_> {
     }
 }
 
+/// Puts a text in the place of a variable, whole names only; none when the result is too long.
+fn write_out(text: &str, variable: &str, replacement: &str) -> Option<String> {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let wanted = format!("variables.{variable}");
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(&wanted) {
+        let (before, found) = rest.split_at(at);
+        let after = &found[wanted.len()..];
+        result.push_str(before);
+        let within = result
+            .chars()
+            .next_back()
+            .is_some_and(|character| is_name(character) || character == '.')
+            || after.starts_with(is_name);
+        result.push_str(if within { &wanted } else { replacement });
+        if result.len() > MAX_EXPANDED {
+            return None;
+        }
+        rest = after;
+    }
+    result.push_str(rest);
+    (result.len() <= MAX_EXPANDED).then_some(result)
+}
+
 /// A label selector in its structured form.
 fn selector_matches(selector: &Value, labels: &Value) -> bool {
     let label = |key: &str| labels.get(key).and_then(Value::as_str);
@@ -336,4 +376,20 @@ fn selector_matches(selector: &Value, labels: &Value) -> bool {
                 _ => false,
             }
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_written_out_by_whole_names_and_within_bounds() {
+        let text = "variables.count < variables.countMax + x.variables.count";
+        assert_eq!(
+            write_out(text, "count", "(1)").unwrap(),
+            "(1) < variables.countMax + x.variables.count"
+        );
+        let long = "x".repeat(MAX_EXPANDED / 2);
+        assert_eq!(write_out("variables.p + variables.p", "p", &long), None);
+    }
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
+    encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
     housekeeping::Garbage,
@@ -33,6 +34,9 @@ use crate::{
 
 /// Largest request body.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// `Warning` headers one answer carries.
+const MAX_WARNINGS: usize = 100;
 
 /// One server.
 #[derive(Debug)]
@@ -85,8 +89,8 @@ impl Context {
             .warnings
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let text = text.into();
-        if !warnings.contains(&text) {
+        let text = shortened(text.into());
+        if warnings.len() < MAX_WARNINGS && !warnings.contains(&text) {
             warnings.push(text);
         }
     }
@@ -183,6 +187,8 @@ impl Api {
             Verb::Get | Verb::List | Verb::Watch | Verb::NonResource
         );
         let outcome = match self.admit(&mut context, identity) {
+            // Nobody may see a write that a restart forgets.
+            Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
             Ok(()) => match read_body(body).await {
                 Ok(bytes) => {
                     context.body = bytes;
@@ -211,9 +217,7 @@ impl Api {
             (outcome, _) => outcome,
         };
         let outcome = match outcome {
-            Ok(_) if writes && !self.store.durable().await => {
-                Err(ApiError::internal("the write cannot be kept"))
-            }
+            Ok(_) if writes && !self.store.durable().await => Err(not_kept()),
             outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
@@ -237,7 +241,7 @@ impl Api {
         }
         context.user = self
             .authenticator
-            .authenticate(&context.headers, identity)?;
+            .authenticate(self, &context.headers, identity)?;
         context.user = self
             .authorizer
             .impersonate(self, &context.headers, &context.user)?;
@@ -440,6 +444,10 @@ fn is_pretty(context: &Context) -> bool {
     ["curl", "Wget", "Mozilla/5.0"]
         .iter()
         .any(|reader| agent.starts_with(reader))
+}
+
+fn not_kept() -> ApiError {
+    ApiError::internal("the write cannot be kept")
 }
 
 async fn read_body<B>(body: B) -> Outcome<Bytes>

@@ -42,6 +42,7 @@ pub(crate) fn apply(
     };
     let found = writer.get(&kind.storage, &target.key());
     let Some(stored) = found else {
+        api.authorizer.authorize_creation(api, context)?;
         return create(&scene, &target, options, manager, applied);
     };
     let said = applied.meta_text("resourceVersion");

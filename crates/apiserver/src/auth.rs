@@ -1,16 +1,21 @@
 //! Who asks, and whether they may.
 
+mod impersonation;
 mod rbac;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::RwLockWriteGuard};
 
 use http::{HeaderMap, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use weft_model::{FieldSelector, SharedStr};
 
 use crate::{
-    api::Api,
-    request::RequestInfo,
+    api::{Api, Context},
+    query::Query,
+    request::{RequestInfo, Verb},
     status::{ApiError, Outcome},
+    store::Stored,
 };
 
 /// Everyone of this group may do everything.
@@ -70,29 +75,78 @@ impl User {
 /// Tokens and whom they stand for.
 #[derive(Debug, Default)]
 pub(crate) struct Authenticator {
-    tokens: std::sync::RwLock<HashMap<String, User>>,
+    tokens: std::sync::RwLock<HashMap<String, Bearer>>,
+}
+
+/// Whom a token stands for, and how long.
+#[derive(Debug)]
+struct Bearer {
+    user: User,
+    account: Option<BoundAccount>,
+}
+
+/// What a ServiceAccount's token ends with: its time, or the account.
+#[derive(Debug)]
+struct BoundAccount {
+    key: std::sync::Arc<str>,
+    uid: SharedStr,
+    expires: Timestamp,
+}
+
+impl BoundAccount {
+    fn is_valid(&self, api: &Api) -> bool {
+        let account = api.store.get(&"serviceaccounts".into(), &self.key);
+        api.clock.now() < self.expires && account.is_some_and(|account| account.uid == self.uid)
+    }
 }
 
 impl Authenticator {
-    pub(crate) fn add_token(&self, token: String, user: User) {
-        let mut tokens = self
-            .tokens
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, Bearer>> {
+        self.tokens
             .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        tokens.insert(token, user);
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+    pub(crate) fn add_token(&self, token: String, user: User) {
+        let account = None;
+        self.write().insert(token, Bearer { user, account });
+    }
+
+    /// A token of a ServiceAccount; those that ended are forgotten on the way.
+    pub(crate) fn add_account_token(
+        &self,
+        api: &Api,
+        token: String,
+        account: &Stored,
+        expires: Timestamp,
+    ) {
+        let bearer = Bearer {
+            user: User::service_account(&account.namespace, &account.name),
+            account: Some(BoundAccount {
+                key: account.key.clone(),
+                uid: account.uid.clone(),
+                expires,
+            }),
+        };
+        let mut tokens = self.write();
+        tokens.retain(|_, known| known.account.as_ref().is_none_or(|own| own.is_valid(api)));
+        tokens.insert(token, bearer);
+    }
+
+    pub(crate) fn user_of(&self, api: &Api, token: &str) -> Option<User> {
         let tokens = self
             .tokens
             .read()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        tokens.get(token).cloned()
+        let bearer = tokens.get(token)?;
+        let valid = bearer.account.as_ref().is_none_or(|own| own.is_valid(api));
+        valid.then(|| bearer.user.clone())
     }
 
     /// A bearer token, else the identity of the connection, else anonymous.
     pub(crate) fn authenticate(
         &self,
+        api: &Api,
         headers: &HeaderMap,
         identity: Option<User>,
     ) -> Outcome<User> {
@@ -103,7 +157,7 @@ impl Authenticator {
         match (bearer, identity) {
             (_, Some(user)) => Ok(user),
             (Some(token), None) => self
-                .user_of(token.trim())
+                .user_of(api, token.trim())
                 .ok_or_else(ApiError::unauthorized),
             (None, None) => Ok(User::anonymous()),
         }
@@ -146,7 +200,7 @@ impl Attributes {
             subresource => format!("{}/{subresource}", info.resource),
         };
         Self {
-            verb: info.verb.name().to_owned(),
+            verb: verb_name(info),
             group: info.group.clone(),
             resource,
             // A Namespace counts as inside itself.
@@ -154,7 +208,7 @@ impl Attributes {
                 "namespaces" if info.group.is_empty() => info.name.clone(),
                 _ => info.namespace.clone(),
             },
-            name: info.name.clone(),
+            name: selected_name(info),
             path: (!info.is_resource()).then(|| info.path.clone()),
         }
     }
@@ -193,6 +247,28 @@ impl Attributes {
     }
 }
 
+/// The verb of a rule: the method itself where no resource gives it another name.
+fn verb_name(info: &RequestInfo) -> String {
+    match info.verb {
+        Verb::NonResource => info.method.as_str().to_ascii_lowercase(),
+        verb => verb.name().to_owned(),
+    }
+}
+
+/// The object asked for; a collection narrowed to one name counts as that object.
+fn selected_name(info: &RequestInfo) -> String {
+    let collection = matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+    if !collection || !info.name.is_empty() {
+        return info.name.clone();
+    }
+    let query = Query::parse(&info.query);
+    let selector = query.get("fieldSelector").map(FieldSelector::parse);
+    selector
+        .and_then(Result::ok)
+        .and_then(|selector| selector.required("metadata.name").map(str::to_owned))
+        .unwrap_or_default()
+}
+
 impl Authorizer {
     pub(crate) fn authorize(&self, api: &Api, info: &RequestInfo, user: &User) -> Outcome<()> {
         match self.decide(api, user, &Attributes::of_request(info)) {
@@ -224,39 +300,32 @@ impl Authorizer {
         }
     }
 
+    /// The right to create an object that an update or an apply did not find.
+    pub(crate) fn authorize_creation(&self, api: &Api, context: &Context) -> Outcome<()> {
+        let creation = RequestInfo {
+            verb: Verb::Create,
+            ..context.info.clone()
+        };
+        self.authorize(api, &creation, &context.user)
+    }
+
     /// Acts as another user when the headers say so and the user may.
     pub(crate) fn impersonate(&self, api: &Api, headers: &HeaderMap, user: &User) -> Outcome<User> {
-        let name = headers
-            .get("impersonate-user")
-            .and_then(|value| value.to_str().ok());
-        let Some(name) = name else {
+        let Some(asked) = impersonation::Asked::read(headers)? else {
             return Ok(user.clone());
         };
-        let groups: Vec<&str> = headers
-            .get_all("impersonate-group")
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .collect();
-        let wanted = Attributes {
-            verb: "impersonate".to_owned(),
-            resource: "users".to_owned(),
-            name: name.to_owned(),
-            ..Attributes::default()
-        };
-        if self.decide(api, user, &wanted).is_none() {
-            return Err(ApiError::forbidden_path(format!(
-                "users {name:?} is forbidden: User {:?} cannot impersonate resource \"users\" in \
-                 API group \"\" at the cluster scope",
-                user.name
-            )));
+        for wanted in asked.rights() {
+            if self.decide(api, user, &wanted).is_none() {
+                return Err(impersonation::refusal(user, &wanted));
+            }
         }
-        Ok(User::new(name, groups))
+        Ok(asked.user())
     }
 }
 
 /// 403 in the words of upstream.
 pub(crate) fn refusal(api: &Api, info: &RequestInfo, user: &User) -> ApiError {
-    let verb = info.verb.name();
+    let verb = verb_name(info);
     if !info.is_resource() {
         let text = format!(
             "forbidden: User {:?} cannot {verb} path {:?}",

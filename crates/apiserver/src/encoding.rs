@@ -2,4 +2,5 @@
 
 pub(crate) mod gzip;
 pub(crate) mod json;
+pub(crate) mod paths;
 pub(crate) mod yaml;

@@ -124,7 +124,7 @@ fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
             .iter()
             .any(|probe| path.starts_with(probe)) =>
         {
-            health::probe(context)
+            health::probe(api, context)
         }
         _ => discovery::answer(api, context),
     }

@@ -134,7 +134,7 @@ fn collect(api: &Arc<Api>) {
         if !references.is_empty()
             && references
                 .iter()
-                .all(|owner| !owner_exists(api, &object, owner))
+                .all(|owner| is_among(&owners, owner) || !owner_exists(api, &object, owner))
         {
             let background = DeleteOptions {
                 propagation: Some(Propagation::Background),
@@ -150,6 +150,12 @@ fn owner_references(object: &Object) -> Vec<Value> {
         .at(&["metadata", "ownerReferences"])
         .and_then(Value::as_array);
     owners.cloned().unwrap_or_default()
+}
+
+/// Whether an owner was just deleted; its kind may be gone with it and cannot be asked then.
+fn is_among(deleted: &[SharedStr], owner: &Value) -> bool {
+    let uid = owner.get("uid").and_then(Value::as_str);
+    uid.is_some_and(|uid| deleted.iter().any(|known| known.as_str() == uid))
 }
 
 fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
@@ -261,14 +267,16 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
         .filter(|finalizer| *finalizer != name)
         .map(Value::from)
         .collect();
-    let last = left.is_empty();
-    if last {
+    if left.is_empty() {
         object.metadata_mut().remove("finalizers");
-        write::finish_deletion(&scene, &current, object, false);
     } else {
         object
             .metadata_mut()
             .insert("finalizers".into(), left.into());
+    }
+    if write::is_gone(kind, &object) {
+        write::finish_deletion(&scene, &current, object, false);
+    } else {
         write::store(&scene, object, false);
     }
 }

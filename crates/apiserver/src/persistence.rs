@@ -18,6 +18,10 @@ const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects"
 const VERSIONS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
 const NEWEST: &str = "newest";
 
+/// Versions left out at each start. Watchers are told of a write before it is on disk, so a run
+/// that crashed may have given out versions above the one kept; none of them may be used again.
+const RESTART_JUMP: u64 = 1_000_000;
+
 /// Why state cannot be kept or read.
 #[derive(Debug, Error)]
 pub enum PersistenceError {
@@ -68,11 +72,12 @@ pub(crate) struct Journal {
 
 /// Opens or makes the database of a directory and reads what is there.
 pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceError> {
-    std::fs::create_dir_all(directory).map_err(|source| PersistenceError::Directory {
+    let path = directory.join("objects.redb");
+    make_private(directory, &path).map_err(|source| PersistenceError::Directory {
         path: directory.display().to_string(),
         source,
     })?;
-    let database = Database::create(directory.join("objects.redb")).map_err(failed)?;
+    let database = Database::create(path).map_err(failed)?;
     let snapshot = read(&database)?;
     let (sender, receiver) = mpsc::channel();
     let (tell, written) = watch::channel(snapshot.version);
@@ -90,11 +95,32 @@ pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceE
     ))
 }
 
+/// Secrets are in it: only the owner may read the file, and the directory if it is made here.
+fn make_private(directory: &Path, file: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(file)?
+        .set_permissions(std::fs::Permissions::from_mode(0o600))
+}
+
 fn read(database: &Database) -> Result<Snapshot, PersistenceError> {
     let transaction = database.begin_write().map_err(failed)?;
     // Opening a table of a write transaction makes it.
     transaction.open_table(OBJECTS).map_err(failed)?;
-    transaction.open_table(VERSIONS).map_err(failed)?;
+    {
+        let mut versions = transaction.open_table(VERSIONS).map_err(failed)?;
+        let newest = versions.get(NEWEST).map_err(failed)?;
+        let start = newest.map_or(0, |newest| newest.value() + RESTART_JUMP);
+        versions.insert(NEWEST, start).map_err(failed)?;
+    }
     transaction.commit().map_err(failed)?;
     let transaction = database.begin_read().map_err(failed)?;
     let versions = transaction.open_table(VERSIONS).map_err(failed)?;
@@ -165,6 +191,21 @@ impl Journal {
         if let Some(sender) = &self.sender {
             // A writer that gave up has said so; waiting for it tells the client.
             let _ = sender.send(record);
+        }
+    }
+
+    /// Whether nothing can be written any more: the thread gave up.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.written.has_changed().is_err()
+    }
+
+    /// One whose thread gave up.
+    #[cfg(test)]
+    pub(crate) fn broken() -> Self {
+        Self {
+            sender: None,
+            written: watch::channel(0).1,
+            thread: None,
         }
     }
 

@@ -48,6 +48,8 @@ impl Verb {
 pub struct RequestInfo {
     /// What is done.
     pub verb: Verb,
+    /// The HTTP method.
+    pub method: Method,
     /// The API group; empty for the core group.
     pub group: String,
     /// The API version.
@@ -75,6 +77,7 @@ impl RequestInfo {
     pub(crate) fn new(method: &Method, path: &str, raw_query: &str, query: &Query) -> Self {
         let mut info = Self {
             verb: Verb::NonResource,
+            method: method.clone(),
             group: String::new(),
             version: String::new(),
             resource: String::new(),

@@ -132,17 +132,22 @@ fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
     })
 }
 
-/// Keys are in it: only the owner may read it.
+/// Keys are in it: only the owner may read it, also where a file of another mode was before.
 fn write_private(path: &Path, text: &str) -> Result<(), RunError> {
     use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(name);
     let write = || {
+        // One left by a process that had this number before.
+        let _ = std::fs::remove_file(&temporary);
         let mut file = std::fs::OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
-            .open(path)?;
-        file.write_all(text.as_bytes())
+            .open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        std::fs::rename(&temporary, path)
     };
     write().map_err(|source| RunError::Kubeconfig {
         path: path.display().to_string(),

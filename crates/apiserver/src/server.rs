@@ -250,3 +250,35 @@ impl ApiServer {
         self.api.shutdown.cancel();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, StatusCode};
+    use tower::Service as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn without_a_journal_to_write_to_nothing_is_written_or_ready() {
+        let server = Builder::default().assemble(Some(Journal::broken()), Snapshot::default());
+        let version = server.resource_version();
+        let send = async |method: &str, path: &str, body: &str| {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.body(body.to_owned()).unwrap();
+            let answer = server.service(User::admin()).call(request).await.unwrap();
+            answer.status()
+        };
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let made = send("POST", maps, "{\"metadata\":{\"name\":\"a\"}}").await;
+        assert_eq!(made, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(server.resource_version(), version, "nobody saw the write");
+        assert_eq!(send("GET", maps, "").await, StatusCode::OK);
+        for (path, status) in [
+            ("/readyz", 500),
+            ("/readyz/ping", 200),
+            ("/readyz/etcd", 500),
+        ] {
+            assert_eq!(send("GET", path, "").await.as_u16(), status, "{path}");
+        }
+    }
+}

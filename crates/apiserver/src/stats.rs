@@ -13,6 +13,8 @@ use crate::{
 
 /// Requests remembered; older ones are forgotten but stay counted.
 const REMEMBERED: usize = 65_536;
+/// Bytes the remembered requests may take: paths and queries can be long.
+const REMEMBERED_BYTES: usize = 64 * 1024 * 1024;
 
 /// One request that was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +25,20 @@ pub struct RequestRecord {
     pub status: u16,
 }
 
+impl RequestRecord {
+    /// About the bytes it takes.
+    fn weight(&self) -> usize {
+        let request = &self.request;
+        // What was taken from the path is at most as long as the path again.
+        size_of::<Self>() + 2 * request.path.len() + request.query.len() + request.user_agent.len()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Log {
     records: VecDeque<RequestRecord>,
+    /// What the records weigh.
+    bytes: usize,
     lists: u64,
     watches: u64,
     total: u64,
@@ -48,13 +61,17 @@ impl RequestLog {
             Verb::Watch => log.watches += 1,
             _ => {}
         }
-        if log.records.len() == REMEMBERED {
-            log.records.pop_front();
-        }
-        log.records.push_back(RequestRecord {
+        let record = RequestRecord {
             request: request.clone(),
             status,
-        });
+        };
+        log.bytes += record.weight();
+        log.records.push_back(record);
+        while (log.records.len() > REMEMBERED || log.bytes > REMEMBERED_BYTES)
+            && let Some(dropped) = log.records.pop_front()
+        {
+            log.bytes -= dropped.weight();
+        }
     }
 }
 
@@ -111,6 +128,33 @@ impl Stats {
 
     /// Empties the log; totals stay.
     pub fn clear_log(&self) {
-        self.api.requests.lock().records.clear();
+        let mut log = self.api.requests.lock();
+        log.records.clear();
+        log.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::query::Query;
+
+    #[test]
+    fn long_requests_are_forgotten_sooner() {
+        let log = RequestLog::default();
+        let query = "x".repeat(4 * 1024 * 1024);
+        let request = RequestInfo::new(&Method::GET, "/", &query, &Query::default());
+        for _ in 0..20 {
+            log.record(&request, 200);
+        }
+        let log = log.lock();
+        assert!(
+            (1..16).contains(&log.records.len()),
+            "{}",
+            log.records.len()
+        );
+        assert_eq!(log.total, 20);
     }
 }

@@ -137,6 +137,11 @@ impl Store {
         );
     }
 
+    /// Whether writes can be kept at all.
+    pub(crate) fn keeps_writes(&self) -> bool {
+        !self.journal.as_ref().is_some_and(Journal::is_broken)
+    }
+
     /// Waits until everything written so far will survive; false when it will not.
     pub(crate) async fn durable(&self) -> bool {
         match &self.journal {

@@ -4,7 +4,10 @@ mod validate;
 
 use serde_json::{Map, Value};
 
-use crate::store::Object;
+use crate::{
+    encoding::paths::{join, note},
+    store::Object,
+};
 
 pub(super) use validate::{has_rules, list_errors, schema_errors};
 
@@ -40,18 +43,14 @@ fn prune_object(
         if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
             continue;
         }
-        let below = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
+        let below = join(path, &name);
         let known = properties.and_then(|all| all.get(&name)).or(additional);
         match (known, object.get_mut(&name)) {
             (Some(known), Some(value)) => prune_value(known, value, &below, unknown),
             _ if preserve || any_value => {}
             _ => {
                 object.remove(&name);
-                unknown.push(below);
+                note(unknown, || below);
             }
         }
     }

@@ -13,6 +13,20 @@ pub(crate) struct Document {
     pub(crate) duplicates: Vec<String>,
 }
 
+/// Levels an object may have. The decoder stops at 127, and a list or an event puts an object a
+/// few levels deeper for whoever reads it.
+pub(crate) const MAX_DEPTH: usize = 120;
+
+/// Whether a value has at most so many levels; looks no deeper than that.
+pub(crate) fn fits(value: &Value, levels: usize) -> bool {
+    let below = |value: &Value| fits(value, levels - 1);
+    match value {
+        Value::Array(list) => levels > 0 && list.iter().all(below),
+        Value::Object(object) => levels > 0 && object.values().all(below),
+        _ => true,
+    }
+}
+
 /// Reads one JSON document.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Document, serde_json::Error> {
     let mut duplicates = Vec::new();
@@ -153,7 +167,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         while let Some(name) = members.next_key::<String>()? {
             let path = Path::Member(&self.path, &name);
             if object.contains_key(&name) {
-                self.duplicates.push(path.to_string());
+                super::paths::note(self.duplicates, || path.to_string());
             }
             let value = members.next_value_seed(Seed {
                 path,

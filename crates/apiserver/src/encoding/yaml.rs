@@ -4,11 +4,17 @@ use serde_json::Value;
 
 use super::json::Document;
 
+/// Levels of a document: the parser takes much of the stack for each, so fewer than JSON may have.
+const MAX_DEPTH: usize = 60;
+
 /// Reads one YAML document.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     // Kubernetes reads `y` and `n` as texts; only true and false are booleans here.
-    let options = serde_saphyr::options! { strict_booleans: true };
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+    };
     let value = serde_saphyr::from_str_with_options::<Value>(text, options)
         .map_err(|error| error.to_string())?;
     Ok(Document {
@@ -20,4 +26,21 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
 /// Prints a value as block YAML.
 pub(crate) fn print(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_bounded() {
+        for levels in [40, 59, 60, 1000, 100_000] {
+            let text = format!("x: {}{}", "[".repeat(levels), "]".repeat(levels));
+            assert_eq!(
+                parse(text.as_bytes()).is_ok(),
+                levels < MAX_DEPTH,
+                "{levels}"
+            );
+        }
+    }
 }

@@ -171,7 +171,10 @@ impl FaultRules {
             Times::Next(count) => Left::Count(count),
             Times::Always => Left::Forever,
             Times::Rate(rate) => Left::Rate(rate),
-            Times::For(lasting) => Left::Until(Instant::now() + lasting),
+            // An end no clock can tell is no end.
+            Times::For(lasting) => Instant::now()
+                .checked_add(lasting)
+                .map_or(Left::Forever, Left::Until),
         };
         let mut rules = self.lock();
         rules.0 += 1;
@@ -209,7 +212,7 @@ impl FaultRules {
                 continue;
             }
             match &rule.fault {
-                Fault::Delay(by) => interference.delay += *by,
+                Fault::Delay(by) => interference.delay = interference.delay.saturating_add(*by),
                 Fault::IgnoreLimit => interference.ignore_limit = true,
                 Fault::StaleList { version } => interference.stale = Some(*version),
                 answer => interference.answer = Some(answer.clone()),

@@ -25,6 +25,9 @@ use crate::{
     view,
 };
 
+/// A hundred years: a longer grace could end after the last time a timestamp can tell.
+const LONGEST_GRACE: i64 = 100 * 365 * 24 * 3600;
+
 /// What became of a deletion.
 pub(crate) enum Deleted {
     /// The object is gone; this is how it looked last.
@@ -227,26 +230,29 @@ fn check_preconditions(
 
 /// Finalizers that the way of deletion adds: for the collector, or for custom resources' clean-up.
 fn add_finalizers(scene: &Scene<'_>, options: &DeleteOptions, object: &mut Object) {
-    let finalizer = match options.propagation {
-        Some(Propagation::Foreground) => "foregroundDeletion",
-        Some(Propagation::Orphan) => "orphan",
-        Some(Propagation::Background) | None
-            if scene
-                .kind
-                .is("apiextensions.k8s.io", "CustomResourceDefinition") =>
-        {
-            crate::custom::CLEANUP_FINALIZER
-        }
-        Some(Propagation::Background) | None => return,
+    let collector = match options.propagation {
+        Some(Propagation::Foreground) => Some("foregroundDeletion"),
+        Some(Propagation::Orphan) => Some("orphan"),
+        Some(Propagation::Background) | None => None,
     };
-    if object.is_deleting() || object.finalizers().contains(&finalizer) {
+    let definition = scene
+        .kind
+        .is("apiextensions.k8s.io", "CustomResourceDefinition");
+    let clean_up = definition.then_some(crate::custom::CLEANUP_FINALIZER);
+    if object.is_deleting() {
         return;
     }
     let mut finalizers: Vec<Value> = object.finalizers().into_iter().map(Value::from).collect();
-    finalizers.push(finalizer.into());
-    object
-        .metadata_mut()
-        .insert("finalizers".into(), finalizers.into());
+    for finalizer in collector.into_iter().chain(clean_up) {
+        if !finalizers.iter().any(|known| known == finalizer) {
+            finalizers.push(finalizer.into());
+        }
+    }
+    if !finalizers.is_empty() {
+        object
+            .metadata_mut()
+            .insert("finalizers".into(), finalizers.into());
+    }
 }
 
 /// Seconds the object is given; only Pods on a node get any.
@@ -268,7 +274,7 @@ fn grace(kind: &ResourceType, object: &Object, options: &DeleteOptions) -> i64 {
     let own = object
         .at(&["spec", "terminationGracePeriodSeconds"])
         .and_then(Value::as_i64);
-    options.grace.or(own).unwrap_or(30).max(0)
+    options.grace.or(own).unwrap_or(30).clamp(0, LONGEST_GRACE)
 }
 
 fn mark(api: &Api, kind: &ResourceType, grace: i64, object: &mut Object) {

@@ -11,36 +11,42 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// What is checked; all of it is fine as long as someone answers.
-const CHECKS: &[&str] = &["ping", "log", "etcd"];
+/// What is checked; all but the storage is fine as long as someone answers.
+const CHECKS: &[&str] = &["ping", "log", STORAGE];
+/// The check of what upstream stores in.
+const STORAGE: &str = "etcd";
 
 /// `/healthz`, `/livez`, `/readyz` and single checks below them.
-pub(super) fn probe(context: &Context) -> Outcome<Reply> {
+pub(super) fn probe(api: &Api, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.trim_matches('/');
     let (probe, check) = path.split_once('/').unwrap_or((path, ""));
     if !check.is_empty() {
         let known = CHECKS.contains(&check);
-        return if known {
-            Ok(plain("ok".to_owned()))
-        } else {
-            Err(ApiError::page_not_found())
+        return match known {
+            true if check == STORAGE && !api.store.keeps_writes() => Ok(unhealthy(
+                "internal server error: the storage keeps no writes\n".to_owned(),
+            )),
+            true => Ok(plain("ok".to_owned())),
+            false => Err(ApiError::page_not_found()),
         };
     }
     if !["healthz", "livez", "readyz"].contains(&probe) {
         return Err(ApiError::page_not_found());
     }
-    if context.query.get("verbose").is_none() {
+    let excluded: Vec<&str> = context.query.all("exclude").collect();
+    let broken = !api.store.keeps_writes() && !excluded.contains(&STORAGE);
+    if context.query.get("verbose").is_none() && !broken {
         return Ok(plain("ok".to_owned()));
     }
-    let excluded: Vec<&str> = context.query.all("exclude").collect();
     let mut report = String::new();
     for check in CHECKS {
-        let outcome = if excluded.contains(check) {
-            "excluded: ok"
+        let _ = if excluded.contains(check) {
+            writeln!(report, "[+]{check} excluded: ok")
+        } else if broken && *check == STORAGE {
+            writeln!(report, "[-]{check} failed: reason withheld")
         } else {
-            "ok"
+            writeln!(report, "[+]{check} ok")
         };
-        let _ = writeln!(report, "[+]{check} {outcome}");
     }
     let unknown: Vec<String> = excluded
         .iter()
@@ -54,8 +60,19 @@ pub(super) fn probe(context: &Context) -> Outcome<Reply> {
             "warn: some health checks cannot be excluded: no matches for {names}"
         );
     }
+    if broken {
+        let _ = writeln!(report, "{probe} check failed");
+        return Ok(unhealthy(report));
+    }
     let _ = writeln!(report, "{probe} check passed");
     Ok(plain(report))
+}
+
+fn unhealthy(text: String) -> Reply {
+    Reply {
+        code: StatusCode::INTERNAL_SERVER_ERROR,
+        ..plain(text)
+    }
 }
 
 fn plain(text: String) -> Reply {

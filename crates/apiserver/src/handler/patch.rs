@@ -6,7 +6,7 @@ use http::{StatusCode, header};
 use serde_json::Value;
 
 use crate::{
-    api::{Api, Context},
+    api::{Api, BODY_LIMIT, Context},
     encoding::json,
     handler::{
         read::object_reply,
@@ -130,8 +130,10 @@ impl Change {
         let mut value = Value::Object(object);
         match self {
             Self::Json(operations) => {
-                patch::json::apply(&mut value, operations)
-                    .map_err(|_| ApiError::unprocessable())?;
+                patch::json::apply(&mut value, operations).map_err(|error| match error {
+                    patch::json::StepError::TooMuch => ApiError::too_large(BODY_LIMIT),
+                    _ => ApiError::unprocessable(),
+                })?;
             }
             Self::Merge(patch) => patch::merge::apply(&mut value, patch),
             Self::Strategic(patch) => patch::strategic::apply(kind, &mut value, patch)?,

@@ -199,6 +199,11 @@ impl Token {
                 token.v
             )));
         }
+        if token.rv == 0 {
+            return Err(invalid(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned(),
+            ));
+        }
         Ok(token)
     }
 

@@ -60,7 +60,7 @@ fn token_review(api: &Api, review: &Object) -> Value {
         .at(&["spec", "token"])
         .and_then(Value::as_str)
         .unwrap_or_default();
-    match api.authenticator.user_of(token) {
+    match api.authenticator.user_of(api, token) {
         Some(user) => json!({
             "authenticated": true,
             "user": user_info(&user),

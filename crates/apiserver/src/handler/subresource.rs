@@ -203,8 +203,8 @@ fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
         .checked_add(jiff::SignedDuration::from_secs(seconds))
         .map_err(|error| ApiError::internal(&error.to_string()))?;
     let token = format!("weft-{}", api.random.hex());
-    let user = crate::auth::User::service_account(&stored.namespace, &stored.name);
-    api.authenticator.add_token(token.clone(), user);
+    api.authenticator
+        .add_account_token(api, token.clone(), &stored, expires);
     request.insert("kind".into(), "TokenRequest".into());
     request.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
     let metadata = request.metadata_mut();

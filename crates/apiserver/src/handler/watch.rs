@@ -28,6 +28,8 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// A stream without `timeoutSeconds` lasts between this and twice as long.
 const SHORTEST_DEFAULT: Duration = Duration::from_mins(30);
+/// No stream lasts longer, whatever it asks for: clocks cannot tell every time that far away.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// The annotation of the bookmark that ends the initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -89,6 +91,7 @@ pub(crate) async fn watch(
     let timeout = options.timeout.unwrap_or_else(|| {
         SHORTEST_DEFAULT + Duration::from_secs(api.random.below(SHORTEST_DEFAULT.as_secs()))
     });
+    let deadline = now + timeout.min(LONGEST);
     let stream = WatchStream {
         last_sent: subscription.started_at,
         subscription,
@@ -105,8 +108,8 @@ pub(crate) async fn watch(
             Initial::Sending
         },
         bookmarks: options.bookmarks,
-        next_bookmark: next_bookmark(now, now + timeout),
-        deadline: now + timeout,
+        next_bookmark: next_bookmark(now, deadline),
+        deadline,
         end: End::NotYet,
     };
     let lines = stream::unfold(stream, |mut stream| async move {

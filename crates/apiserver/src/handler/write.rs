@@ -15,6 +15,7 @@ use changes::{
 use crate::{
     api::{Api, Context},
     decode,
+    encoding::json,
     handler::read::object_reply,
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
@@ -92,6 +93,7 @@ pub(crate) fn update(
             )
         }
         None if kind.rules.create_on_update && subresource.is_none() => {
+            api.authorizer.authorize_creation(api, context)?;
             check_names(kind, &object, &target)?;
             let operation = managed::Operation::Update;
             let stored = create_object(&scene, target.namespace, object, &options, operation)?;
@@ -185,6 +187,7 @@ pub(crate) fn create_object(
     }
     crate::admission::admit(scene, &object, None)?;
     managed::record(scene, None, &mut object, options, operation, None);
+    check_depth(&object)?;
     rules::commit(scene, None, &mut object, options.dry_run)?;
     Ok(store(scene, object, options.dry_run))
 }
@@ -245,6 +248,18 @@ fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
         ));
     }
     Ok(())
+}
+
+/// What is stored must be readable again, here and by clients.
+fn check_depth(object: &Object) -> Outcome<()> {
+    let fits = |value: &Value| json::fits(value, json::MAX_DEPTH - 1);
+    if object.values().all(fits) {
+        return Ok(());
+    }
+    let limit = json::MAX_DEPTH;
+    Err(ApiError::bad_request(format!(
+        "the object has more than {limit} levels"
+    )))
 }
 
 /// Sets what only the server sets.
@@ -344,16 +359,11 @@ pub(crate) fn update_object(
         operation,
         target.subresource,
     );
+    check_depth(&object)?;
     if same_content(&old, &object) && managed::same(&old, &object) {
         return Ok(stored.clone());
     }
-    let gone = object.is_deleting()
-        && object.finalizers().is_empty()
-        && object
-            .at(&["metadata", "deletionGracePeriodSeconds"])
-            .is_none_or(|g| g == &json!(0))
-        && !kind.is("", "Namespace");
-    if gone {
+    if is_gone(kind, &object) {
         return Ok(finish_deletion(
             scene,
             stored,
@@ -363,6 +373,17 @@ pub(crate) fn update_object(
     }
     rules::commit(scene, Some(&old), &mut object, update.options.dry_run)?;
     Ok(store(scene, object, update.options.dry_run))
+}
+
+/// Whether nothing holds up a deletion any more. A Pod's grace is its node's to end, and a
+/// Namespace goes after what is in it.
+pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object
+            .at(&["metadata", "deletionGracePeriodSeconds"])
+            .is_none_or(|grace| grace == &json!(0))
+        && !kind.is("", "Namespace")
 }
 
 /// The last finalizer went: the object goes too, and the answer shows it at its old version.

@@ -4,13 +4,18 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
+    api::BODY_LIMIT,
     decode::json_type,
-    encoding::json,
+    encoding::json::{self, MAX_DEPTH},
     status::{ApiError, Outcome},
 };
 
 /// Operations one patch may have.
 const MAX_OPERATIONS: usize = 10_000;
+
+/// Bytes all copies and moves of a patch may add up to: a few of them could double a document until
+/// memory ends.
+const MAX_COPIED: usize = BODY_LIMIT;
 
 /// One step of a patch.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +39,10 @@ pub(crate) enum StepError {
     Missing,
     #[error("the value is another")]
     TestFailed,
+    #[error("the result has too many levels")]
+    TooDeep,
+    #[error("too much is copied or moved")]
+    TooMuch,
 }
 
 /// Reads a patch.
@@ -79,18 +88,29 @@ fn operation(step: &Value) -> Option<Operation> {
 
 /// Applies all steps, or none of them counts.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
+    let mut budget = MAX_COPIED;
     for operation in operations {
         match operation {
-            Operation::Add(path, value) => path.add(document, value.clone())?,
+            Operation::Add(path, value) => {
+                path.check_depth(value)?;
+                path.add(document, value.clone())?;
+            }
             Operation::Remove(path) => drop(path.remove(document)?),
-            Operation::Replace(path, value) => path.replace(document, value.clone())?,
+            Operation::Replace(path, value) => {
+                path.check_depth(value)?;
+                path.replace(document, value.clone())?;
+            }
             Operation::Move(from, path) => {
                 let value = from.remove(document)?;
+                spend(&mut budget, &value)?;
+                path.check_depth(&value)?;
                 path.add(document, value)?;
             }
             Operation::Copy(from, path) => {
-                let value = from.get(document).ok_or(StepError::Missing)?.clone();
-                path.add(document, value)?;
+                let value = from.get(document).ok_or(StepError::Missing)?;
+                spend(&mut budget, value)?;
+                path.check_depth(value)?;
+                path.add(document, value.clone())?;
             }
             Operation::Test(path, value) => {
                 if path.get(document).unwrap_or(&Value::Null) != value {
@@ -102,7 +122,41 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
     Ok(())
 }
 
+/// Takes about the bytes of a value from what may still be copied. Every step before this one kept
+/// the document shallow, so that this cannot nest deeply.
+fn spend(budget: &mut usize, value: &Value) -> Result<(), StepError> {
+    let mut take = |bytes: usize| {
+        *budget = budget.checked_sub(bytes).ok_or(StepError::TooMuch)?;
+        Ok(())
+    };
+    match value {
+        Value::String(text) => take(text.len() + 2),
+        Value::Array(list) => {
+            take(2 + list.len())?;
+            list.iter().try_for_each(|element| spend(budget, element))
+        }
+        Value::Object(object) => {
+            take(2)?;
+            object.iter().try_for_each(|(name, value)| {
+                *budget = budget
+                    .checked_sub(name.len() + 4)
+                    .ok_or(StepError::TooMuch)?;
+                spend(budget, value)
+            })
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => take(4),
+    }
+}
+
 impl Pointer {
+    /// Whether a value put here leaves the document shallow enough.
+    fn check_depth(&self, value: &Value) -> Result<(), StepError> {
+        match MAX_DEPTH.checked_sub(self.0.len()) {
+            Some(levels) if json::fits(value, levels) => Ok(()),
+            _ => Err(StepError::TooDeep),
+        }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self(Vec::new()));
@@ -223,5 +277,20 @@ mod tests {
         assert_eq!(patched(json!({}), &test), Err(StepError::TestFailed));
         let outside = json!([{"op": "add", "path": "/l/5", "value": 1}]);
         assert_eq!(patched(json!({"l": []}), &outside), Err(StepError::Missing));
+    }
+
+    #[test]
+    fn copies_can_neither_nest_nor_multiply_without_end() {
+        let nest = vec![json!({"op": "copy", "from": "/a", "path": "/a/b"}); 200];
+        assert_eq!(
+            patched(json!({"a": {}}), &nest.into()),
+            Err(StepError::TooDeep)
+        );
+        let deep = format!("/a{}", "/b".repeat(MAX_DEPTH));
+        let below = json!([{"op": "add", "path": deep, "value": {}}]);
+        assert_eq!(patched(json!({}), &below), Err(StepError::TooDeep));
+        let wide = vec![json!({"op": "copy", "from": "/l", "path": "/l/-"}); 30];
+        let document = json!({"l": ["x".repeat(1000)]});
+        assert_eq!(patched(document, &wide.into()), Err(StepError::TooMuch));
     }
 }

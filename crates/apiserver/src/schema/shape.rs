@@ -4,7 +4,11 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::table::{Field, Message, Scalar, Shape};
-use crate::{decode::json_type, store::Object};
+use crate::{
+    decode::json_type,
+    encoding::paths::{join, note},
+    store::Object,
+};
 
 /// A value of a wrong type, worded as Go's decoder words it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -51,7 +55,7 @@ impl Walk {
                 None if top && (name == "kind" || name == "apiVersion") => {}
                 None => {
                     object.remove(&name);
-                    self.unknown.push(join(path, &name));
+                    note(&mut self.unknown, || join(path, &name));
                 }
             }
         }
@@ -157,14 +161,6 @@ impl Walk {
             path: self.stack.join("."),
             wanted,
         }
-    }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 

@@ -47,6 +47,12 @@ impl Change {
         }
     }
 
+    /// Bytes of the objects it holds.
+    pub(super) fn weight(&self) -> usize {
+        let sides = self.old.iter().chain(&self.new);
+        sides.map(|object| object.bytes.len()).sum()
+    }
+
     /// What the change means to someone who sees only what the filter lets through.
     pub(crate) fn seen_through(&self, filter: &Filter) -> Option<EventKind> {
         let matches = |side: &Option<Arc<Stored>>| side.as_ref().is_some_and(|o| filter.matches(o));

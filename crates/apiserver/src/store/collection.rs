@@ -11,6 +11,9 @@ use super::{
     watcher::Watchers,
 };
 
+/// Bytes the changes of one kind may hold on to, however few they are.
+const HISTORY_BYTES: usize = 256 * 1024 * 1024;
+
 /// A list request as the store sees it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageRequest<'a> {
@@ -51,7 +54,10 @@ pub(crate) enum ListError {
 pub(super) struct Collection {
     objects: BTreeMap<Arc<str>, Arc<Stored>>,
     log: VecDeque<Arc<Change>>,
+    /// What the objects of the log weigh.
+    log_bytes: usize,
     history: usize,
+    history_bytes: usize,
     /// Every change after this version is in the log.
     floor: u64,
     pub(super) watchers: Watchers,
@@ -62,7 +68,9 @@ impl Collection {
         Self {
             objects: BTreeMap::new(),
             log: VecDeque::new(),
+            log_bytes: 0,
             history,
+            history_bytes: HISTORY_BYTES,
             floor,
             watchers: Watchers::default(),
         }
@@ -86,18 +94,22 @@ impl Collection {
 
     pub(super) fn publish(&mut self, change: Change) -> Arc<Change> {
         let change = Arc::new(change);
-        if self.log.len() >= self.history
+        self.log_bytes += change.weight();
+        self.log.push_back(change.clone());
+        while self.log.len() > 1
+            && (self.log.len() > self.history || self.log_bytes > self.history_bytes)
             && let Some(dropped) = self.log.pop_front()
         {
+            self.log_bytes -= dropped.weight();
             self.floor = dropped.version;
         }
-        self.log.push_back(change.clone());
         self.watchers.publish(&change);
         change
     }
 
     pub(super) fn compact(&mut self, version: u64) {
         self.log.clear();
+        self.log_bytes = 0;
         self.floor = version;
     }
 
@@ -164,34 +176,33 @@ impl Collection {
             version,
             ..Page::default()
         };
-        let mut remaining = 0;
-        for object in self.at(version, filter.namespace.as_deref(), request.after) {
-            if page.items.len() == limit {
-                if filter.is_selective() {
-                    if filter.matches(&object) {
-                        page.more = true;
-                        return Ok(page);
-                    }
-                    continue;
+        let bounds = key_range(filter.namespace.as_deref(), request.after);
+        let mut objects = self.at(version, &bounds);
+        while let Some(object) = objects.next() {
+            if page.items.len() < limit {
+                if filter.matches(object) {
+                    page.items.push(object.clone());
                 }
-                remaining += 1;
-            } else if filter.matches(&object) {
-                page.items.push(object);
+            } else if !filter.is_selective() {
+                page.more = true;
+                page.remaining = Some(1 + objects.count());
+                return Ok(page);
+            } else if filter.matches(object) {
+                page.more = true;
+                return Ok(page);
             }
         }
-        page.more = remaining > 0;
-        page.remaining = (remaining > 0).then_some(remaining);
         Ok(page)
     }
 
-    /// Objects of a key range as they were at a version: the present with the log undone.
-    fn at(
-        &self,
+    /// Objects of a key range as they were at a version: the present with the log undone. Nothing
+    /// is copied, so that a page costs no more than what it shows.
+    fn at<'a>(
+        &'a self,
         version: u64,
-        namespace: Option<&str>,
-        after: Option<&str>,
-    ) -> impl Iterator<Item = Arc<Stored>> {
-        let bounds = key_range(namespace, after);
+        bounds: &KeyRange,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Stored>> + 'a> {
+        let present = self.objects.range::<str, _>(bounds.as_bounds());
         let mut past: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
         let undone = self
             .log
@@ -200,28 +211,35 @@ impl Collection {
             .take_while(|change| change.version > version);
         for change in undone {
             let side = change.old.as_ref().or(change.new.as_ref());
-            if let Some(object) = side {
+            if let Some(object) = side.filter(|object| bounds.contains(&object.key)) {
                 past.insert(&object.key, change.old.as_ref());
             }
         }
-        let unchanged = self
-            .objects
-            .range::<str, _>(bounds.as_bounds())
-            .filter(|(key, _)| !past.contains_key(&***key))
-            .map(|(key, object)| (&**key, object));
-        let restored = past
+        if past.is_empty() {
+            return Box::new(present.map(|(_, object)| object));
+        }
+        let restored: Vec<(&str, &Arc<Stored>)> = past
             .iter()
             .filter_map(|(key, old)| Some((*key, (*old)?)))
-            .filter(|(key, _)| bounds.contains(key));
-        let mut merged: Vec<_> = unchanged.chain(restored).collect();
-        if !past.is_empty() {
-            merged.sort_by_key(|(key, _)| *key);
-        }
-        merged
-            .into_iter()
-            .map(|(_, object)| object.clone())
-            .collect::<Vec<_>>()
-            .into_iter()
+            .collect();
+        let mut restored = restored.into_iter().peekable();
+        let mut unchanged = present
+            .map(|(key, object)| (&**key, object))
+            .filter(move |(key, _)| !past.contains_key(key))
+            .peekable();
+        // Both are in key order; the smaller key comes next.
+        Box::new(std::iter::from_fn(move || {
+            let is_unchanged = match (unchanged.peek(), restored.peek()) {
+                (Some((left, _)), Some((right, _))) => left < right,
+                (left, _) => left.is_some(),
+            };
+            let next = if is_unchanged {
+                unchanged.next()
+            } else {
+                restored.next()
+            };
+            next.map(|(_, object)| object)
+        }))
     }
 }
 
@@ -259,5 +277,63 @@ fn key_range(namespace: Option<&str>, after: Option<&str>) -> KeyRange {
             // The character after `/`: the end of the namespace.
             to: Bound::Excluded(format!("{namespace}0")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kind::builtin;
+
+    fn map(name: &str, version: u64, content: &str) -> Arc<Stored> {
+        let kinds = builtin::resource_types();
+        let kind = kinds.iter().find(|kind| kind.kind == "ConfigMap").unwrap();
+        let object = json!({
+            "metadata": {"name": name, "resourceVersion": version.to_string()},
+            "data": {"a": content},
+        });
+        let Value::Object(object) = object else {
+            unreachable!()
+        };
+        Arc::new(Stored::new(kind, object))
+    }
+
+    #[test]
+    fn large_changes_are_forgotten_sooner() {
+        let mut collection = Collection::new(0, 100);
+        collection.history_bytes = 10_000;
+        for version in 1..=20 {
+            let object = map("x", version, &"x".repeat(1000));
+            let old = collection.insert(object.clone());
+            collection.publish(Change::new(version, old, Some(object)));
+        }
+        assert!(collection.log_bytes <= 10_000, "{}", collection.log_bytes);
+        let held: usize = collection.log.iter().map(|change| change.weight()).sum();
+        assert_eq!(held, collection.log_bytes);
+        let kept = u64::try_from(collection.log.len()).unwrap();
+        assert!((1..10).contains(&kept), "{kept}");
+        assert_eq!(collection.floor, 20 - kept);
+    }
+
+    #[test]
+    fn looking_at_the_first_objects_copies_none_of_the_others() {
+        let mut collection = Collection::new(0, 100);
+        for (version, name) in (1..).zip(["a", "b", "c", "d"]) {
+            collection.insert(map(name, version, ""));
+        }
+        let object = map("b", 5, "");
+        let old = collection.insert(object.clone());
+        collection.publish(Change::new(5, old, Some(object)));
+        let bounds = key_range(None, None);
+        for version in [4, 5] {
+            let mut objects = collection.at(version, &bounds);
+            assert_eq!(objects.next().unwrap().name.as_str(), "a");
+            let last = collection.objects.get("d").unwrap();
+            assert_eq!(Arc::strong_count(last), 1);
+            let rest: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
+            assert_eq!(rest, ["b", "c", "d"]);
+        }
     }
 }

@@ -4,10 +4,13 @@
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod cascades;
 mod cases;
 mod core;
 mod faults;
 mod features;
 mod go_clients;
+mod limits;
 mod properties;
+mod rights;
 mod support;

@@ -1,0 +1,52 @@
+//! Paths of fields somebody complains about, kept few and short: a body can repeat one long name
+//! hundreds of thousands of times.
+
+/// Complaints told about one body.
+const MAX_COMPLAINTS: usize = 100;
+/// Bytes shown of one path or warning.
+const MAX_LENGTH: usize = 1024;
+
+/// Adds a path to a list of complaints that still has room for it.
+pub(crate) fn note(complaints: &mut Vec<String>, path: impl FnOnce() -> String) {
+    if complaints.len() < MAX_COMPLAINTS {
+        complaints.push(shortened(path()));
+    }
+}
+
+/// The path of a member.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        return shortened(name.to_owned());
+    }
+    // A path that was cut says no more however long it gets.
+    if path.len() >= MAX_LENGTH {
+        return path.to_owned();
+    }
+    shortened(format!("{path}.{name}"))
+}
+
+/// The beginning of a text, whole characters only.
+pub(crate) fn shortened(mut text: String) -> String {
+    if text.len() > MAX_LENGTH {
+        text.truncate(text.floor_char_boundary(MAX_LENGTH));
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_short_and_whole() {
+        let long = "ä".repeat(MAX_LENGTH);
+        let cut = join("a", &long);
+        assert!(
+            cut.len() <= MAX_LENGTH + 3 && cut.ends_with("ä..."),
+            "{cut}"
+        );
+        assert_eq!(join(&cut, "below"), cut);
+        assert_eq!(join("a", "b"), "a.b");
+    }
+}

@@ -1,0 +1,147 @@
+//! What a deletion takes with it, and what it waits for.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use weft_apiserver::ApiServer;
+
+use crate::support::{Answer, MAPS, config_map, delete, get, patch, post};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+/// Asks until an answer is as wanted.
+async fn until(server: &ApiServer, path: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
+    let asking = async {
+        loop {
+            let answer = get(server, path).await;
+            if wanted(&answer) {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    let answer = tokio::time::timeout(limit, asking).await;
+    answer.unwrap_or_else(|_| panic!("{path} never came to be as wanted"))
+}
+
+async fn until_gone(server: &ApiServer, path: &str) {
+    until(server, path, |answer| {
+        answer.status == StatusCode::NOT_FOUND
+    })
+    .await;
+}
+
+/// The object once the collector let go of it, or the 404 if it went.
+async fn until_released(server: &ApiServer, path: &str) -> Answer {
+    until(server, path, |answer| {
+        answer.status != StatusCode::OK || answer.at("/metadata/finalizers") == Value::Null
+    })
+    .await
+}
+
+async fn define_things(server: &ApiServer) {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    });
+    let made = post(server, DEFINITIONS, &definition).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    until(server, THINGS, |answer| answer.status == StatusCode::OK).await;
+}
+
+fn thing(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_its_content_however_it_is_deleted() {
+    for policy in ["Foreground", "Orphan"] {
+        let server = ApiServer::builder().build();
+        let body = json!({"metadata": {"name": "x"}});
+        post(&server, "/api/v1/namespaces", &body).await;
+        let mut map = config_map("a");
+        map["metadata"]["finalizers"] = json!(["example.com/wait"]);
+        post(&server, "/api/v1/namespaces/x/configmaps", &map).await;
+        let namespace = "/api/v1/namespaces/x";
+        delete(&server, &format!("{namespace}?propagationPolicy={policy}")).await;
+        let left = until_released(&server, namespace).await;
+        assert_eq!(left.at("/status/phase"), "Terminating", "{}", left.text);
+        let free = json!({"metadata": {"finalizers": null}});
+        let path = format!("{namespace}/configmaps/a");
+        patch(&server, &path, "merge-patch+json", &free).await;
+        until_gone(&server, namespace).await;
+    }
+}
+
+#[tokio::test]
+async fn a_bound_pod_keeps_its_grace_in_the_foreground() {
+    let server = ApiServer::builder().build();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "nodeName": "n1", "containers": [{"name": "c", "image": "i"}],
+    }});
+    post(&server, pods, &pod).await;
+    let path = format!("{pods}/p");
+    delete(&server, &format!("{path}?propagationPolicy=Foreground")).await;
+    let left = until_released(&server, &path).await;
+    assert_eq!(left.at("/metadata/deletionGracePeriodSeconds"), 30);
+    delete(&server, &format!("{path}?gracePeriodSeconds=0")).await;
+    until_gone(&server, &path).await;
+}
+
+#[tokio::test]
+async fn a_grace_beyond_all_time_still_marks_the_pod() {
+    let server = ApiServer::builder().build();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {
+        "nodeName": "n1", "containers": [{"name": "c", "image": "i"}],
+    }});
+    post(&server, pods, &pod).await;
+    let path = format!("{pods}/p?gracePeriodSeconds=9223372036854775807");
+    let marked = delete(&server, &path).await;
+    assert!(
+        marked.at("/metadata/deletionTimestamp").is_string(),
+        "{}",
+        marked.text
+    );
+}
+
+#[tokio::test]
+async fn a_definition_takes_its_instances_along_however_it_is_deleted() {
+    for policy in ["Foreground", "Orphan"] {
+        let server = ApiServer::builder().build();
+        define_things(&server).await;
+        post(&server, THINGS, &thing("a")).await;
+        let path = format!("{DEFINITIONS}/things.example.com");
+        delete(&server, &format!("{path}?propagationPolicy={policy}")).await;
+        until_gone(&server, &path).await;
+        define_things(&server).await;
+        assert_eq!(get(&server, THINGS).await.at("/items"), json!([]));
+    }
+}
+
+#[tokio::test]
+async fn what_instances_own_goes_with_their_definition() {
+    let server = ApiServer::builder().build();
+    define_things(&server).await;
+    let owner = post(&server, THINGS, &thing("a")).await;
+    let mut map = config_map("owned");
+    map["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.com/v1", "kind": "Thing", "name": "a",
+        "uid": owner.at("/metadata/uid"),
+    }]);
+    post(&server, MAPS, &map).await;
+    delete(&server, &format!("{DEFINITIONS}/things.example.com")).await;
+    until_gone(&server, &format!("{MAPS}/owned")).await;
+}

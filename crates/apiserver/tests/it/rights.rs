@@ -1,0 +1,184 @@
+//! Who may do what, when roles decide.
+
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower::Service as _;
+use weft_apiserver::{ApiServer, AuthorizationMode, User};
+
+use crate::support::{MAPS, config_map, delete, post};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// A server on which bob has these rules everywhere.
+async fn server_for_bob(rules: Value) -> ApiServer {
+    let server = ApiServer::builder()
+        .authorization_mode(AuthorizationMode::Rbac)
+        .fault_endpoint(true)
+        .build();
+    let role = json!({"metadata": {"name": "bobs"}, "rules": rules});
+    post(&server, &format!("{RBAC}/clusterroles"), &role).await;
+    let binding = json!({
+        "metadata": {"name": "bobs"},
+        "roleRef": {"kind": "ClusterRole", "name": "bobs"},
+        "subjects": [{"kind": "User", "name": "bob"}],
+    });
+    let made = post(&server, &format!("{RBAC}/clusterrolebindings"), &binding).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    server
+}
+
+async fn send(
+    server: &ApiServer,
+    user: User,
+    (method, path): (Method, &str),
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> (StatusCode, Value) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let request = request.body(body).unwrap();
+    let answer = server.service(user).call(request).await.unwrap();
+    let status = answer.status();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+fn bob() -> User {
+    User::new("bob", [])
+}
+
+#[tokio::test]
+async fn each_part_of_another_identity_needs_its_own_right() {
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]},
+        {"apiGroups": [""], "resources": ["groups"], "verbs": ["impersonate"],
+         "resourceNames": ["dev"]},
+    ]);
+    let server = server_for_bob(rules).await;
+    let user = ("impersonate-user", "alice");
+    let account = ("impersonate-user", "system:serviceaccount:default:robot");
+    for (headers, status) in [
+        (vec![user], 201),
+        (vec![user, ("impersonate-group", "dev")], 201),
+        (vec![user, ("impersonate-group", "system:masters")], 403),
+        (vec![user, ("impersonate-uid", "1")], 403),
+        (vec![user, ("impersonate-extra-scope", "x")], 403),
+        (vec![account], 403),
+        (vec![("impersonate-group", "dev")], 500),
+    ] {
+        let target = (Method::POST, REVIEWS);
+        let (answered, body) = send(&server, bob(), target, &headers, &json!({})).await;
+        assert_eq!(answered.as_u16(), status, "{headers:?}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn an_impersonated_service_account_has_its_groups() {
+    let server = server_for_bob(json!([])).await;
+    let account = [("impersonate-user", "system:serviceaccount:default:robot")];
+    let target = (Method::POST, REVIEWS);
+    let (_, review) = send(&server, User::admin(), target, &account, &json!({})).await;
+    assert_eq!(
+        review["status"]["userInfo"]["groups"],
+        json!([
+            "system:serviceaccounts",
+            "system:serviceaccounts:default",
+            "system:authenticated"
+        ])
+    );
+}
+
+#[tokio::test]
+async fn creating_by_update_or_apply_needs_the_right_to_create() {
+    let update = json!({
+        "apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"],
+        "verbs": ["get", "update", "patch"],
+    });
+    let create = json!({
+        "apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"],
+        "verbs": ["create"],
+    });
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let lease = json!({"metadata": {"name": "a"}, "spec": {}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    let applied = format!("{MAPS}/a?fieldManager=m");
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    for (rules, status) in [(json!([update]), 403), (json!([update, create]), 201)] {
+        let server = server_for_bob(rules).await;
+        let target = (Method::PATCH, applied.as_str());
+        let (answered, body) = send(&server, bob(), target, &apply, &map).await;
+        assert_eq!(answered.as_u16(), status, "{body}");
+        let (answered, body) = send(&server, bob(), (Method::PUT, leases), &[], &lease).await;
+        assert_eq!(answered.as_u16(), status, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_right_to_one_name_covers_the_list_of_that_name() {
+    let rules = json!([{
+        "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"],
+        "resourceNames": ["a"],
+    }]);
+    let server = server_for_bob(rules).await;
+    post(&server, MAPS, &config_map("a")).await;
+    for (query, status) in [
+        ("?fieldSelector=metadata.name%3Da", 200),
+        ("?fieldSelector=metadata.name%3Db", 403),
+        ("", 403),
+    ] {
+        let path = format!("{MAPS}{query}");
+        let (answered, _) = send(&server, bob(), (Method::GET, &path), &[], &Value::Null).await;
+        assert_eq!(answered.as_u16(), status, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn reading_a_path_gives_no_right_to_post_to_it() {
+    let order = json!({"verb": "list", "status": 500, "times": 1});
+    for (verb, status) in [("get", 403), ("post", 200)] {
+        let rules = json!([{"nonResourceURLs": ["/weft/*"], "verbs": [verb]}]);
+        let server = server_for_bob(rules).await;
+        let target = (Method::POST, "/weft/faults");
+        let (answered, body) = send(&server, bob(), target, &[], &order).await;
+        assert_eq!(answered.as_u16(), status, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_an_account_ends_with_its_time_and_with_the_account() {
+    let server = ApiServer::builder().build();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"metadata": {"name": "robot"}});
+    let order = json!({"spec": {"expirationSeconds": 600}});
+    let token = async || {
+        let made = post(&server, &format!("{accounts}/robot/token"), &order).await;
+        made.at("/status/token")
+    };
+    let known = async |token: &Value| {
+        let review = json!({"spec": {"token": token}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        post(&server, path, &review)
+            .await
+            .at("/status/authenticated")
+            == true
+    };
+    post(&server, accounts, &account).await;
+    let first = token().await;
+    assert!(known(&first).await);
+    tokio::time::advance(std::time::Duration::from_secs(601)).await;
+    assert!(!known(&first).await, "its time is over");
+    let second = token().await;
+    assert!(known(&second).await);
+    delete(&server, &format!("{accounts}/robot")).await;
+    assert!(!known(&second).await, "the account is gone");
+    post(&server, accounts, &account).await;
+    assert!(!known(&second).await, "this is another account");
+}
