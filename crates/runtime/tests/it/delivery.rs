@@ -465,6 +465,8 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         let outage = faults.stall_watches(configmaps());
         harness.update("n1", "y").await;
         harness.delete("n2").await;
+        // The version is really gone: whoever does not list again never recovers.
+        faults.compact();
         broken(&harness);
         drop(outage);
         let mut told = Vec::new();
@@ -678,6 +680,24 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
             cache.snapshot()[0].undecodable.len(),
             2,
             "shown to the operator"
+        );
+
+        // A relist finds the same state: nothing is told, nothing is swept.
+        let lists = cache.snapshot()[0].lists;
+        let faults = harness.server().faults();
+        faults.send_watch_error(&configmaps(), &WatchError::Expired);
+        eventually("a relist", || {
+            let info = &cache.snapshot()[0];
+            info.lists > lists && info.state == "synced"
+        })
+        .await;
+        assert_eq!(subscription.backlog(), 0, "the relist told something");
+        assert!(
+            informer
+                .lister()
+                .get(&harness.key("turns"))
+                .unwrap()
+                .is_some()
         );
 
         // Cured.

@@ -586,6 +586,30 @@ async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn invariant_34_informers_of_a_removed_kind_end_though_nobody_follows_it() {
+    let harness = Harness::embedded().await;
+    let cluster = harness.cluster();
+    let custom = CustomKind::new(&harness);
+    custom.install().await;
+    // Somebody follows some other kind, so definitions are watched.
+    let other = cluster.kind(&Note::resource_kind());
+    let informer = cluster
+        .cache()
+        .informer_of::<MetadataOnly>(&custom.kind, &WatchSpec::all());
+    informer.synced().await.unwrap();
+    eventually("definitions are watched", || {
+        cluster.cache().snapshot().len() == 2
+    })
+    .await;
+    custom.remove().await;
+    let mut state = informer.state();
+    reaches(&mut state, |s| s.name() == "stopped").await;
+    let error = informer.lister().list().unwrap_err();
+    assert_eq!(error.reason, weft_runtime::StopReason::KindRemoved);
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
 async fn invariant_34_kinds_are_followed_though_the_informer_of_definitions_was_evicted() {
     let harness = Harness::embedded().await;
     let cluster = harness.cluster();
