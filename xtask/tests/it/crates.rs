@@ -7,15 +7,42 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("weft-heap", &[]),
     ("weft-model", &[]),
+    ("weft-ruleset", &["weft-model"]),
+    ("weft-host", &["weft-model"]),
+    ("weft-proxy", &["weft-model"]),
+    (
+        "weft-iptables",
+        &["weft-host", "weft-model", "weft-proxy", "weft-ruleset"],
+    ),
+    (
+        "weft-agent",
+        &[
+            "weft-host",
+            "weft-iptables",
+            "weft-model",
+            "weft-proxy",
+            "weft-runtime",
+        ],
+    ),
     ("weft-runtime", &["weft-model"]),
     ("weft-apiserver", &["weft-model"]),
     ("weft-testkit", &[]),
     (
         "weft",
-        &["weft-apiserver", "weft-heap", "weft-model", "weft-runtime"],
+        &[
+            "weft-agent",
+            "weft-apiserver",
+            "weft-heap",
+            "weft-host",
+            "weft-iptables",
+            "weft-model",
+            "weft-proxy",
+            "weft-ruleset",
+            "weft-runtime",
+        ],
     ),
     ("xtask", &[]),
 ];
@@ -24,7 +51,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
 const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
 
 /// Crates that decide and never act.
-const PURE: [&str; 1] = ["weft-model"];
+const PURE: [&str; 3] = ["weft-model", "weft-proxy", "weft-ruleset"];
 
 /// What acting takes: whoever depends on one of these, even by detour, is not pure.
 const IMPURE: [&str; 12] = [

@@ -1,0 +1,1 @@
+//! The only door to the kernel: iptables programs, netlink, sysctls, addresses.

@@ -1,0 +1,1 @@
+//! Keeps the kernel's iptables chains in step with the Services.

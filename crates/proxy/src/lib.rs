@@ -1,0 +1,1 @@
+//! Derives what a node has to do for each Service.

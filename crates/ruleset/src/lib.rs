@@ -1,0 +1,22 @@
+//! iptables rules as values.
+//!
+//! A [`Rule`] prints itself in exactly one form: the one in which `iptables-save` prints it. That
+//! form is valid input of `iptables-restore` too, so what we write, what we read back and what we
+//! hash is the same text.
+
+mod chain;
+mod comment;
+mod matches;
+mod rule;
+mod table;
+mod target;
+
+pub use chain::{ChainName, InvalidChainName};
+pub use comment::{Comment, InvalidComment};
+pub use matches::{
+    AddressType, ConntrackStates, Interface, InvalidInterface, Match, NfacctName, Probability,
+    Recent,
+};
+pub use rule::{Negatable, Rule, host};
+pub use table::Table;
+pub use target::Target;
