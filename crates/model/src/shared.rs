@@ -54,6 +54,13 @@ impl SharedStr {
     }
 }
 
+/// The empty string, which absent fields share.
+impl Default for SharedStr {
+    fn default() -> Self {
+        Self::interned("")
+    }
+}
+
 impl Deref for SharedStr {
     type Target = str;
     fn deref(&self) -> &str {

@@ -1,1 +1,25 @@
-//! Derives what a node has to do for each Service.
+//! What a node has to do for each Service: derived from Services, EndpointSlices and the Node,
+//! without a kernel, a clock or a network.
+//!
+//! A [`Model`] takes objects in and gives [`Service`]s out, one value for each Service and
+//! family. Equality of these values decides whether anything changed. A [`Backend`] makes the
+//! kernel agree with them; nothing here knows how.
+
+mod address;
+pub mod backend;
+pub mod conntrack;
+mod endpoint;
+mod frontend;
+mod model;
+pub mod objects;
+mod selection;
+mod service;
+mod settings;
+
+pub use address::parse_sloppy;
+pub use backend::{AuditReport, Backend, Desired, Scope, SyncError, SyncReport};
+pub use endpoint::{Endpoint, Slice, SlicePort};
+pub use frontend::{Frontend, InvalidPort};
+pub use model::{Model, Problem};
+pub use service::{PortId, Service, ServicePort};
+pub use settings::{LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings};

@@ -1,0 +1,109 @@
+//! What makes the kernel agree with the model.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use weft_model::ObjectKey;
+
+use crate::{Service, Settings};
+
+/// All Services of one family that should be served.
+pub type Desired = BTreeMap<ObjectKey, Arc<Service>>;
+
+/// How much of the kernel's state a sync looks at.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// All of it: read what is there, write what differs.
+    Full,
+    /// Only what these Services need; everything else is as it was last written.
+    Changed(&'a BTreeSet<ObjectKey>),
+}
+
+/// Programs Services into a kernel, for one family.
+pub trait Backend: Send {
+    /// Makes the kernel agree with `desired`.
+    ///
+    /// A partial sync that fails is followed by a full one at once, so an error means that the
+    /// full one failed too.
+    fn sync(
+        &mut self,
+        desired: &Desired,
+        settings: &Settings,
+        scope: Scope<'_>,
+    ) -> Result<SyncReport, SyncError>;
+
+    /// Compares the kernel with what was last written, and repairs what differs.
+    fn audit(&mut self) -> Result<AuditReport, SyncError>;
+}
+
+/// What a successful sync did.
+#[derive(Clone, Debug, Default)]
+pub struct SyncReport {
+    /// Whether the whole state was looked at.
+    pub full: bool,
+    /// Why the partial sync before the full one failed, if one did.
+    pub partial_failure: Option<SyncError>,
+    /// Bytes given to the kernel.
+    pub bytes: usize,
+    /// Time that programs took which were started for it.
+    pub children: Duration,
+    /// For each table, rules that should be there and rules written now.
+    pub rules: Vec<(&'static str, RuleCount)>,
+    /// Service ports whose policy allows only endpoints of this node, of which there are none.
+    pub without_local_endpoints: WithoutLocalEndpoints,
+}
+
+/// Rules of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleCount {
+    /// Rules that should be there.
+    pub total: usize,
+    /// Rules written in this sync.
+    pub written: usize,
+}
+
+/// Service ports that drop traffic on this node, though they have endpoints elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutLocalEndpoints {
+    /// By internalTrafficPolicy.
+    pub internal: usize,
+    /// By externalTrafficPolicy.
+    pub external: usize,
+}
+
+impl WithoutLocalEndpoints {
+    /// Counts them.
+    pub fn count(desired: &Desired) -> Self {
+        let mut count = Self::default();
+        let ports = desired.values().flat_map(|service| &service.ports);
+        for port in ports.filter(|port| port.has_endpoints) {
+            count.internal += usize::from(!port.has_internal_endpoints());
+            count.external += usize::from(!port.has_external_endpoints());
+        }
+        count
+    }
+}
+
+/// What an audit found.
+#[derive(Clone, Debug, Default)]
+pub struct AuditReport {
+    /// Whether the cheap look was enough to know that nothing changed.
+    pub unchanged: bool,
+    /// What differed and was repaired, by table and chain.
+    pub repaired: Vec<String>,
+    /// Time that programs took which were started for it.
+    pub children: Duration,
+}
+
+/// A sync that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SyncError {
+    /// What went wrong.
+    pub message: String,
+    /// What was given to the kernel, where it refused it.
+    pub input: Option<Arc<str>>,
+}

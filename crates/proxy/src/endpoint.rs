@@ -1,0 +1,172 @@
+//! Endpoints as slices report them, and how the slices of a Service come together.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use weft_model::{IpFamily, Protocol, SharedStr};
+
+use crate::{
+    address::parse_sloppy,
+    frontend::{port_number, protocol},
+    objects::{Hint, SliceEndpoint, SlicePortSpec, SliceView},
+};
+
+/// One address behind a Service.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the conditions are independent of each other"
+)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it takes new connections.
+    pub ready: bool,
+    /// Whether it would answer, ready or on its way out.
+    pub serving: bool,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+    /// Whether it runs on this node.
+    pub local: bool,
+    /// Zones that should use it.
+    pub zone_hints: Box<[SharedStr]>,
+    /// Nodes that should use it.
+    pub node_hints: Box<[SharedStr]>,
+}
+
+/// A port that the endpoints of a slice have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// Joins it to the Service's port of that name.
+    pub name: SharedStr,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub port: u16,
+}
+
+/// All that counts of one EndpointSlice. Annotations and resource versions do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The family of its addresses.
+    pub family: IpFamily,
+    /// Its endpoints.
+    pub endpoints: Box<[Endpoint]>,
+    /// Their ports.
+    pub ports: Box<[SlicePort]>,
+}
+
+impl Slice {
+    /// Reads a slice. `None` for other address types; what cannot be used goes to `problems`.
+    pub fn derive(view: SliceView<'_>, node: &str, problems: &mut Vec<String>) -> Option<Self> {
+        let family = match view.address_type {
+            "IPv4" => IpFamily::V4,
+            "IPv6" => IpFamily::V6,
+            _ => return None,
+        };
+        let endpoints = view
+            .endpoints
+            .iter()
+            .filter_map(|endpoint| derive_endpoint(endpoint, family, node, problems))
+            .collect();
+        let ports = view
+            .ports
+            .iter()
+            .filter_map(|port| derive_port(port, problems))
+            .collect();
+        Some(Self {
+            family,
+            endpoints,
+            ports,
+        })
+    }
+}
+
+fn derive_endpoint(
+    endpoint: &SliceEndpoint,
+    family: IpFamily,
+    node: &str,
+    problems: &mut Vec<String>,
+) -> Option<Endpoint> {
+    let text = endpoint.addresses.first()?;
+    let address = parse_sloppy(text).filter(|address| IpFamily::of(*address) == family);
+    let Some(address) = address else {
+        problems.push(format!("endpoint {text:?} is not an {family} address"));
+        return None;
+    };
+    let names = |hints: &[Hint]| hints.iter().map(|hint| hint.name.clone()).collect();
+    Some(Endpoint {
+        address,
+        ready: endpoint.conditions.ready.unwrap_or(true),
+        serving: endpoint.conditions.serving.unwrap_or(true),
+        terminating: endpoint.conditions.terminating.unwrap_or(false),
+        local: !node.is_empty() && endpoint.node_name.as_deref() == Some(node),
+        zone_hints: names(&endpoint.hints.for_zones),
+        node_hints: names(&endpoint.hints.for_nodes),
+    })
+}
+
+fn derive_port(port: &SlicePortSpec, problems: &mut Vec<String>) -> Option<SlicePort> {
+    let (Some(name), Some(number)) = (&port.name, port.port.filter(|number| *number != 0)) else {
+        return None;
+    };
+    let Some(port_number) = port_number(number) else {
+        problems.push(format!("port {number} is not a port number"));
+        return None;
+    };
+    let text = port.protocol.as_deref().unwrap_or_default();
+    let Some(protocol) = protocol(text) else {
+        problems.push(format!("port {number}: unknown protocol {text:?}"));
+        return None;
+    };
+    Some(SlicePort {
+        name: name.clone(),
+        protocol,
+        port: port_number,
+    })
+}
+
+/// An endpoint with the port of one Service port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortEndpoint<'a> {
+    /// Where packets go.
+    pub(crate) address: SocketAddr,
+    /// What is known of it.
+    pub(crate) endpoint: &'a Endpoint,
+}
+
+/// The endpoints of one Service port out of all slices of the Service, in the byte order of their
+/// text (`10.0.0.10:80` before `10.0.0.9:80`): that order decides about probabilities.
+///
+/// Of two entries with the same address the later one counts, unless it is on its way out: then
+/// the address was given to a new pod already.
+pub(crate) fn endpoints_of<'a>(
+    slices: impl Iterator<Item = &'a Slice>,
+    name: &str,
+    protocol: Protocol,
+) -> Vec<PortEndpoint<'a>> {
+    let mut found: HashMap<SocketAddr, &Endpoint> = HashMap::new();
+    for slice in slices {
+        let ports = slice
+            .ports
+            .iter()
+            .filter(|port| &*port.name == name && port.protocol == protocol);
+        for port in ports {
+            for endpoint in &slice.endpoints {
+                let address = SocketAddr::new(endpoint.address, port.port);
+                let known = found.entry(address).or_insert(endpoint);
+                if !endpoint.terminating {
+                    *known = endpoint;
+                }
+            }
+        }
+    }
+    let mut endpoints: Vec<PortEndpoint<'_>> = found
+        .into_iter()
+        .map(|(address, endpoint)| PortEndpoint { address, endpoint })
+        .collect();
+    endpoints.sort_by_cached_key(|endpoint| endpoint.address.to_string());
+    endpoints
+}

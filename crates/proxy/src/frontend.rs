@@ -1,0 +1,275 @@
+//! One port of a Service as clients see it.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
+use weft_model::{IpFamily, Protocol, SharedStr};
+
+use crate::{
+    address::{parse_network, parse_sloppy},
+    objects::{ServicePortSpec, ServiceSpec, ServiceStatus},
+};
+
+/// How long affinity lasts where the object does not say.
+const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
+
+/// Addresses, ports and policies of one Service port in one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    /// The port's name, empty for a single unnamed port.
+    pub name: SharedStr,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The ClusterIP of this family.
+    pub cluster_ip: IpAddr,
+    /// The port at ClusterIP, external and load balancer addresses.
+    pub port: u16,
+    /// The port on every node.
+    pub node_port: Option<u16>,
+    /// External addresses of this family, in the order of the object.
+    pub external_ips: Box<[IpAddr]>,
+    /// Addresses of the load balancer that reach the node unchanged, in the order of the object.
+    pub load_balancer_ips: Box<[IpAddr]>,
+    /// Who may use the load balancer's addresses; empty means everyone.
+    pub source_ranges: Box<[IpNet]>,
+    /// How long a client stays with its endpoint, in seconds.
+    pub affinity: Option<u32>,
+    /// Whether clients inside the cluster only get endpoints of their own node.
+    pub internal_local: bool,
+    /// Whether clients outside the cluster only get endpoints of the node they ask.
+    pub external_local: bool,
+    /// Where load balancers ask for local endpoints.
+    pub health_check_node_port: Option<u16>,
+}
+
+impl Frontend {
+    /// Whether anything but the ClusterIP leads here.
+    pub fn is_externally_accessible(&self) -> bool {
+        self.node_port.is_some()
+            || !self.load_balancer_ips.is_empty()
+            || !self.external_ips.is_empty()
+    }
+
+    /// Whether endpoints of the whole cluster are wanted.
+    pub fn uses_cluster_endpoints(&self) -> bool {
+        !self.internal_local || self.is_externally_accessible()
+    }
+
+    /// Whether endpoints of this node alone are wanted.
+    pub fn uses_local_endpoints(&self) -> bool {
+        self.internal_local || (self.external_local && self.is_externally_accessible())
+    }
+}
+
+/// A part of a Service that cannot be used; the rest of it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidPort(pub(crate) String);
+
+impl fmt::Display for InvalidPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The ports of a Service in one family. What cannot be used goes to `problems`.
+pub(crate) fn frontends(
+    spec: &ServiceSpec,
+    status: &ServiceStatus,
+    family: IpFamily,
+    problems: &mut Vec<InvalidPort>,
+) -> Vec<Frontend> {
+    let unset = spec.cluster_ip.is_empty() || &*spec.cluster_ip == "None";
+    if unset || &*spec.r#type == "ExternalName" {
+        return Vec::new();
+    }
+    let Some(cluster_ip) = cluster_ip(spec, family, problems) else {
+        return Vec::new();
+    };
+    let shared = Shared::derive(spec, status, family, cluster_ip, problems);
+    let mut frontends: Vec<Frontend> = Vec::with_capacity(spec.ports.len());
+    for port in &spec.ports {
+        match shared.frontend(port) {
+            Ok(frontend) => {
+                // A later port of the same name and protocol takes the place of the earlier.
+                frontends.retain(|known| {
+                    (&known.name, known.protocol) != (&frontend.name, frontend.protocol)
+                });
+                frontends.push(frontend);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    frontends
+}
+
+fn cluster_ip(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    problems: &mut Vec<InvalidPort>,
+) -> Option<IpAddr> {
+    let text = if spec.ip_families.is_empty() {
+        &*spec.cluster_ip
+    } else {
+        let index = spec
+            .ip_families
+            .iter()
+            .position(|candidate| &**candidate == family.as_str())?;
+        &**spec.cluster_ips.get(index)?
+    };
+    let Some(address) = parse_sloppy(text) else {
+        problems.push(InvalidPort(format!("ClusterIP {text:?} is not an address")));
+        return None;
+    };
+    if IpFamily::of(address) != family {
+        if !spec.ip_families.is_empty() {
+            problems.push(InvalidPort(format!("ClusterIP {text:?} is not {family}")));
+        }
+        return None;
+    }
+    Some(address)
+}
+
+/// What all ports of a Service have in common.
+struct Shared {
+    cluster_ip: IpAddr,
+    external_ips: Box<[IpAddr]>,
+    load_balancer_ips: Box<[IpAddr]>,
+    source_ranges: Box<[IpNet]>,
+    affinity: Option<u32>,
+    internal_local: bool,
+    external_local: bool,
+    health_check_node_port: Option<u16>,
+}
+
+impl Shared {
+    fn derive(
+        spec: &ServiceSpec,
+        status: &ServiceStatus,
+        family: IpFamily,
+        cluster_ip: IpAddr,
+        problems: &mut Vec<InvalidPort>,
+    ) -> Self {
+        let external = spec.external_ips.iter().map(|text| &**text);
+        let external_ips = addresses("external IP", external, family, problems);
+        let virtual_ips = status
+            .load_balancer
+            .ingress
+            .iter()
+            .filter(|ingress| ingress.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"))
+            .map(|ingress| &*ingress.ip);
+        let load_balancer_ips = addresses("load balancer IP", virtual_ips, family, problems);
+        let is_load_balancer = &*spec.r#type == "LoadBalancer";
+        let reachable =
+            is_load_balancer || &*spec.r#type == "NodePort" || !spec.external_ips.is_empty();
+        let external_local = reachable && &*spec.external_traffic_policy == "Local";
+        let health_check_node_port = (is_load_balancer && external_local)
+            .then(|| u16::try_from(spec.health_check_node_port).ok())
+            .flatten()
+            .filter(|port| *port != 0);
+        Self {
+            cluster_ip,
+            external_ips,
+            load_balancer_ips,
+            source_ranges: source_ranges(spec, family, problems),
+            affinity: affinity(spec),
+            internal_local: &*spec.internal_traffic_policy == "Local",
+            external_local,
+            health_check_node_port,
+        }
+    }
+
+    fn frontend(&self, port: &ServicePortSpec) -> Result<Frontend, InvalidPort> {
+        let refuse = |what: String| InvalidPort(format!("port {:?}: {what}", &*port.name));
+        let protocol = protocol(&port.protocol)
+            .ok_or_else(|| refuse(format!("unknown protocol {:?}", &*port.protocol)))?;
+        let number = port_number(port.port)
+            .ok_or_else(|| refuse(format!("{} is not a port number", port.port)))?;
+        let node_port = match port.node_port {
+            0 => None,
+            other => Some(
+                port_number(other)
+                    .ok_or_else(|| refuse(format!("{other} is not a NodePort number")))?,
+            ),
+        };
+        Ok(Frontend {
+            name: port.name.clone(),
+            protocol,
+            cluster_ip: self.cluster_ip,
+            port: number,
+            node_port,
+            external_ips: self.external_ips.clone(),
+            load_balancer_ips: self.load_balancer_ips.clone(),
+            source_ranges: self.source_ranges.clone(),
+            affinity: self.affinity,
+            internal_local: self.internal_local,
+            external_local: self.external_local,
+            health_check_node_port: self.health_check_node_port,
+        })
+    }
+}
+
+fn addresses<'a>(
+    what: &str,
+    texts: impl Iterator<Item = &'a str>,
+    family: IpFamily,
+    problems: &mut Vec<InvalidPort>,
+) -> Box<[IpAddr]> {
+    let mut found = Vec::new();
+    for text in texts.filter(|text| !text.is_empty()) {
+        match parse_sloppy(text) {
+            Some(address) if IpFamily::of(address) == family => found.push(address),
+            Some(_) => {}
+            None => problems.push(InvalidPort(format!("{what} {text:?} is not an address"))),
+        }
+    }
+    found.into()
+}
+
+fn source_ranges(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    problems: &mut Vec<InvalidPort>,
+) -> Box<[IpNet]> {
+    let mut ranges = Vec::new();
+    for text in &spec.load_balancer_source_ranges {
+        match parse_network(text) {
+            Some(range) if IpFamily::of(range.addr()) == family => ranges.push(range),
+            Some(_) => {}
+            None => problems.push(InvalidPort(format!(
+                "source range {text:?} is not a network"
+            ))),
+        }
+    }
+    // Everyone is among them: then there is nothing to check.
+    if ranges.iter().any(|range| range.prefix_len() == 0) {
+        ranges.clear();
+    }
+    ranges.into()
+}
+
+fn affinity(spec: &ServiceSpec) -> Option<u32> {
+    if &*spec.session_affinity != "ClientIP" {
+        return None;
+    }
+    let configured = spec
+        .session_affinity_config
+        .as_ref()
+        .and_then(|config| config.client_ip.as_ref())
+        .and_then(|client| client.timeout_seconds);
+    Some(configured.unwrap_or(DEFAULT_AFFINITY_SECONDS))
+}
+
+/// A protocol as objects spell it; absent means TCP.
+pub(crate) fn protocol(text: &str) -> Option<Protocol> {
+    match text {
+        "" | "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => None,
+    }
+}
+
+/// A number that can be a port.
+pub(crate) fn port_number(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|port| *port != 0)
+}

@@ -1,0 +1,206 @@
+//! Objects in, Services out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use weft_model::{IpFamily, ObjectKey, SharedStr};
+
+use crate::{
+    Frontend, NodeFacts, Service, Slice,
+    frontend::frontends,
+    objects::{ServiceSpec, ServiceStatus, SliceView},
+};
+
+/// Something in an object that cannot be used. Everything else of it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `Service` or `EndpointSlice`.
+    pub kind: &'static str,
+    /// Which one.
+    pub object: ObjectKey,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.kind, self.object, self.what)
+    }
+}
+
+/// The Services of one family, and which of them changed since somebody last asked.
+#[derive(Debug)]
+pub struct Model {
+    family: IpFamily,
+    node: NodeFacts,
+    entries: HashMap<ObjectKey, Entry>,
+    /// Which Service a slice belongs to: an update may move it.
+    slices: HashMap<ObjectKey, ObjectKey>,
+    dirty: BTreeSet<ObjectKey>,
+}
+
+/// What is known under the name of one Service. Either half may come first.
+#[derive(Debug, Default)]
+struct Entry {
+    frontends: Vec<Frontend>,
+    slices: BTreeMap<SharedStr, Slice>,
+    derived: Option<Arc<Service>>,
+}
+
+impl Model {
+    /// A model without Services.
+    pub fn new(family: IpFamily, node: NodeFacts) -> Self {
+        Self {
+            family,
+            node,
+            entries: HashMap::new(),
+            slices: HashMap::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a Service. Returns what of it cannot be used.
+    pub fn set_service(
+        &mut self,
+        key: &ObjectKey,
+        spec: &ServiceSpec,
+        status: &ServiceStatus,
+    ) -> Vec<Problem> {
+        let mut invalid = Vec::new();
+        let mut frontends = frontends(spec, status, self.family, &mut invalid);
+        let mut problems: Vec<Problem> = invalid
+            .into_iter()
+            .map(|invalid| Problem::service(key, invalid.to_string()))
+            .collect();
+        frontends.retain(|frontend| match nameable(key, &frontend.name) {
+            Ok(()) => true,
+            Err(what) => {
+                problems.push(Problem::service(key, what));
+                false
+            }
+        });
+        self.set_frontends(key, frontends);
+        problems
+    }
+
+    /// Forgets a Service. Its slices may stay for the next of that name.
+    pub fn remove_service(&mut self, key: &ObjectKey) {
+        self.set_frontends(key, Vec::new());
+    }
+
+    /// Takes in a slice. Returns what of it cannot be used.
+    pub fn set_slice(&mut self, key: &ObjectKey, view: SliceView<'_>) -> Vec<Problem> {
+        let mut invalid = Vec::new();
+        let slice = Slice::derive(view, &self.node.name, &mut invalid)
+            .filter(|slice| slice.family == self.family && !view.service.is_empty());
+        let Some(slice) = slice else {
+            self.remove_slice(key);
+            return Vec::new();
+        };
+        let service = ObjectKey::new(key.namespace.as_deref(), view.service);
+        if self.slices.get(key) != Some(&service) {
+            self.remove_slice(key);
+            self.slices.insert(key.clone(), service.clone());
+        }
+        let entry = self.entries.entry(service.clone()).or_default();
+        if entry.slices.get(&key.name) != Some(&slice) {
+            entry.slices.insert(key.name.clone(), slice);
+            self.dirty.insert(service);
+        }
+        let problem = |what| Problem {
+            kind: "EndpointSlice",
+            object: key.clone(),
+            what,
+        };
+        invalid.into_iter().map(problem).collect()
+    }
+
+    /// Forgets a slice.
+    pub fn remove_slice(&mut self, key: &ObjectKey) {
+        let Some(service) = self.slices.remove(key) else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&service)
+            && entry.slices.remove(&key.name).is_some()
+        {
+            self.dirty.insert(service);
+        }
+    }
+
+    /// Takes in the node's zone. Only Services whose endpoints carry hints can change by it.
+    pub fn set_zone(&mut self, zone: Option<SharedStr>) {
+        if self.node.zone == zone {
+            return;
+        }
+        self.node.zone = zone;
+        self.dirty.extend(self.entries.keys().cloned());
+    }
+
+    /// Whether objects came in since the last [`take_changes`](Self::take_changes). They may turn
+    /// out to change nothing.
+    pub fn has_news(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The Services that differ from what was last given out: `None` for those that are gone.
+    pub fn take_changes(&mut self) -> BTreeMap<ObjectKey, Option<Arc<Service>>> {
+        let mut changes = BTreeMap::new();
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            let derived = (!entry.frontends.is_empty())
+                .then(|| Service::derive(&key, &entry.frontends, &entry.slices, &self.node));
+            if entry.derived.as_deref() != derived.as_ref() {
+                entry.derived = derived.map(Arc::new);
+                changes.insert(key.clone(), entry.derived.clone());
+            }
+            if entry.frontends.is_empty() && entry.slices.is_empty() {
+                self.entries.remove(&key);
+            }
+        }
+        changes
+    }
+
+    fn set_frontends(&mut self, key: &ObjectKey, frontends: Vec<Frontend>) {
+        let known = self.entries.get(key);
+        if known.map_or(&[][..], |entry| &entry.frontends) == frontends {
+            return;
+        }
+        self.entries.entry(key.clone()).or_default().frontends = frontends;
+        self.dirty.insert(key.clone());
+    }
+}
+
+impl Problem {
+    fn service(key: &ObjectKey, what: String) -> Self {
+        Self {
+            kind: "Service",
+            object: key.clone(),
+            what,
+        }
+    }
+}
+
+/// A comment in the kernel holds 255 characters, of which our sentences need up to 47.
+const NAME_LIMIT: usize = 200;
+
+/// Whether a backend can write this name down. The API server gives out no others; a name that
+/// could be mistaken for something else is not worth any risk.
+fn nameable(key: &ObjectKey, port: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let words = [namespace, &*key.name, port];
+    if !words.iter().all(|word| word.bytes().all(fine)) || namespace.is_empty() {
+        return Err(format!(
+            "the name of port {port:?} has characters that Kubernetes does not allow"
+        ));
+    }
+    if words.iter().map(|word| word.len()).sum::<usize>() + 2 > NAME_LIMIT {
+        return Err(format!("the name of port {port:?} is too long"));
+    }
+    Ok(())
+}

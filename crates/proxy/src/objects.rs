@@ -1,0 +1,193 @@
+//! The fields of Kubernetes objects that matter here, decoded and nothing else.
+
+use serde::Deserialize;
+use weft_model::SharedStr;
+
+/// Label whose presence says that another proxy serves the Service.
+pub const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+/// Label of slices that belong to a headless Service.
+pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+/// Label that names the Service of a slice.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// Label that names the zone of a node.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// Annotation of a slice: when the change that led to it happened.
+pub const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// `spec` of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`; empty means the first.
+    pub r#type: SharedStr,
+    /// The first address, empty, or `None`.
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: Box<str>,
+    /// One address for each of `ip_families`.
+    #[serde(rename = "clusterIPs", deserialize_with = "null_is_default")]
+    pub cluster_ips: Box<[Box<str>]>,
+    /// `IPv4`, `IPv6`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ip_families: Box<[SharedStr]>,
+    /// The ports.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ports: Box<[ServicePortSpec]>,
+    /// Addresses for which somebody else sends packets here.
+    #[serde(rename = "externalIPs", deserialize_with = "null_is_default")]
+    pub external_ips: Box<[Box<str>]>,
+    /// `ClientIP` or `None`.
+    pub session_affinity: SharedStr,
+    /// How long affinity lasts.
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+    /// `Local` or `Cluster`.
+    pub external_traffic_policy: SharedStr,
+    /// `Local` or `Cluster`.
+    pub internal_traffic_policy: SharedStr,
+    /// Where a load balancer asks whether this node has endpoints.
+    pub health_check_node_port: i32,
+    /// Who may use the load balancer's addresses.
+    #[serde(deserialize_with = "null_is_default")]
+    pub load_balancer_source_ranges: Box<[Box<str>]>,
+}
+
+/// One of `spec.ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePortSpec {
+    /// Empty if the Service has one port only.
+    pub name: SharedStr,
+    /// `TCP`, `UDP` or `SCTP`; empty means the first.
+    pub protocol: SharedStr,
+    /// The port of the Service.
+    pub port: i32,
+    /// The port on every node, or 0.
+    pub node_port: i32,
+}
+
+/// `spec.sessionAffinityConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionAffinityConfig {
+    /// The only kind there is.
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+/// `spec.sessionAffinityConfig.clientIP`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientIpConfig {
+    /// How long affinity lasts.
+    pub timeout_seconds: Option<u32>,
+}
+
+/// `status` of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceStatus {
+    /// What the load balancer got.
+    #[serde(deserialize_with = "null_is_default")]
+    pub load_balancer: LoadBalancerStatus,
+}
+
+/// `status.loadBalancer`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancerStatus {
+    /// Its addresses.
+    #[serde(deserialize_with = "null_is_default")]
+    pub ingress: Box<[LoadBalancerIngress]>,
+}
+
+/// One of `status.loadBalancer.ingress`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerIngress {
+    /// Empty where the load balancer has a host name.
+    pub ip: Box<str>,
+    /// `VIP` or `Proxy`; absent means the first.
+    pub ip_mode: Option<SharedStr>,
+}
+
+/// One of an EndpointSlice's `endpoints`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SliceEndpoint {
+    /// Only the first counts.
+    #[serde(deserialize_with = "null_is_default")]
+    pub addresses: Box<[Box<str>]>,
+    /// Whether it takes traffic.
+    #[serde(deserialize_with = "null_is_default")]
+    pub conditions: Conditions,
+    /// Where it runs.
+    pub node_name: Option<SharedStr>,
+    /// Who should use it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub hints: Hints,
+}
+
+/// `conditions` of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Absent means true.
+    pub ready: Option<bool>,
+    /// Absent means true.
+    pub serving: Option<bool>,
+    /// Absent means false.
+    pub terminating: Option<bool>,
+}
+
+/// `hints` of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hints {
+    /// Zones that should use the endpoint.
+    #[serde(deserialize_with = "null_is_default")]
+    pub for_zones: Box<[Hint]>,
+    /// Nodes that should use the endpoint.
+    #[serde(deserialize_with = "null_is_default")]
+    pub for_nodes: Box<[Hint]>,
+}
+
+/// One hint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Hint {
+    /// Name of the zone or node.
+    pub name: SharedStr,
+}
+
+/// One of an EndpointSlice's `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SlicePortSpec {
+    /// Joins it to the Service's port of that name. Absent: it belongs to none.
+    pub name: Option<SharedStr>,
+    /// `TCP`, `UDP` or `SCTP`; absent means the first.
+    pub protocol: Option<SharedStr>,
+    /// Absent means all ports, which a Service cannot use.
+    pub port: Option<i32>,
+}
+
+/// What an EndpointSlice says besides its metadata.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceView<'a> {
+    /// The Service it belongs to.
+    pub service: &'a str,
+    /// `IPv4`, `IPv6` or `FQDN`.
+    pub address_type: &'a str,
+    /// Its endpoints.
+    pub endpoints: &'a [SliceEndpoint],
+    /// Their ports.
+    pub ports: &'a [SlicePortSpec],
+}
+
+/// Kubernetes' Go types write `null` for empty lists and structs.
+pub fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

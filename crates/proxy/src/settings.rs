@@ -1,0 +1,152 @@
+//! What a node is told about itself and how to treat its traffic.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use weft_model::{IpFamily, SharedStr};
+
+/// The facts about this node that decide which endpoints it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The node's name.
+    pub name: SharedStr,
+    /// Its zone, where it has one.
+    pub zone: Option<SharedStr>,
+}
+
+/// How to tell traffic that pods of this node send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDetector {
+    /// By its source network.
+    Network(IpNet),
+    /// By the bridge it comes in.
+    Bridge(SharedStr),
+    /// By how the device's name begins.
+    InterfacePrefix(SharedStr),
+}
+
+/// On which of the node's addresses NodePorts answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// On all of them.
+    All,
+    /// On those within these networks.
+    Within(Vec<IpNet>),
+}
+
+impl NodePortAddresses {
+    /// The networks of one family out of a list for both. A family that the list does not
+    /// mention, or mentions with a zero prefix, answers on all addresses.
+    pub fn of_family(networks: &[IpNet], family: IpFamily) -> Self {
+        let own: Vec<IpNet> = networks
+            .iter()
+            .map(IpNet::trunc)
+            .filter(|network| IpFamily::of(network.addr()) == family)
+            .collect();
+        if own.is_empty() || own.iter().any(|network| network.prefix_len() == 0) {
+            Self::All
+        } else {
+            Self::Within(own)
+        }
+    }
+
+    /// Whether a loopback network is among them: one that begins in it or contains its beginning.
+    pub fn include_loopback(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Within(networks) => networks.iter().any(|network| {
+                network.addr().is_loopback() || network.contains(&IpAddr::from([127, 0, 0, 0]))
+            }),
+        }
+    }
+
+    /// Which of the node's addresses take part; `None` stands for all.
+    pub fn select(&self, addresses: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        match self {
+            Self::All => None,
+            Self::Within(networks) => Some(
+                addresses
+                    .iter()
+                    .filter(|address| networks.iter().any(|network| network.contains(*address)))
+                    .copied()
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// How packets to NodePorts are told from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortTail {
+    /// Any address of this host.
+    AnyLocal,
+    /// These addresses.
+    Addresses(Vec<IpAddr>),
+}
+
+/// Everything besides Services that a backend needs for one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The family.
+    pub family: IpFamily,
+    /// Whether all traffic to ClusterIPs is masqueraded.
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that asks for masquerading.
+    pub masquerade_bit: u8,
+    /// How pods of this node are told, if there is a way.
+    pub local_detector: Option<LocalDetector>,
+    /// The node's address: source ranges that contain it let the node itself in.
+    pub node_ip: IpAddr,
+    /// Where NodePorts answer.
+    pub node_port_tail: NodePortTail,
+    /// Whether NodePorts answer on 127.0.0.0/8. Never for IPv6.
+    pub localhost_node_ports: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_family_that_is_not_mentioned_answers_everywhere() {
+        let list = networks(&["192.168.0.0/24", "127.0.0.0/8"]);
+        assert_eq!(
+            NodePortAddresses::of_family(&list, IpFamily::V6),
+            NodePortAddresses::All
+        );
+        let own = NodePortAddresses::of_family(&list, IpFamily::V4);
+        assert!(own.include_loopback());
+        let addresses: Vec<IpAddr> = ["192.168.0.2", "10.0.0.1", "127.0.0.1"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        assert_eq!(
+            own.select(&addresses),
+            Some(vec![addresses[0], addresses[2]])
+        );
+    }
+
+    #[test]
+    fn a_zero_prefix_means_everywhere() {
+        let list = networks(&["192.168.0.0/24", "0.0.0.0/0"]);
+        assert_eq!(
+            NodePortAddresses::of_family(&list, IpFamily::V4),
+            NodePortAddresses::All
+        );
+    }
+
+    #[test]
+    fn loopback_is_included_by_a_network_around_it_too() {
+        for (network, expected) in [
+            ("127.0.0.1/32", true),
+            ("126.0.0.0/7", true),
+            ("10.0.0.0/8", false),
+        ] {
+            let own = NodePortAddresses::of_family(&networks(&[network]), IpFamily::V4);
+            assert_eq!(own.include_loopback(), expected, "{network}");
+        }
+    }
+}
