@@ -7,9 +7,11 @@
 mod chain;
 mod comment;
 mod matches;
+mod parse;
 mod rule;
 mod table;
 mod target;
+mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
@@ -17,6 +19,9 @@ pub use matches::{
     AddressType, ConntrackStates, Interface, InvalidInterface, Match, NfacctName, Probability,
     Recent,
 };
+pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
 pub use table::Table;
 pub use target::Target;
+
+pub(crate) use matches::recent_mask;
