@@ -15,6 +15,8 @@ use crate::{
 mod matches;
 mod target;
 
+pub(crate) use target::is_target_name;
+
 /// Why a text is not a rule that we know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {

@@ -47,6 +47,21 @@ const FOREIGN: [&str; 38] = [
     "ULOG",
 ];
 
+const OURS: [&str; 7] = [
+    "ACCEPT",
+    "DNAT",
+    "DROP",
+    "MARK",
+    "MASQUERADE",
+    "REJECT",
+    "RETURN",
+];
+
+/// Whether the word behind `-j` names something else than a chain.
+pub(crate) fn is_target_name(name: &str) -> bool {
+    OURS.contains(&name) || FOREIGN.contains(&name)
+}
+
 impl Parser<'_> {
     pub(super) fn target(&mut self) -> Result<Target, ParseError> {
         let name = self.value("-j")?.text;
