@@ -6,17 +6,28 @@
 
 mod chain;
 mod comment;
+mod lines;
 mod matches;
+mod parse;
 mod rule;
+mod ruleset;
+mod saved_rule;
 mod table;
 mod target;
+mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
+pub use lines::{Line, SavedLines, saved_lines};
 pub use matches::{
     AddressType, ConntrackStates, Interface, InvalidInterface, Match, NfacctName, Probability,
     Recent,
 };
+pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
+pub use ruleset::{Chain, Policy, Ruleset, RulesetError};
+pub use saved_rule::SavedRule;
 pub use table::Table;
 pub use target::Target;
+
+pub(crate) use matches::recent_mask;

@@ -232,11 +232,16 @@ impl fmt::Display for Recent {
                 (name, family)
             }
         };
-        let mask = match family {
-            IpFamily::V4 => "255.255.255.255",
-            IpFamily::V6 => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-        };
+        let mask = recent_mask(*family);
         write!(f, " --name {name} --mask {mask} --rsource")
+    }
+}
+
+/// The mask that leaves an address of this family whole.
+pub(crate) fn recent_mask(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "255.255.255.255",
+        IpFamily::V6 => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
     }
 }
 

@@ -138,10 +138,10 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Words { f, separator: "" };
         if let Some(source) = &self.source {
-            words.negatable("-s", source)?;
+            words.network("-s", source)?;
         }
         if let Some(destination) = &self.destination {
-            words.negatable("-d", destination)?;
+            words.network("-d", destination)?;
         }
         if let Some(interface) = &self.in_interface {
             words.negatable("-i", interface)?;
@@ -170,6 +170,16 @@ impl Words<'_, '_> {
         write!(self.f, "{}{words}", self.separator)?;
         self.separator = " ";
         Ok(())
+    }
+
+    /// The kernel keeps no host bits, and forgets a network that leaves nothing out.
+    fn network(&mut self, option: &str, value: &Negatable<IpNet>) -> fmt::Result {
+        if value.value.prefix_len() == 0 && !value.negated {
+            return Ok(());
+        }
+        let Negatable { negated, value } = value;
+        let (negated, value) = (*negated, value.trunc());
+        self.negatable(option, &Negatable { negated, value })
     }
 
     fn negatable<T: fmt::Display>(&mut self, option: &str, value: &Negatable<T>) -> fmt::Result {

@@ -1,5 +1,13 @@
 use std::fmt;
 
+use crate::ChainName;
+
+const PREROUTING: ChainName = ChainName::fixed("PREROUTING");
+const INPUT: ChainName = ChainName::fixed("INPUT");
+const FORWARD: ChainName = ChainName::fixed("FORWARD");
+const OUTPUT: ChainName = ChainName::fixed("OUTPUT");
+const POSTROUTING: ChainName = ChainName::fixed("POSTROUTING");
+
 /// A table of iptables that we write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
@@ -27,6 +35,20 @@ impl Table {
     /// The table of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.as_str() == name)
+    }
+
+    /// The chains that the kernel itself calls, in the order in which `iptables-save` prints them.
+    pub const fn built_in_chains(self) -> &'static [ChainName] {
+        match self {
+            Self::Mangle => &[PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING],
+            Self::Filter => &[INPUT, FORWARD, OUTPUT],
+            Self::Nat => &[PREROUTING, INPUT, OUTPUT, POSTROUTING],
+        }
+    }
+
+    /// Whether the kernel itself calls this chain.
+    pub fn has_built_in(self, chain: ChainName) -> bool {
+        self.built_in_chains().contains(&chain)
     }
 }
 

@@ -1,0 +1,360 @@
+//! Runs one program to its end: input from memory, output into memory, time measured and limited.
+//!
+//! Input and output go through files in memory instead of pipes: they have no capacity that could
+//! fill up, so neither side ever waits for the other and no threads are needed.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, memfd_create},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use thiserror::Error;
+
+use crate::raw;
+
+/// What a message of a program is cut to; the first lines name the cause.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// What a program cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Processor time of the program, user and system together.
+    pub cpu: Duration,
+}
+
+/// Why a program did not do what it was asked for.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// It could not be started, or its input not be prepared.
+    #[error("`{command}` cannot be started")]
+    Start {
+        /// Program and arguments.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ran, but its end or its output was lost.
+    #[error("`{command}` cannot be followed to its end")]
+    Follow {
+        /// Program and arguments.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was killed because it took too long. What it did until then is unknown.
+    #[error("`{command}` was killed: still running after {limit:?}")]
+    TimeLimit {
+        /// Program and arguments.
+        command: String,
+        /// The time it was given.
+        limit: Duration,
+    },
+    /// Somebody else held the xtables lock for longer than we were told to wait. Nothing happened;
+    /// trying again later is right.
+    #[error("`{command}` did not get the xtables lock: {said}")]
+    LockBusy {
+        /// Program and arguments.
+        command: String,
+        /// What the program said.
+        said: String,
+    },
+    /// It ended with another status than success.
+    #[error("`{command}` failed ({status}): {said}")]
+    Failed {
+        /// Program and arguments.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What the program said, in one line.
+        said: String,
+    },
+}
+
+impl CommandError {
+    /// Whether the same call is likely to work in a moment.
+    pub fn is_lock_busy(&self) -> bool {
+        matches!(self, Self::LockBusy { .. })
+    }
+
+    /// What the program said before it failed.
+    pub fn said(&self) -> Option<&str> {
+        match self {
+            Self::LockBusy { said, .. } | Self::Failed { said, .. } => Some(said),
+            Self::Start { .. } | Self::Follow { .. } | Self::TimeLimit { .. } => None,
+        }
+    }
+}
+
+/// A program and how to run it.
+#[derive(Debug)]
+pub(crate) struct Invocation<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [&'a str],
+    pub(crate) environment: &'a [(OsString, OsString)],
+    pub(crate) input: &'a [u8],
+    pub(crate) limit: Duration,
+}
+
+/// What is left of a program that ended well.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) output: Vec<u8>,
+    pub(crate) spent: Spent,
+}
+
+impl Invocation<'_> {
+    /// Runs it; any status but success is an error.
+    pub(crate) fn run(&self) -> Result<Finished, CommandError> {
+        let (child, mut output, mut errors) = self.start().map_err(|source| {
+            let command = self.text();
+            CommandError::Start { command, source }
+        })?;
+        let started = Instant::now();
+        let lost = |source| {
+            let command = self.text();
+            CommandError::Follow { command, source }
+        };
+        let (in_time, status, cpu) = wait(child, self.limit).map_err(lost)?;
+        let spent = Spent {
+            wall: started.elapsed(),
+            cpu,
+        };
+        if !in_time {
+            return Err(CommandError::TimeLimit {
+                command: self.text(),
+                limit: self.limit,
+            });
+        }
+        let output = content(&mut output).map_err(lost)?;
+        if status.success() {
+            return Ok(Finished { output, spent });
+        }
+        let errors = content(&mut errors).map_err(lost)?;
+        let said = message(&errors).or_else(|| message(&output));
+        Err(self.failure(status, said.unwrap_or_else(|| "no message".to_owned())))
+    }
+
+    fn start(&self) -> io::Result<(Child, File, File)> {
+        let mut input = memory_file("weft-input")?;
+        input.write_all(self.input)?;
+        input.rewind()?;
+        let (output, errors) = (memory_file("weft-output")?, memory_file("weft-errors")?);
+        let child = Command::new(self.program)
+            .args(self.arguments)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output.try_clone()?))
+            .stderr(Stdio::from(errors.try_clone()?))
+            .spawn()?;
+        Ok((child, output, errors))
+    }
+
+    fn failure(&self, status: ExitStatus, said: String) -> CommandError {
+        let command = self.text();
+        if is_lock_message(status, &said) {
+            CommandError::LockBusy { command, said }
+        } else {
+            CommandError::Failed {
+                command,
+                status,
+                said,
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let arguments = self.arguments.iter().map(OsStr::new);
+        [self.program.as_os_str()]
+            .into_iter()
+            .chain(arguments)
+            .map(OsStr::to_string_lossy)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// Status 4 alone is not enough: iptables-nft also ends with it when the kernel refuses a
+/// transaction, as in `CHAIN_DEL failed (Device or resource busy)`, and that is no matter of time.
+fn is_lock_message(status: ExitStatus, said: &str) -> bool {
+    status.code() == Some(4) && said.contains("xtables lock")
+}
+
+/// Waits for the end, at most until the limit; then ends it by force and says so.
+fn wait(mut child: Child, limit: Duration) -> io::Result<(bool, ExitStatus, Duration)> {
+    let in_time = ends_within(&child, limit);
+    if !matches!(in_time, Ok(true)) {
+        child.kill()?;
+    }
+    let (status, cpu) = raw::wait(child)?;
+    Ok((in_time?, status, cpu))
+}
+
+fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut waiting = [PollFd::new(&process, PollFlags::IN)];
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn memory_file(name: &str) -> io::Result<File> {
+    Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
+}
+
+fn content(file: &mut File) -> io::Result<Vec<u8>> {
+    // Our descriptor and the program's share one position, which is at the end now.
+    let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len()).unwrap_or(0));
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A program's words in one line, without those that say nothing about the failure.
+fn message(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let telling = |line: &&str| {
+        !line.is_empty() && !line.starts_with("Try `") && !line.starts_with("# Warning:")
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(telling).collect();
+    let mut said = lines.join("; ");
+    if said.len() > LONGEST_MESSAGE {
+        said.truncate(said.floor_char_boundary(LONGEST_MESSAGE));
+        said.push('…');
+    }
+    (!said.is_empty()).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn run(script: &str, input: &[u8], limit: Duration) -> Result<Finished, CommandError> {
+        Invocation {
+            program: Path::new("/bin/sh"),
+            arguments: &["-c", script],
+            environment: &[("PATH".into(), "/usr/bin:/bin".into())],
+            input,
+            limit,
+        }
+        .run()
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn input_and_output_larger_than_any_pipe_pass_through() {
+        let input = vec![b'x'; 8 << 20];
+        let finished = run("cat; cat >&2 </dev/null", &input, PATIENCE).unwrap();
+        assert_eq!(finished.output.len(), input.len());
+    }
+
+    #[test]
+    fn processor_time_is_the_childs_own() {
+        let busy = run(
+            "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done",
+            b"",
+            PATIENCE,
+        );
+        let busy = busy.unwrap().spent;
+        let idle = run("sleep 0.2", b"", PATIENCE).unwrap().spent;
+        assert!(busy.cpu > Duration::from_millis(10), "{busy:?}");
+        assert!(
+            busy.cpu <= busy.wall * 2,
+            "one thread cannot use more: {busy:?}"
+        );
+        assert!(idle.wall >= Duration::from_millis(200), "{idle:?}");
+        assert!(idle.cpu < idle.wall / 2, "{idle:?}");
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_killed() {
+        let error = run("exec sleep 600", b"", Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, CommandError::TimeLimit { .. }), "{error}");
+        assert!(
+            error.to_string().contains("/bin/sh -c exec sleep 600"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_failure_names_the_command_and_what_it_said() {
+        let error = run("echo one >&2; echo; echo two >&2; exit 3", b"", PATIENCE).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("`/bin/sh -c echo one"), "{text}");
+        assert!(
+            text.ends_with("failed (exit status: 3): one; two"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let missing = Invocation {
+            program: Path::new("/nowhere/iptables"),
+            arguments: &["-S"],
+            environment: &[],
+            input: b"",
+            limit: PATIENCE,
+        };
+        let error = missing.run().unwrap_err();
+        assert!(matches!(error, CommandError::Start { .. }));
+        assert_eq!(
+            error.to_string(),
+            "`/nowhere/iptables -S` cannot be started"
+        );
+    }
+
+    #[test]
+    fn the_environment_is_only_what_was_given() {
+        let finished = run("env", b"", PATIENCE).unwrap();
+        let text = String::from_utf8(finished.output).unwrap();
+        let mut names: Vec<&str> = text.lines().filter_map(|l| l.split('=').next()).collect();
+        // What the shell adds by itself.
+        names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+        assert_eq!(names, ["PATH"]);
+    }
+
+    #[test]
+    fn a_busy_kernel_object_is_not_a_busy_lock() {
+        let four = ExitStatus::from_raw(4 << 8);
+        assert!(is_lock_message(
+            four,
+            "Another app is currently holding the xtables lock. Stopped waiting after 5s."
+        ));
+        assert!(!is_lock_message(
+            four,
+            "line 5: CHAIN_DEL failed (Device or resource busy): chain BAR"
+        ));
+        assert!(!is_lock_message(
+            ExitStatus::from_raw(1 << 8),
+            "xtables lock"
+        ));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let said = message("ä".repeat(LONGEST_MESSAGE).as_bytes()).unwrap();
+        assert_eq!(said.len(), LONGEST_MESSAGE + '…'.len_utf8());
+    }
+}

@@ -1,0 +1,154 @@
+//! The iptables programs of one address family.
+//!
+//! Linux has two implementations with the same commands, [`Variant::Legacy`] and [`Variant::Nft`],
+//! and two rule sets to go with them. Everybody on a node must use the same one, so
+//! [`Iptables::detect`] looks for the traces of the kubelet before it trusts the default.
+
+use std::{path::Path, time::Duration};
+
+use weft_model::IpFamily;
+
+use crate::command::{CommandError, Finished, Invocation, Spent};
+
+mod detection;
+mod presence;
+mod programs;
+mod restore;
+mod version;
+
+pub use detection::{DetectError, VariantChoice};
+pub use presence::Absence;
+pub use programs::{Programs, SearchPath};
+pub use restore::RestoreError;
+pub use version::{Variant, Version};
+
+/// How long to wait, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For the xtables lock, in whole seconds (`-w`); rounded up.
+    pub lock: Duration,
+    /// For a program to end; then it is killed.
+    pub program: Duration,
+}
+
+impl Default for Limits {
+    /// Five seconds for the lock, as kube-proxy has it, and five minutes for a program.
+    fn default() -> Self {
+        Self {
+            lock: Duration::from_secs(5),
+            program: Duration::from_mins(5),
+        }
+    }
+}
+
+/// The programs of one family and one variant.
+#[derive(Clone, Debug)]
+pub struct Iptables {
+    family: IpFamily,
+    variant: Variant,
+    version: Version,
+    programs: Programs,
+    limits: Limits,
+}
+
+impl Iptables {
+    /// The family whose rules these programs read and write.
+    pub fn family(&self) -> IpFamily {
+        self.family
+    }
+
+    /// The implementation they belong to.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    /// The version they report.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Where they are.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// The same programs with other limits.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Whether `MASQUERADE` knows `--random-fully`.
+    pub fn supports_random_fully(&self) -> bool {
+        self.version >= Version::new(1, 6, 2)
+    }
+
+    /// What `iptables-save` prints, for one table or for all that exist, and what that cost.
+    ///
+    /// The text is empty for a table that nobody has used yet. Takes no lock.
+    pub fn save(&self, table: Option<&str>) -> Result<(String, Spent), CommandError> {
+        let arguments: &[&str] = match table {
+            Some(table) => &["-t", table],
+            None => &[],
+        };
+        let Finished { output, spent } = self.run(&self.programs.save, arguments, b"")?;
+        // Comments are the only place for other bytes, and what is not UTF-8 is not our rule.
+        let text = String::from_utf8(output)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        Ok((text, spent))
+    }
+
+    /// Feeds `iptables-restore --noflush`: chains that the input does not name stay as they are.
+    ///
+    /// Each table of the input is committed by itself, in order: after an error the tables before
+    /// the failing one are written already.
+    pub fn restore(&self, input: &[u8]) -> Result<Spent, RestoreError> {
+        let wait = self.lock_seconds();
+        let mut arguments = vec!["--noflush"];
+        // Older ones do not know the flag. They neither wait nor fail for a busy lock.
+        if self.version >= Version::new(1, 6, 2) {
+            arguments.splice(0..0, ["-w", &wait]);
+        }
+        let finished = self.run(&self.programs.restore, &arguments, input)?;
+        Ok(finished.spent)
+    }
+
+    /// Whether a chain exists.
+    pub fn has_chain(&self, table: &str, chain: &str) -> Result<bool, CommandError> {
+        match self.list(table, chain) {
+            Ok(_) => Ok(true),
+            // Status 1 is the answer "no such chain", in words that differ between versions; a
+            // missing table, privilege or lock has other numbers.
+            Err(CommandError::Failed { status, .. }) if status.code() == Some(1) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self, table: &str, chain: &str) -> Result<Finished, CommandError> {
+        let wait = self.lock_seconds();
+        let arguments = ["-w", &wait, "-S", chain, "-t", table];
+        self.run(&self.programs.command, &arguments, b"")
+    }
+
+    fn lock_seconds(&self) -> String {
+        let partial = u64::from(self.limits.lock.subsec_nanos() > 0);
+        (self.limits.lock.as_secs() + partial).to_string()
+    }
+
+    fn run(
+        &self,
+        program: &Path,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Result<Finished, CommandError> {
+        Invocation {
+            program,
+            arguments,
+            environment: &programs::environment(),
+            input,
+            limit: self.limits.program,
+        }
+        .run()
+    }
+}

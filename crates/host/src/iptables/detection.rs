@@ -1,0 +1,176 @@
+use std::{fs, path::Path};
+
+use thiserror::Error;
+use weft_model::IpFamily;
+
+use crate::{
+    command::{CommandError, Invocation},
+    iptables::{
+        Iptables, Limits, Programs, SearchPath, Variant,
+        programs::{environment, explicit_name, plain_name},
+        version::Banner,
+    },
+};
+
+/// The kubelet makes these in the mangle table of the variant it uses, for others to find.
+const KUBELET_CHAINS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+
+/// Which variant to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VariantChoice {
+    /// The kubelet's, or else the one behind the plain name `iptables`.
+    #[default]
+    Auto,
+    /// `iptables-legacy`.
+    Legacy,
+    /// `iptables-nft`.
+    Nft,
+}
+
+/// Why no programs were found.
+#[derive(Debug, Error)]
+pub enum DetectError {
+    /// Neither under its explicit nor under its plain name.
+    #[error("`{0}` is not installed")]
+    Missing(String),
+    /// There is a plain `iptables`, but it is the other one.
+    #[error("`{explicit}` is not installed, and `{plain}` is the {found} variant")]
+    OtherVariant {
+        /// The name we looked for.
+        explicit: String,
+        /// The name we tried instead.
+        plain: String,
+        /// What that is.
+        found: Variant,
+    },
+    /// It is there and does not run.
+    #[error("the version of iptables is unknown")]
+    NoVersion(#[source] CommandError),
+    /// It runs and says something else than a version.
+    #[error("`{program} --version` says {said:?}, which is no version")]
+    BadVersion {
+        /// The program.
+        program: String,
+        /// Its words.
+        said: String,
+    },
+}
+
+impl Iptables {
+    /// Finds the programs of a family.
+    pub fn detect(family: IpFamily, choice: VariantChoice) -> Result<Self, DetectError> {
+        Self::detect_in(&SearchPath::from_environment(), family, choice)
+    }
+
+    /// [`Self::detect`], looking for programs elsewhere.
+    pub fn detect_in(
+        search: &SearchPath,
+        family: IpFamily,
+        choice: VariantChoice,
+    ) -> Result<Self, DetectError> {
+        match choice {
+            VariantChoice::Legacy => Self::open(search, family, Variant::Legacy),
+            VariantChoice::Nft => Self::open(search, family, Variant::Nft),
+            VariantChoice::Auto => Self::open_automatic(search, family),
+        }
+    }
+
+    fn open_automatic(search: &SearchPath, family: IpFamily) -> Result<Self, DetectError> {
+        // A kubelet that knows one family only has left its mark in that one.
+        let marked = [Variant::Nft, Variant::Legacy].into_iter().find(|variant| {
+            IpFamily::ALL.into_iter().any(|family| {
+                Self::open(search, family, *variant).is_ok_and(|tables| tables.has_kubelet_chain())
+            })
+        });
+        if let Some(variant) = marked {
+            return Self::open(search, family, variant);
+        }
+        match Self::open_named(search, family, plain_name(family)) {
+            Ok(plain) => Self::open(search, family, plain.variant).or(Ok(plain)),
+            Err(missing @ DetectError::Missing(_)) => Self::open(search, family, Variant::Nft)
+                .or_else(|_| Self::open(search, family, Variant::Legacy))
+                .map_err(|_| missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens one variant, by its explicit name or by the plain one if that *is* the variant.
+    fn open(search: &SearchPath, family: IpFamily, variant: Variant) -> Result<Self, DetectError> {
+        let explicit = explicit_name(family, variant);
+        let missing = match Self::open_named(search, family, &explicit) {
+            Err(error @ DetectError::Missing(_)) => error,
+            found => return found,
+        };
+        match Self::open_named(search, family, plain_name(family)) {
+            Ok(plain) if plain.variant == variant => Ok(plain),
+            Ok(plain) => Err(DetectError::OtherVariant {
+                explicit,
+                plain: plain_name(family).to_owned(),
+                found: plain.variant,
+            }),
+            Err(DetectError::Missing(_)) => Err(missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_named(search: &SearchPath, family: IpFamily, stem: &str) -> Result<Self, DetectError> {
+        let programs = Programs::find(search, stem).map_err(DetectError::Missing)?;
+        let limits = Limits::default();
+        let Banner { version, variant } = banner(&programs.command, limits)?;
+        Ok(Self {
+            family,
+            variant,
+            version,
+            programs,
+            limits,
+        })
+    }
+
+    /// Whether the kubelet has left its mark. A table that cannot be read has none.
+    fn has_kubelet_chain(&self) -> bool {
+        if self.variant == Variant::Legacy && !legacy_table_exists(self.family, "mangle") {
+            return false;
+        }
+        let mangle = match self.save(Some("mangle")) {
+            Ok((text, _)) => text,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look for the kubelet's chains");
+                return false;
+            }
+        };
+        declared_chains(&mangle).any(|chain| KUBELET_CHAINS.contains(&chain))
+    }
+}
+
+fn banner(program: &Path, limits: Limits) -> Result<Banner, DetectError> {
+    let finished = Invocation {
+        program,
+        arguments: &["--version"],
+        environment: &environment(),
+        input: b"",
+        limit: limits.program,
+    }
+    .run()
+    .map_err(DetectError::NoVersion)?;
+    let said = String::from_utf8_lossy(&finished.output);
+    said.parse().map_err(|()| DetectError::BadVersion {
+        program: program.display().to_string(),
+        said: said.trim().to_owned(),
+    })
+}
+
+/// Whether somebody uses a legacy table already. Reading one with the program would create it.
+fn legacy_table_exists(family: IpFamily, table: &str) -> bool {
+    let names = match family {
+        IpFamily::V4 => "/proc/thread-self/net/ip_tables_names",
+        IpFamily::V6 => "/proc/thread-self/net/ip6_tables_names",
+    };
+    // Not there: the kernel has no legacy tables of this family.
+    fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == table))
+}
+
+/// The names in lines like `:KUBE-IPTABLES-HINT - [0:0]`.
+fn declared_chains(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix(':')?.split(' ').next())
+}

@@ -1,0 +1,99 @@
+use thiserror::Error;
+
+use crate::command::CommandError;
+
+/// Why a restore was not accepted.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// The program pointed at a line of the input.
+    #[error("line {line} of the restore input was refused")]
+    Line {
+        /// Counted from 1. For a jump to a missing chain iptables-nft names the line of `COMMIT`.
+        line: usize,
+        /// Program and message.
+        source: CommandError,
+    },
+    /// It failed without a line, or before it read any.
+    #[error(transparent)]
+    Command(CommandError),
+}
+
+impl RestoreError {
+    /// The line at fault, counted from 1.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Line { line, .. } => Some(*line),
+            Self::Command(_) => None,
+        }
+    }
+
+    /// Whether the same input is likely to be accepted in a moment.
+    pub fn is_lock_busy(&self) -> bool {
+        matches!(self, Self::Command(error) if error.is_lock_busy())
+    }
+}
+
+impl From<CommandError> for RestoreError {
+    fn from(error: CommandError) -> Self {
+        match error.said().and_then(failing_line) {
+            Some(line) => Self::Line {
+                line,
+                source: error,
+            },
+            None => Self::Command(error),
+        }
+    }
+}
+
+/// Finds the line number in the forms that both variants use:
+/// `Error occurred at line: 3`, `line 3 failed`, `line 5: CHAIN_DEL failed (…)`,
+/// `COMMIT expected at line 4`.
+fn failing_line(said: &str) -> Option<usize> {
+    let number_after = |marker: &str| {
+        said.match_indices(marker).find_map(|(position, _)| {
+            let rest = &said[position + marker.len()..];
+            let digits = rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len());
+            rest[..digits].parse().ok()
+        })
+    };
+    number_after("Error occurred at line: ").or_else(|| number_after("line "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_form_of_a_failing_line_is_understood() {
+        let cases = [
+            ("iptables-restore: line 3 failed", Some(3)),
+            (
+                "iptables-nft-restore: line 12 failed: No chain/target/match by that name.",
+                Some(12),
+            ),
+            (
+                "iptables-restore v1.8.9 (legacy): Couldn't load target `NOPE':No such file or \
+                 directory; Error occurred at line: 7",
+                Some(7),
+            ),
+            (
+                "iptables-nft-restore v1.8.9 (nf_tables):; line 5: CHAIN_DEL failed (Device or \
+                 resource busy): chain BAR",
+                Some(5),
+            ),
+            ("iptables-restore: COMMIT expected at line 4", Some(4)),
+            (
+                "iptables-nft-restore v1.8.9 (nf_tables): iptables-nft-restore: line 1 table name \
+                 'wat' invalid; Error occurred at line: 1",
+                Some(1),
+            ),
+            ("the command line is wrong", None),
+            ("Permission denied (you must be root)", None),
+        ];
+        for (said, line) in cases {
+            assert_eq!(failing_line(said), line, "{said}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What only a kernel can answer: every test has a network of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod detection;
+mod iptables;
+mod support;

@@ -1,0 +1,37 @@
+//! Shared by the tests.
+
+use weft_host::iptables::{Iptables, Variant, VariantChoice};
+use weft_model::IpFamily;
+
+/// Both variants, as every test of rules needs them.
+pub(crate) const IPTABLES: [&str; 4] = [
+    "iptables-legacy",
+    "iptables-nft",
+    "ip6tables-legacy",
+    "ip6tables-nft",
+];
+
+pub(crate) fn open(family: IpFamily, variant: Variant) -> Iptables {
+    let choice = match variant {
+        Variant::Legacy => VariantChoice::Legacy,
+        Variant::Nft => VariantChoice::Nft,
+    };
+    let tables = Iptables::detect(family, choice).unwrap();
+    assert_eq!((tables.family(), tables.variant()), (family, variant));
+    tables
+}
+
+/// The programs of every family and variant.
+pub(crate) fn all() -> impl Iterator<Item = Iptables> {
+    let pairs = IpFamily::ALL
+        .into_iter()
+        .flat_map(|family| Variant::ALL.map(|variant| (family, variant)));
+    pairs.map(|(family, variant)| open(family, variant))
+}
+
+/// Shows an error with its causes, as the program would.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}

@@ -1,0 +1,94 @@
+use std::fmt;
+
+use weft_model::IpFamily;
+
+use crate::{ChainName, Rule, parse::is_target_name, words::Words};
+
+/// A rule as the kernel holds it, whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SavedRule {
+    /// One that we understand.
+    Known(Rule),
+    /// The text of one that we do not.
+    Foreign(Box<str>),
+}
+
+impl SavedRule {
+    /// Reads what stands behind `-A CHAIN ` in a ruleset of this family.
+    pub fn parse(family: IpFamily, text: &str) -> Self {
+        match Rule::parse_for(family, text) {
+            Ok(rule) => Self::Known(rule),
+            Err(_) => Self::Foreign(text.into()),
+        }
+    }
+
+    /// The rule, if we understand it.
+    pub fn known(&self) -> Option<&Rule> {
+        match self {
+            Self::Known(rule) => Some(rule),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The chain to which it jumps or goes, also when nothing else of it is understood.
+    pub fn jump(&self) -> Option<ChainName> {
+        let text = match self {
+            Self::Known(rule) => return rule.jump(),
+            Self::Foreign(text) => text,
+        };
+        // An escape in a comment hides what follows it from `Words`; the target comes last.
+        let mut words = text.split(' ').skip_while(|w| !matches!(*w, "-j" | "-g"));
+        let mut found = None;
+        while let Some(option) = words.next() {
+            if matches!(option, "-j" | "-g") {
+                found = words.next();
+            }
+        }
+        let name = found.filter(|name| !is_target_name(name))?;
+        ChainName::parse(name).ok()
+    }
+
+    /// Whether it matches everything, does nothing and so prints as nothing.
+    pub(crate) fn is_blank(&self) -> bool {
+        match self {
+            Self::Known(rule) => *rule == Rule::new(),
+            Self::Foreign(text) => Words::new(text).next().is_none(),
+        }
+    }
+}
+
+impl From<Rule> for SavedRule {
+    fn from(rule: Rule) -> Self {
+        Self::Known(rule)
+    }
+}
+
+impl fmt::Display for SavedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(rule) => rule.fmt(f),
+            Self::Foreign(text) => f.write_str(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_rule_keeps_its_text_and_tells_its_jump() {
+        let jumps = [
+            ("-o eth0 -j cali-out", Some("cali-out")),
+            ("-o eth0 -g other", Some("other")),
+            ("-j LOG --log-prefix x", None),
+            ("-m comment --comment \"it\\'s -j A\" -j B", Some("B")),
+        ];
+        for (text, chain) in jumps {
+            let rule = SavedRule::parse(IpFamily::V4, text);
+            assert_eq!(rule.known(), None, "{text}");
+            assert_eq!(rule.to_string(), text);
+            assert_eq!(rule.jump().map(|c| c.to_string()).as_deref(), chain);
+        }
+    }
+}
