@@ -1,1 +1,25 @@
-//! Keeps the kernel's iptables chains in step with the Services.
+//! Keeps the kernel's iptables chains in step with the Services, as kube-proxy would have them.
+//!
+//! [`port_rules`] says which rules a Service port needs, [`fixed`] which are always there. A
+//! [`Plan`] is the difference between what should be and what is, and prints as the input of
+//! `iptables-restore`. [`Iptables`] keeps track and applies plans through a [`Kernel`].
+
+mod backend;
+mod difference;
+mod expected;
+pub mod fixed;
+mod host_kernel;
+mod kernel;
+mod names;
+mod observed;
+mod plan;
+mod port_rules;
+mod shared;
+
+pub use backend::{Iptables, Options};
+pub use difference::Finding;
+pub use host_kernel::HostKernel;
+pub use kernel::{Fingerprint, Kernel, KernelError};
+pub use plan::Plan;
+pub use port_rules::{PortRules, port_rules};
+pub use shared::SharedChain;

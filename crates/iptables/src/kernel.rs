@@ -1,0 +1,28 @@
+//! The kernel's rules as something that can be read and written.
+
+use std::time::Duration;
+
+/// Reads and writes the rules of one family.
+pub trait Kernel: Send {
+    /// All tables, as `iptables-save` prints them.
+    fn save(&mut self) -> Result<String, KernelError>;
+
+    /// Writes as `iptables-restore --noflush` does: each table at once or not at all.
+    fn restore(&mut self, input: &str) -> Result<(), KernelError>;
+
+    /// Something that differs after every write, ours or somebody else's, and is cheap to ask for.
+    /// `None` where the kernel has no such thing.
+    fn fingerprint(&mut self) -> Option<Fingerprint>;
+
+    /// Processor time of the programs that ran since the last call.
+    fn take_spent(&mut self) -> Duration;
+}
+
+/// Stands for a state of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint(pub Vec<u64>);
+
+/// A read or write that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KernelError(pub String);
