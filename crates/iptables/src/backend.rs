@@ -17,7 +17,7 @@ use crate::{
     expected::{Expected, service_rules},
     fixed,
     kernel::{Fingerprint, Kernel},
-    observed::{Observed, normalise},
+    observed::{Observed, Reader},
     plan::Plan,
     port_rules::PortRules,
     shared::SharedChain,
@@ -92,30 +92,29 @@ impl<K: Kernel> Iptables<K> {
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
         self.state = None;
-        let text = self.save()?;
-        let empty = !text.contains(":KUBE-SERVICES ");
-        if empty && desired.len() >= URGENT_FIRST {
-            let urgent = urgent(desired);
-            self.write_all(&urgent, settings, &text)?;
-            let text = self.save()?;
-            return self.write_all(desired, settings, &text);
+        let state = State::of(desired, settings, self.options);
+        let observed = self.observe(&state)?;
+        let fresh = !observed.shared.contains_key(&SharedChain::NatServices);
+        if fresh && desired.len() >= URGENT_FIRST {
+            let urgent = State::of(&urgent(desired), settings, self.options);
+            self.write(urgent, &observed, desired)?;
+            let observed = self.observe(&state)?;
+            return self.write(state, &observed, desired);
         }
-        self.write_all(desired, settings, &text)
+        self.write(state, &observed, desired)
     }
 
-    /// Makes the kernel, which holds `text`, hold `desired`.
-    fn write_all(
+    /// Makes the kernel agree with a state.
+    fn write(
         &mut self,
+        mut state: State,
+        observed: &Observed,
         desired: &Desired,
-        settings: &Settings,
-        text: &str,
     ) -> Result<SyncReport, SyncError> {
-        let mut state = State::of(desired, settings, self.options);
-        let observed = read(text, &state.expected, settings);
         let difference = if self.options.minimize {
-            Difference::between(&state.expected, &observed)
+            Difference::between(&state.expected, observed)
         } else {
-            Difference::everything(&state.expected, &observed)
+            Difference::everything(&state.expected, observed)
         };
         let plan = state.plan(&difference, self.options);
         let bytes = self.apply(&plan)?;
@@ -171,11 +170,8 @@ impl<K: Kernel> Iptables<K> {
         }
     }
 
-    fn save(&mut self) -> Result<String, SyncError> {
-        self.kernel.save().map_err(|error| SyncError {
-            message: error.to_string(),
-            input: None,
-        })
+    fn observe(&mut self, state: &State) -> Result<Observed, SyncError> {
+        observe(&mut self.kernel, state)
     }
 }
 
@@ -186,16 +182,15 @@ fn unknown() -> SyncError {
     }
 }
 
-fn read(text: &str, expected: &Expected, settings: &Settings) -> Observed {
-    let tail = expected
-        .shared
-        .get(&SharedChain::NatServices)
-        .map_or(0, |hash| hash.tail.len());
-    let observed = Observed::read(text, tail);
-    if Difference::between(expected, &observed).is_empty() || observed.chains.is_empty() {
-        return observed;
-    }
-    Observed::read(&normalise(text, settings.family), tail)
+fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
+    let mut reader = Reader::new(&state.expected, state.settings.family);
+    kernel
+        .save(&mut |line| reader.line(line))
+        .map_err(|error| SyncError {
+            message: error.to_string(),
+            input: None,
+        })?;
+    Ok(reader.finish())
 }
 
 /// The API server and DNS: what everything else waits for.
@@ -253,11 +248,10 @@ impl<K: Kernel> Backend for Iptables<K> {
                 ..AuditReport::default()
             });
         }
-        let text = self.save()?;
+        let observed = observe(&mut self.kernel, state)?;
         let Some(state) = &mut self.state else {
             return Err(unknown());
         };
-        let observed = read(&text, &state.expected, &state.settings);
         let difference = Difference::between(&state.expected, &observed);
         if difference.is_empty() {
             state.fingerprint = fingerprint;

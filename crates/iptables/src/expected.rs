@@ -101,6 +101,15 @@ impl Expected {
         expected
     }
 
+    /// What a chain that belongs to one writer should hold.
+    pub(crate) fn chain(&self, chain: (Table, ChainName)) -> Option<ChainHash> {
+        let private = (chain.0 == Table::Nat).then(|| self.private.get(&chain.1));
+        private
+            .flatten()
+            .or_else(|| self.fixed.get(&chain))
+            .copied()
+    }
+
     /// Adds the rules of a Service port.
     pub(crate) fn add(&mut self, port: &PortRules) {
         for (chain, rules) in &port.chains {

@@ -24,11 +24,12 @@ impl HostKernel {
 }
 
 impl Kernel for HostKernel {
-    fn save(&mut self) -> Result<String, KernelError> {
+    fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let saved = self.programs.save(None);
         let (text, spent) = saved.map_err(|error| KernelError(error.to_string()))?;
         self.spent += spent.cpu;
-        Ok(text)
+        text.lines().for_each(line);
+        Ok(())
     }
 
     fn restore(&mut self, input: &str) -> Result<(), KernelError> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Reads and writes the rules of one family.
 pub trait Kernel: Send {
-    /// All tables, as `iptables-save` prints them.
-    fn save(&mut self) -> Result<String, KernelError>;
+    /// All tables, as `iptables-save` prints them, line by line.
+    fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError>;
 
     /// Writes as `iptables-restore --noflush` does: each table at once or not at all.
     fn restore(&mut self, input: &str) -> Result<(), KernelError>;

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use weft_model::IpFamily;
 use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::{
-    expected::{ChainHash, ChainHasher, SharedHash, line_hash},
+    expected::{ChainHash, ChainHasher, Expected, SharedHash, line_hash},
     shared::SharedChain,
 };
 
@@ -20,67 +21,111 @@ pub(crate) struct Observed {
     pub(crate) jumps: HashSet<(Table, ChainName, String)>,
 }
 
-impl Observed {
-    /// Reads the text. `tail` rules at the end of nat `KUBE-SERVICES` are looked at in order.
-    pub(crate) fn read(text: &str, tail: usize) -> Self {
-        let mut observed = Self::default();
-        let mut shared_lines: HashMap<SharedChain, Vec<u64>> = HashMap::new();
-        let mut current: Option<(Table, ChainName, ChainHasher)> = None;
-        let mut table = None;
-        for line in text.lines() {
-            if let Some(name) = line.strip_prefix('*') {
-                observed.finish(current.take());
-                table = Table::parse(name);
-                continue;
-            }
-            let Some(table) = table else { continue };
-            if let Some(declared) = line.strip_prefix(':') {
-                observed.declare(table, declared);
-            } else if let Some((chain, rule)) = split(line) {
-                if !chain.starts_with("KUBE-") {
-                    observed.note_jump(table, chain, rule);
-                    continue;
-                }
-                let Ok(chain) = ChainName::parse(chain) else {
-                    continue;
-                };
-                if let Some(shared) = SharedChain::find(table, chain) {
-                    shared_lines
-                        .entry(shared)
-                        .or_default()
-                        .push(line_hash(rule));
-                    continue;
-                }
-                match &mut current {
-                    Some((t, c, hasher)) if (*t, *c) == (table, chain) => hasher.line(rule),
-                    _ => {
-                        observed.finish(current.take());
-                        let mut hasher = ChainHasher::default();
-                        hasher.line(rule);
-                        current = Some((table, chain, hasher));
-                    }
-                }
-            }
+/// Reads `iptables-save` line by line and keeps only what will be compared: the text of a large
+/// cluster's rules is tens of megabytes.
+///
+/// Other versions of iptables may print the same rule in other words. A chain that does not look
+/// as expected is therefore read again, rule by rule, and printed in ours.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    expected: &'a Expected,
+    family: IpFamily,
+    table: Option<Table>,
+    /// The chain whose rules are being read; `iptables-save` prints them together.
+    chain: Option<(Table, ChainName)>,
+    rules: Lines,
+    observed: Observed,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(expected: &'a Expected, family: IpFamily) -> Self {
+        Self {
+            expected,
+            family,
+            table: None,
+            chain: None,
+            rules: Lines::default(),
+            observed: Observed::default(),
         }
-        observed.finish(current);
-        for (chain, lines) in shared_lines {
-            let end = if chain == SharedChain::NatServices {
-                lines.len().saturating_sub(tail)
-            } else {
-                lines.len()
-            };
-            let hash = SharedHash {
-                rules: lines.len(),
-                sum: lines
-                    .iter()
-                    .fold(0, |sum: u64, hash| sum.wrapping_add(*hash)),
-                tail: lines[end..].to_vec(),
-            };
-            observed.shared.insert(chain, hash);
-        }
-        observed
     }
 
+    /// Takes the next line.
+    pub(crate) fn line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix('*') {
+            self.finish_chain();
+            self.table = Table::parse(name);
+            return;
+        }
+        let Some(table) = self.table else { return };
+        if let Some(declared) = line.strip_prefix(':') {
+            self.observed.declare(table, declared);
+        } else if let Some((chain, rule)) = split(line) {
+            self.rule(table, chain, rule);
+        }
+    }
+
+    /// What was read.
+    pub(crate) fn finish(mut self) -> Observed {
+        self.finish_chain();
+        self.observed
+    }
+
+    fn rule(&mut self, table: Table, chain: &str, rule: &str) {
+        if self
+            .chain
+            .is_none_or(|(t, c)| t != table || c.as_str() != chain)
+        {
+            self.finish_chain();
+            let Ok(name) = ChainName::parse(chain) else {
+                return;
+            };
+            self.chain = Some((table, name));
+        }
+        self.rules.push(rule);
+    }
+
+    fn finish_chain(&mut self) {
+        let Some((table, chain)) = self.chain.take() else {
+            return;
+        };
+        let rules = std::mem::take(&mut self.rules);
+        if !chain.as_str().starts_with("KUBE-") {
+            self.observed.note_jumps(table, chain, &rules, self.family);
+        } else if let Some(shared) = SharedChain::find(table, chain) {
+            let hash = self.shared_hash(shared, &rules);
+            self.observed.shared.insert(shared, hash);
+        } else {
+            let hash = self.chain_hash((table, chain), &rules);
+            self.observed.chains.insert((table, chain), hash);
+        }
+        // The allocation serves the next chain, unless this one was a giant.
+        if rules.0.capacity() < 1 << 16 {
+            self.rules = rules;
+            self.rules.0.clear();
+        }
+    }
+
+    fn chain_hash(&self, chain: (Table, ChainName), rules: &Lines) -> ChainHash {
+        let wanted = self.expected.chain(chain);
+        let hash = hash(rules);
+        if wanted.is_none_or(|wanted| wanted == hash) {
+            return hash;
+        }
+        self::hash(&rules.normalised(self.family))
+    }
+
+    fn shared_hash(&self, chain: SharedChain, rules: &Lines) -> SharedHash {
+        let wanted = self.expected.shared.get(&chain);
+        let tail = wanted.map_or(0, |wanted| wanted.tail.len());
+        let hash = shared_hash(rules, tail);
+        if wanted.is_none_or(|wanted| *wanted == hash) {
+            return hash;
+        }
+        shared_hash(&rules.normalised(self.family), tail)
+    }
+}
+
+impl Observed {
     fn declare(&mut self, table: Table, declared: &str) {
         let name = declared.split(' ').next().unwrap_or_default();
         if !name.starts_with("KUBE-") {
@@ -97,21 +142,60 @@ impl Observed {
         }
     }
 
-    fn note_jump(&mut self, table: Table, chain: &str, rule: &str) {
-        let ours = rule
-            .rsplit_once("-j ")
-            .is_some_and(|(_, target)| target.starts_with("KUBE-"));
-        if let Ok(chain) = ChainName::parse(chain)
-            && ours
-        {
-            self.jumps.insert((table, chain, rule.to_owned()));
+    fn note_jumps(&mut self, table: Table, chain: ChainName, rules: &Lines, family: IpFamily) {
+        for rule in rules.iter().filter(|rule| rule.contains("-j KUBE-")) {
+            let text = match Rule::parse_for(family, rule) {
+                Ok(parsed) => parsed.to_string(),
+                Err(_) => rule.to_owned(),
+            };
+            self.jumps.insert((table, chain, text));
         }
     }
+}
 
-    fn finish(&mut self, chain: Option<(Table, ChainName, ChainHasher)>) {
-        if let Some((table, name, hasher)) = chain {
-            self.chains.insert((table, name), hasher.finish());
+/// Lines in one allocation.
+#[derive(Debug, Default)]
+struct Lines(String);
+
+impl Lines {
+    fn push(&mut self, line: &str) {
+        self.0.push_str(line);
+        self.0.push('\n');
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.lines()
+    }
+
+    /// The same rules in our words; what we cannot read stays as it is.
+    fn normalised(&self, family: IpFamily) -> Self {
+        let mut lines = Self::default();
+        for line in self.iter() {
+            match Rule::parse_for(family, line) {
+                Ok(rule) => lines.push(&rule.to_string()),
+                Err(_) => lines.push(line),
+            }
         }
+        lines
+    }
+}
+
+fn hash(rules: &Lines) -> ChainHash {
+    let mut hasher = ChainHasher::default();
+    for rule in rules.iter() {
+        hasher.line(rule);
+    }
+    hasher.finish()
+}
+
+fn shared_hash(rules: &Lines, tail: usize) -> SharedHash {
+    let hashes: Vec<u64> = rules.iter().map(line_hash).collect();
+    SharedHash {
+        rules: hashes.len(),
+        sum: hashes
+            .iter()
+            .fold(0, |sum: u64, hash| sum.wrapping_add(*hash)),
+        tail: hashes[hashes.len().saturating_sub(tail)..].to_vec(),
     }
 }
 
@@ -119,21 +203,4 @@ fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("-A ")?;
     // A rule without matches and target is only the chain's name.
     Some(rest.split_once(' ').unwrap_or((rest, "")))
-}
-
-/// The text with every rule of ours printed as we print it.
-///
-/// Other versions of iptables may print the same rule in other words. This is slow, so it is done
-/// only when the first look finds a difference.
-pub(crate) fn normalise(text: &str, family: weft_model::IpFamily) -> String {
-    let mut normalised = String::with_capacity(text.len());
-    for line in text.lines() {
-        let parsed = split(line).and_then(|(chain, rule)| {
-            let rule = Rule::parse_for(family, rule).ok()?;
-            Some(format!("-A {chain} {rule}"))
-        });
-        normalised.push_str(parsed.as_deref().map_or(line, str::trim_end));
-        normalised.push('\n');
-    }
-    normalised
 }
