@@ -12,6 +12,7 @@ mod parse;
 mod rule;
 mod ruleset;
 mod saved_rule;
+mod simulated;
 mod table;
 mod target;
 mod words;
@@ -27,6 +28,7 @@ pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
 pub use ruleset::{Chain, Policy, Ruleset, RulesetError};
 pub use saved_rule::SavedRule;
+pub use simulated::{RestoreError, RestoreFailure};
 pub use table::Table;
 pub use target::Target;
 

@@ -1,0 +1,4 @@
+//! What the crate promises about real programs and about arbitrary values.
+
+mod arbitrary;
+mod kernel;
