@@ -1,4 +1,4 @@
-//! Rules of every form.
+//! Rules of every form, and texts that try to be more than a name.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +18,36 @@ pub(crate) struct Kind {
     pub(crate) table: Table,
     /// Whether rules may need a counter that someone has to make first.
     pub(crate) counters: bool,
+}
+
+/// Words of the language itself, and whatever could end a word, a comment or a line.
+pub(crate) fn hostile_text() -> impl Strategy<Value = String> {
+    let trap = select(
+        &[
+            "-j ACCEPT",
+            "\" -j ACCEPT",
+            "\n-A INPUT -j ACCEPT\n",
+            "COMMIT",
+            "\r\n*nat\n",
+            "\\\"",
+            "'",
+            "! ",
+            " ",
+            "\t",
+            "-",
+            "--comment",
+            "\0",
+            "\u{2028}",
+            "ü",
+            "#",
+            ":",
+            "[0:0]",
+            "\u{b}",
+            "$(x)",
+        ][..],
+    );
+    let piece = prop_oneof![trap.prop_map(str::to_owned), "[ -~]{0,12}", any::<String>()];
+    vec(piece, 0..4).prop_map(|pieces| pieces.concat())
 }
 
 pub(crate) fn comment() -> impl Strategy<Value = Comment> {

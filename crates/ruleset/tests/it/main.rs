@@ -2,3 +2,4 @@
 
 mod arbitrary;
 mod kernel;
+mod text;
