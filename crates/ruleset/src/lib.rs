@@ -6,6 +6,7 @@
 
 mod chain;
 mod comment;
+mod comparison;
 mod lines;
 mod matches;
 mod parse;
@@ -19,6 +20,7 @@ mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
+pub use comparison::{ComparisonOptions, Difference, Group, Side, compare};
 pub use lines::{Line, SavedLines, saved_lines};
 pub use matches::{
     AddressType, ConntrackStates, Interface, InvalidInterface, Match, NfacctName, Probability,
