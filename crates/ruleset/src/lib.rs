@@ -6,18 +6,21 @@
 
 mod chain;
 mod comment;
+mod comparison;
 mod lines;
 mod matches;
 mod parse;
 mod rule;
 mod ruleset;
 mod saved_rule;
+mod simulated;
 mod table;
 mod target;
 mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
+pub use comparison::{ComparisonOptions, Difference, Group, Side, compare};
 pub use lines::{Line, SavedLines, saved_lines};
 pub use matches::{
     AddressType, ConntrackStates, Interface, InvalidInterface, Match, NfacctName, Probability,
@@ -27,6 +30,7 @@ pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
 pub use ruleset::{Chain, Policy, Ruleset, RulesetError};
 pub use saved_rule::SavedRule;
+pub use simulated::{RestoreError, RestoreFailure};
 pub use table::Table;
 pub use target::Target;
 

@@ -1,0 +1,5 @@
+//! What the crate promises about real programs and about arbitrary values.
+
+mod arbitrary;
+mod kernel;
+mod text;
