@@ -5,6 +5,11 @@
 //!
 //! Start reading at [`iptables`]; `raw.rs` holds the unsafe calls.
 
+pub mod addresses;
 pub mod command;
 pub mod iptables;
+pub mod netfilter;
+mod netlink;
 mod raw;
+
+pub use netlink::NetlinkError;
