@@ -21,7 +21,7 @@ use weft_model::IpFamily;
 /// Takes the child, since its number is free for others afterwards.
 pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    // Of these the child's stdin is closed by dropping; waiting with it open could last forever.
+    // Closes its stdin if that is a pipe: waiting with it open could last forever.
     drop(child);
     let mut status = 0;
     let mut usage = MaybeUninit::zeroed();
@@ -39,6 +39,28 @@ pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     // SAFETY: zeroed is a valid `rusage` already, and wait4 succeeded.
     let usage = unsafe { usage.assume_init() };
     Ok((ExitStatus::from_raw(status), processor_time(&usage)))
+}
+
+/// Whose processor time to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    Process,
+    Children,
+}
+
+/// Processor time used so far.
+pub(crate) fn usage(who: Who) -> io::Result<Duration> {
+    let who = match who {
+        Who::Process => libc::RUSAGE_SELF,
+        Who::Children => libc::RUSAGE_CHILDREN,
+    };
+    let mut usage = MaybeUninit::zeroed();
+    // SAFETY: the pointer is valid for the call and of the type that getrusage fills in.
+    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed is a valid `rusage` already, and getrusage succeeded.
+    Ok(processor_time(&unsafe { usage.assume_init() }))
 }
 
 fn processor_time(usage: &libc::rusage) -> Duration {

@@ -8,3 +8,4 @@ mod detection;
 mod iptables;
 mod netfilter;
 mod support;
+mod sysctl;
