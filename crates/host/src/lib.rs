@@ -5,6 +5,15 @@
 //!
 //! Start reading at [`iptables`]; `raw.rs` holds the unsafe calls.
 
+pub mod addresses;
 pub mod command;
+pub mod conntrack_limits;
 pub mod iptables;
+pub mod netfilter;
+mod netlink;
+pub mod process;
+pub mod processors;
 mod raw;
+pub mod sysctl;
+
+pub use netlink::NetlinkError;

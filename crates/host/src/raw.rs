@@ -2,23 +2,26 @@
 
 #![expect(
     unsafe_code,
-    reason = "rustix has neither wait4 nor getrusage, since both hand out a C struct"
+    reason = "rustix has no wait4, no getrusage, and no socket option of its users' own"
 )]
 
 use std::{
     io,
     mem::MaybeUninit,
-    os::unix::process::ExitStatusExt as _,
+    os::{fd::AsRawFd as _, unix::process::ExitStatusExt as _},
     process::{Child, ExitStatus},
     time::Duration,
 };
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use weft_model::IpFamily;
 
 /// Waits for a child and says how much processor time it (and what it waited for) used.
 ///
 /// Takes the child, since its number is free for others afterwards.
 pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    // Of these the child's stdin is closed by dropping; waiting with it open could last forever.
+    // Closes its stdin if that is a pipe: waiting with it open could last forever.
     drop(child);
     let mut status = 0;
     let mut usage = MaybeUninit::zeroed();
@@ -38,6 +41,28 @@ pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     Ok((ExitStatus::from_raw(status), processor_time(&usage)))
 }
 
+/// Whose processor time to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    Process,
+    Children,
+}
+
+/// Processor time used so far.
+pub(crate) fn usage(who: Who) -> io::Result<Duration> {
+    let who = match who {
+        Who::Process => libc::RUSAGE_SELF,
+        Who::Children => libc::RUSAGE_CHILDREN,
+    };
+    let mut usage = MaybeUninit::zeroed();
+    // SAFETY: the pointer is valid for the call and of the type that getrusage fills in.
+    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed is a valid `rusage` already, and getrusage succeeded.
+    Ok(processor_time(&unsafe { usage.assume_init() }))
+}
+
 fn processor_time(usage: &libc::rusage) -> Duration {
     duration(usage.ru_utime) + duration(usage.ru_stime)
 }
@@ -45,4 +70,58 @@ fn processor_time(usage: &libc::rusage) -> Duration {
 fn duration(time: libc::timeval) -> Duration {
     let part = |value: i64| u64::try_from(value).unwrap_or_default();
     Duration::from_secs(part(time.tv_sec)) + Duration::from_micros(part(time.tv_usec))
+}
+
+/// `struct ipt_getinfo` of linux/netfilter_ipv4/ip_tables.h; IPv6 has the same.
+#[repr(C)]
+struct TableInfo {
+    name: [u8; 32],
+    valid_hooks: u32,
+    hook_entry: [u32; 5],
+    underflow: [u32; 5],
+    num_entries: u32,
+    size: u32,
+}
+
+/// `IPT_SO_GET_INFO`, and `IP6T_SO_GET_INFO` as well.
+const GET_INFO: libc::c_int = 64;
+
+/// Entries and bytes of a legacy table. Creates the table if it does not exist.
+pub(crate) fn table_info(family: IpFamily, table: &str) -> io::Result<(u32, u32)> {
+    let mut name = [0; 32];
+    // The last byte stays 0, as C wants it.
+    name[..31]
+        .get_mut(..table.len())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?
+        .copy_from_slice(table.as_bytes());
+    let mut info = TableInfo {
+        name,
+        valid_hooks: 0,
+        hook_entry: [0; 5],
+        underflow: [0; 5],
+        num_entries: 0,
+        size: 0,
+    };
+    let mut length = libc::socklen_t::try_from(size_of::<TableInfo>()).map_err(io::Error::other)?;
+    // The option belongs to the family and not to the protocol: any socket can be asked.
+    let (domain, level) = match family {
+        IpFamily::V4 => (AddressFamily::INET, libc::IPPROTO_IP),
+        IpFamily::V6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),
+    };
+    let socket = socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: the kernel reads the name and writes at most `length` bytes, which is the size of
+    // what the pointer points to; all bit patterns are valid in every field.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            GET_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((info.num_entries, info.size))
 }

@@ -1,4 +1,4 @@
-use std::{fs, path::Path};
+use std::path::Path;
 
 use thiserror::Error;
 use weft_model::IpFamily;
@@ -10,6 +10,7 @@ use crate::{
         programs::{environment, explicit_name, plain_name},
         version::Banner,
     },
+    netfilter::legacy_table_exists,
 };
 
 /// The kubelet makes these in the mangle table of the variant it uses, for others to find.
@@ -157,16 +158,6 @@ fn banner(program: &Path, limits: Limits) -> Result<Banner, DetectError> {
         program: program.display().to_string(),
         said: said.trim().to_owned(),
     })
-}
-
-/// Whether somebody uses a legacy table already. Reading one with the program would create it.
-fn legacy_table_exists(family: IpFamily, table: &str) -> bool {
-    let names = match family {
-        IpFamily::V4 => "/proc/thread-self/net/ip_tables_names",
-        IpFamily::V6 => "/proc/thread-self/net/ip6_tables_names",
-    };
-    // Not there: the kernel has no legacy tables of this family.
-    fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == table))
 }
 
 /// The names in lines like `:KUBE-IPTABLES-HINT - [0:0]`.

@@ -3,7 +3,13 @@ use std::path::Path;
 use thiserror::Error;
 use weft_model::IpFamily;
 
-use crate::{command::CommandError, iptables::Iptables};
+use crate::{
+    command::CommandError,
+    iptables::Iptables,
+    sysctl::{Setting, Settings},
+};
+
+const DISABLED: Setting<'_> = Setting::Sysctl("net/ipv6/conf/all/disable_ipv6");
 
 /// Why rules of a family cannot be written here.
 #[derive(Debug, Error)]
@@ -32,8 +38,10 @@ impl Iptables {
             if !Path::new("/proc/thread-self/net/if_inet6").exists() {
                 return Err(Absence::NoIpv6);
             }
-            let disabled = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
-            if disabled.is_ok_and(|value| value.trim() == "1") {
+            if Settings::default()
+                .read(DISABLED)
+                .is_ok_and(|value| value == "1")
+            {
                 return Err(Absence::Ipv6Disabled);
             }
         }

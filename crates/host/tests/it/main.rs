@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod addresses;
+mod conntrack;
 mod detection;
 mod iptables;
+mod netfilter;
 mod support;
+mod sysctl;

@@ -1,0 +1,72 @@
+//! The addresses of this network namespace's interfaces.
+
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use weft_model::IpFamily;
+
+use crate::netlink::{
+    Attribute, FLAG_DUMP, FLAG_REQUEST, NetlinkError, Protocol, Request, Socket, address,
+    attributes, family_number, fixed,
+};
+
+const GET_ADDRESS: u16 = 22;
+/// The far end of a point-to-point link, otherwise our own.
+const ADDRESS: u16 = 1;
+/// Our own, where it differs from the above. IPv4 always has it.
+const LOCAL: u16 = 2;
+/// Size of `ifaddrmsg`: family, prefix length, flags, scope, interface index.
+const FIXED_PART: usize = 8;
+/// How often a dump is begun again because the list changed under it.
+const TRIES: u32 = 5;
+
+/// An address that packets can be sent to to reach this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// How many bits of it name the network.
+    pub prefix_length: u8,
+    /// The number of its interface.
+    pub interface: u32,
+}
+
+/// All addresses of a family in the calling thread's network namespace, loopback included, sorted.
+///
+/// The same link-local address can be on several interfaces.
+pub fn interface_addresses(family: IpFamily) -> Result<Vec<InterfaceAddress>, NetlinkError> {
+    let mut socket = Socket::open(Protocol::Route)?;
+    let mut tries = 0;
+    loop {
+        let mut found = Vec::new();
+        let mut header = [0; FIXED_PART];
+        header[0] = family_number(family);
+        let question = Request::new(GET_ADDRESS, FLAG_REQUEST | FLAG_DUMP, &header);
+        let outcome = socket.ask("list addresses", question, |payload| {
+            // A kernel without the family answers for all it has.
+            found.extend(parse(payload).filter(|entry| IpFamily::of(entry.address) == family));
+        });
+        tries += 1;
+        match outcome {
+            Err(error) if error.errno() == Some(Errno::INTR) && tries < TRIES => {}
+            Err(error) => return Err(error),
+            Ok(()) => {
+                found.sort_unstable();
+                return Ok(found);
+            }
+        }
+    }
+}
+
+fn parse(payload: &[u8]) -> Option<InterfaceAddress> {
+    let own = |kind| move |attribute: &Attribute<'_>| attribute.kind == kind;
+    let list = || attributes(payload.get(FIXED_PART..).unwrap_or(&[]));
+    let attribute = list()
+        .find(own(LOCAL))
+        .or_else(|| list().find(own(ADDRESS)))?;
+    Some(InterfaceAddress {
+        address: address(attribute.value)?,
+        prefix_length: *payload.get(1)?,
+        interface: u32::from_ne_bytes(fixed(payload, 4)?),
+    })
+}

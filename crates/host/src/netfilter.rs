@@ -1,0 +1,52 @@
+//! What the kernel's packet filter tells over netlink: the nftables generation, named counters,
+//! tracked connections. And beside netlink, the size of the legacy tables.
+
+use crate::netlink::{NetlinkError, Protocol, Request, Socket};
+
+mod accounting;
+mod conntrack;
+mod generation;
+mod xtables;
+
+pub use conntrack::{Endpoints, Flow, Zone};
+pub use xtables::{FingerprintError, TableFingerprint, legacy_fingerprint, legacy_table_exists};
+
+/// A connection to the packet filter of the network namespace in which it was opened.
+///
+/// Needs the right to administrate that network (`CAP_NET_ADMIN`) for almost everything.
+#[derive(Debug)]
+pub struct Netfilter {
+    socket: Socket,
+}
+
+impl Netfilter {
+    /// Opens a socket in the calling thread's network namespace.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self {
+            socket: Socket::open(Protocol::Netfilter)?,
+        })
+    }
+}
+
+/// A part of the packet filter; the upper half of a message's kind.
+#[derive(Clone, Copy, Debug)]
+enum Subsystem {
+    Conntrack = 1,
+    Accounting = 7,
+    Nftables = 10,
+}
+
+/// Size of `nfgenmsg`, which precedes the attributes of every message.
+const FIXED_PART: usize = 4;
+
+/// A message to a subsystem. `family` is 0 where it does not matter.
+fn request(subsystem: Subsystem, message: u8, flags: u16, family: u8) -> Request {
+    let kind = u16::from_be_bytes([subsystem as u8, message]);
+    // Family, version 0, no resource.
+    Request::new(kind, flags, &[family, 0, 0, 0])
+}
+
+/// What stands behind the fixed part of an answer.
+fn body(payload: &[u8]) -> &[u8] {
+    payload.get(FIXED_PART..).unwrap_or(&[])
+}

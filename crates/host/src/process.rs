@@ -1,0 +1,85 @@
+//! What this process and its children have used.
+
+use std::{fs, io, time::Duration};
+
+use thiserror::Error;
+
+use crate::raw;
+
+/// Why a figure is not known.
+#[derive(Debug, Error)]
+pub enum UsageError {
+    /// The system call or file failed.
+    #[error("cannot read the usage of this process")]
+    Read(#[source] io::Error),
+    /// The file does not hold the figure.
+    #[error("/proc/self/status has no RssAnon")]
+    NoFigure,
+}
+
+/// Processor time of this process, all threads, user and system together.
+pub fn own_processor_time() -> Result<Duration, UsageError> {
+    raw::usage(raw::Who::Process).map_err(UsageError::Read)
+}
+
+/// Processor time of all children that have ended and were waited for.
+pub fn children_processor_time() -> Result<Duration, UsageError> {
+    raw::usage(raw::Who::Children).map_err(UsageError::Read)
+}
+
+/// Bytes of memory that belong to this process alone: heap and stacks, without mapped files.
+pub fn anonymous_memory() -> Result<u64, UsageError> {
+    let status = fs::read_to_string("/proc/self/status").map_err(UsageError::Read)?;
+    anonymous(&status).ok_or(UsageError::NoFigure)
+}
+
+/// From a line like `RssAnon: 1234 kB`.
+fn anonymous(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{hint::black_box, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn processor_time_grows_with_work_and_is_told_apart_from_the_childrens() {
+        let own = own_processor_time().unwrap();
+        let mut sum = 0_u64;
+        while own_processor_time().unwrap() < own + Duration::from_millis(20) {
+            sum = black_box(sum.wrapping_add(1));
+        }
+
+        let children = children_processor_time().unwrap();
+        let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let status = Command::new("/bin/sh").args(["-c", script]).status();
+        assert!(status.unwrap().success());
+        let grown = children_processor_time().unwrap().saturating_sub(children);
+        assert!(grown > Duration::from_millis(5), "{grown:?}");
+    }
+
+    #[test]
+    fn memory_grows_by_what_is_touched() {
+        let before = anonymous_memory().unwrap();
+        let pages = black_box(vec![1_u8; 64 << 20]);
+        let grown = anonymous_memory().unwrap().saturating_sub(before);
+        // Other tests of this process may let go of some at the same time.
+        assert!(grown > 32 << 20, "{grown} bytes");
+        drop(pages);
+    }
+
+    #[test]
+    fn the_figure_is_in_bytes() {
+        assert_eq!(
+            anonymous("VmRSS:\t 9 kB\nRssAnon:\t    1234 kB\n"),
+            Some(1_263_616)
+        );
+        assert_eq!(anonymous("VmRSS:\t 9 kB\n"), None);
+    }
+}
