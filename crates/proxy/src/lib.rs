@@ -7,6 +7,7 @@
 
 mod address;
 pub mod backend;
+pub mod config;
 pub mod conntrack;
 mod endpoint;
 mod frontend;

@@ -1,0 +1,536 @@
+//! From words to types, with everything that is wrong told at once.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use thiserror::Error;
+use weft_model::IpFamily;
+
+use super::{
+    ClientConfig, ConntrackLimits, DetectLocal, GoDuration, KubeProxyConfiguration, NodePortSource,
+    ProxyConfig,
+};
+use crate::{address::parse_network, parse_sloppy};
+
+/// A field and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field as in the file: `iptables.masqueradeBit`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl FieldError {
+    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+/// All that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct InvalidConfiguration(pub Vec<FieldError>);
+
+impl fmt::Display for InvalidConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors: Vec<String> = self.0.iter().map(FieldError::to_string).collect();
+        f.write_str(&errors.join("; "))
+    }
+}
+
+impl KubeProxyConfiguration {
+    /// Checks it by kube-proxy's rules. Only feature gates are left out: those who have them know
+    /// their names.
+    pub fn check(&self) -> Result<ProxyConfig, InvalidConfiguration> {
+        let mut check = Check::default();
+        check.mode(&self.mode);
+        check.logging(&self.logging.format);
+        let (sync_period, min_sync_period) = check.sync_periods(self);
+        let config = ProxyConfig {
+            hostname_override: self.hostname(&mut check),
+            node_ip: check.node_ip(&self.bind_address),
+            healthz: check.socket("healthzBindAddress", &self.healthz_bind_address),
+            metrics: check.socket("metricsBindAddress", &self.metrics_bind_address),
+            bind_hard_fail: self.bind_address_hard_fail,
+            profiling: self.enable_profiling,
+            detect_local: check.detect_local(self),
+            node_ports: check.node_ports(self.node_port_addresses.as_deref().unwrap_or_default()),
+            localhost_node_ports: self.iptables.localhost_node_ports,
+            masquerade_all: self.iptables.masquerade_all,
+            masquerade_bit: check.masquerade_bit(self.iptables.masquerade_bit),
+            sync_period,
+            min_sync_period,
+            config_sync_period: check.positive("configSyncPeriod", self.config_sync_period),
+            oom_score_adj: check.oom_score(self.oom_score_adj),
+            conntrack: check.conntrack(&self.conntrack),
+            client: check.client(&self.client_connection),
+        };
+        if check.errors.is_empty() {
+            Ok(config)
+        } else {
+            Err(InvalidConfiguration(check.errors))
+        }
+    }
+
+    /// As kube-proxy does, the name is trimmed and in lower case: so are names of Nodes.
+    fn hostname(&self, check: &mut Check) -> Option<String> {
+        let given = &self.hostname_override;
+        let name = given.trim().to_lowercase();
+        if name.is_empty() && !given.is_empty() {
+            check.wrong("hostnameOverride", "must not be blank");
+        }
+        (!name.is_empty()).then_some(name)
+    }
+}
+
+/// Takes note of what is wrong and goes on with a value that does no harm: it is never used.
+#[derive(Default)]
+struct Check {
+    errors: Vec<FieldError>,
+}
+
+impl Check {
+    fn wrong(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.errors.push(FieldError::new(field, problem));
+    }
+
+    fn mode(&mut self, mode: &str) {
+        if !matches!(mode, "" | "iptables") {
+            let known = ["ipvs", "nftables", "kernelspace"].contains(&mode);
+            let advice = if known {
+                "use kube-proxy for this one, or change the mode to iptables"
+            } else {
+                "kube-proxy does not know this one either"
+            };
+            self.wrong(
+                "mode",
+                format!("{mode:?}: weft proxy has the iptables mode only; {advice}"),
+            );
+        }
+    }
+
+    fn logging(&mut self, format: &str) {
+        if !matches!(format, "text" | "json") {
+            self.wrong(
+                "logging.format",
+                format!("{format:?}: must be text or json"),
+            );
+        }
+    }
+
+    fn node_ip(&mut self, address: &str) -> Option<IpAddr> {
+        let parsed = parse_sloppy(address);
+        if parsed.is_none() {
+            self.wrong("bindAddress", format!("{address:?}: must be an IP address"));
+        }
+        parsed.filter(|address| !address.is_unspecified())
+    }
+
+    fn socket(&mut self, field: &str, text: &str) -> Option<SocketAddr> {
+        if text.is_empty() {
+            return None;
+        }
+        let parsed = host_and_port(text)
+            .ok_or("must be IP:port")
+            .and_then(|(host, port)| {
+                let host = parse_sloppy(host).ok_or("its host must be an IP address")?;
+                let port = port.parse().ok().filter(|port| *port > 0);
+                Ok(SocketAddr::new(
+                    host,
+                    port.ok_or("its port must be 1 to 65535")?,
+                ))
+            });
+        match parsed {
+            Ok(address) => Some(address),
+            Err(problem) => {
+                self.wrong(field, format!("{text:?}: {problem}"));
+                None
+            }
+        }
+    }
+
+    fn detect_local(&mut self, config: &KubeProxyConfiguration) -> DetectLocal {
+        let names = &config.detect_local;
+        match config.detect_local_mode.as_str() {
+            "" | "ClusterCIDR" => {
+                DetectLocal::ClusterNetworks(self.cluster_networks(&config.cluster_cidr))
+            }
+            "NodeCIDR" => DetectLocal::NodeNetworks,
+            "BridgeInterface" => {
+                self.name("detectLocal.bridgeInterface", &names.bridge_interface);
+                DetectLocal::Bridge(names.bridge_interface.as_str().into())
+            }
+            "InterfaceNamePrefix" => {
+                let prefix = &names.interface_name_prefix;
+                self.name("detectLocal.interfaceNamePrefix", prefix);
+                DetectLocal::InterfacePrefix(prefix.as_str().into())
+            }
+            other => {
+                let known = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+                self.wrong("detectLocalMode", format!("{other:?}: must be {known}"));
+                DetectLocal::NodeNetworks
+            }
+        }
+    }
+
+    /// The name of a device ends up in a rule, so more is asked of it than kube-proxy does: it
+    /// must be one that a device can have.
+    fn name(&mut self, field: &str, name: &str) {
+        if name.is_empty() {
+            self.wrong(field, "must not be empty in this detectLocalMode");
+        } else if name.len() > 15 {
+            self.wrong(
+                field,
+                format!("{name:?}: names of devices have 15 bytes at most"),
+            );
+        } else if !name
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\'' | b'\\' | b'+'))
+        {
+            self.wrong(field, format!("{name:?}: no device has such a name"));
+        }
+    }
+
+    fn cluster_networks(&mut self, text: &str) -> Vec<IpNet> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let mut networks = Vec::new();
+        for part in text.split(',') {
+            match network(part) {
+                Some(network) => networks.push(network),
+                None => self.wrong("clusterCIDR", format!("{part:?}: must be a CIDR")),
+            }
+        }
+        let of = |family| {
+            let own = |network: &&IpNet| IpFamily::of(network.addr()) == family;
+            networks.iter().filter(own).count()
+        };
+        if text.split(',').count() > 2 || of(IpFamily::V4) > 1 || of(IpFamily::V6) > 1 {
+            let problem = format!("{text:?}: must be one CIDR, or one for each family");
+            self.wrong("clusterCIDR", problem);
+        }
+        networks
+    }
+
+    fn node_ports(&mut self, given: &[String]) -> NodePortSource {
+        if let [only] = given
+            && only == "primary"
+        {
+            return NodePortSource::Primary;
+        }
+        let mut networks = Vec::new();
+        for (index, text) in given.iter().enumerate() {
+            let field = format!("nodePortAddresses[{index}]");
+            match network(text) {
+                Some(network) => networks.push(network),
+                None if text == "primary" => {
+                    self.wrong(field, "\"primary\" must stand alone, without CIDRs");
+                }
+                None => self.wrong(field, format!("{text:?}: must be a CIDR")),
+            }
+        }
+        NodePortSource::Networks(networks)
+    }
+
+    fn masquerade_bit(&mut self, bit: i32) -> u8 {
+        let fine = u8::try_from(bit).ok().filter(|bit| *bit < 32);
+        fine.unwrap_or_else(|| {
+            self.wrong("iptables.masqueradeBit", format!("{bit}: must be 0 to 31"));
+            0
+        })
+    }
+
+    fn sync_periods(&mut self, config: &KubeProxyConfiguration) -> (Duration, Duration) {
+        let (full, min) = (config.iptables.sync_period, config.iptables.min_sync_period);
+        let periods = (
+            self.positive("iptables.syncPeriod", full),
+            self.not_negative("iptables.minSyncPeriod", min),
+        );
+        if min > full {
+            let problem = format!("{min}: must not be longer than iptables.syncPeriod, {full}");
+            self.wrong("iptables.minSyncPeriod", problem);
+        }
+        periods
+    }
+
+    fn positive(&mut self, field: &str, duration: GoDuration) -> Duration {
+        let positive = duration.to_std().filter(|duration| !duration.is_zero());
+        positive.unwrap_or_else(|| {
+            self.wrong(field, format!("{duration}: must be greater than 0"));
+            Duration::ZERO
+        })
+    }
+
+    fn not_negative(&mut self, field: &str, duration: GoDuration) -> Duration {
+        duration.to_std().unwrap_or_else(|| {
+            self.wrong(field, format!("{duration}: must not be negative"));
+            Duration::ZERO
+        })
+    }
+
+    fn count(&mut self, field: &str, count: i32) -> u32 {
+        u32::try_from(count).unwrap_or_else(|_| {
+            self.wrong(field, format!("{count}: must not be negative"));
+            0
+        })
+    }
+
+    fn oom_score(&mut self, score: i32) -> i32 {
+        if !(-1000..=1000).contains(&score) {
+            self.wrong("oomScoreAdj", format!("{score}: must be -1000 to 1000"));
+        }
+        score
+    }
+
+    fn conntrack(&mut self, given: &super::Conntrack) -> ConntrackLimits {
+        let max_per_core = self.count("conntrack.maxPerCore", given.max_per_core);
+        let min = self.count("conntrack.min", given.min);
+        let mut limit = |field: &str, duration| {
+            let limit = self.not_negative(&format!("conntrack.{field}"), duration);
+            (!limit.is_zero()).then_some(limit)
+        };
+        ConntrackLimits {
+            max_per_core: (max_per_core > 0).then_some(max_per_core),
+            min,
+            tcp_be_liberal: given.tcp_be_liberal,
+            tcp_close_wait: limit("tcpCloseWaitTimeout", given.tcp_close_wait_timeout),
+            tcp_established: limit("tcpEstablishedTimeout", given.tcp_established_timeout),
+            udp_stream: limit("udpStreamTimeout", given.udp_stream_timeout),
+            udp: limit("udpTimeout", given.udp_timeout),
+        }
+    }
+
+    fn client(&mut self, given: &super::ClientConnection) -> ClientConfig {
+        ClientConfig {
+            kubeconfig: Some(given.kubeconfig.clone()).filter(|path| !path.is_empty()),
+            // Go's client has no limit if this is negative.
+            qps: (given.qps > 0.0).then_some(given.qps),
+            burst: self.count("clientConnection.burst", given.burst),
+        }
+    }
+}
+
+/// A network as the configuration has it: Kubernetes' sloppy numbers, but no blanks.
+fn network(text: &str) -> Option<IpNet> {
+    parse_network(text).filter(|_| text.trim() == text)
+}
+
+/// Splits `host:port` and `[host]:port`.
+fn host_and_port(text: &str) -> Option<(&str, &str)> {
+    let (host, port) = text.rsplit_once(':')?;
+    match host.strip_prefix('[') {
+        Some(host) => Some((host.strip_suffix(']')?, port)),
+        None => Some((host, port)).filter(|_| !host.contains(':')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Change = fn(&mut KubeProxyConfiguration);
+
+    fn problems(change: Change) -> Vec<String> {
+        let mut config = KubeProxyConfiguration::default();
+        change(&mut config);
+        match config.check() {
+            Ok(_) => Vec::new(),
+            Err(InvalidConfiguration(errors)) => errors.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn what_kube_proxy_refuses_is_refused_and_the_field_named() {
+        let cases: [(Change, &[&str]); 26] = [
+            (
+                |c| c.iptables.masquerade_bit = 32,
+                &["iptables.masqueradeBit: 32: must be 0 to 31"],
+            ),
+            (
+                |c| c.iptables.masquerade_bit = -1,
+                &["iptables.masqueradeBit: -1: must be 0 to 31"],
+            ),
+            (
+                |c| c.iptables.sync_period = GoDuration::ZERO,
+                &[
+                    "iptables.syncPeriod: 0s: must be greater than 0",
+                    "iptables.minSyncPeriod: 1s: must not be longer than iptables.syncPeriod, 0s",
+                ],
+            ),
+            (
+                |c| c.iptables.min_sync_period = GoDuration::from_seconds(-1),
+                &["iptables.minSyncPeriod: -1s: must not be negative"],
+            ),
+            (
+                |c| c.iptables.min_sync_period = GoDuration::from_seconds(31),
+                &["iptables.minSyncPeriod: 31s: must not be longer than iptables.syncPeriod, 30s"],
+            ),
+            (
+                |c| c.config_sync_period = GoDuration::ZERO,
+                &["configSyncPeriod: 0s: must be greater than 0"],
+            ),
+            (
+                |c| c.oom_score_adj = 1001,
+                &["oomScoreAdj: 1001: must be -1000 to 1000"],
+            ),
+            (
+                |c| c.oom_score_adj = -1001,
+                &["oomScoreAdj: -1001: must be -1000 to 1000"],
+            ),
+            (
+                |c| c.bind_address = "x".into(),
+                &["bindAddress: \"x\": must be an IP address"],
+            ),
+            (
+                |c| c.healthz_bind_address = "foo".into(),
+                &["healthzBindAddress: \"foo\": must be IP:port"],
+            ),
+            (
+                |c| c.healthz_bind_address = "fd00::1:80".into(),
+                &["healthzBindAddress: \"fd00::1:80\": must be IP:port"],
+            ),
+            (
+                |c| c.metrics_bind_address = "a:1".into(),
+                &["metricsBindAddress: \"a:1\": its host must be an IP address"],
+            ),
+            (
+                |c| c.metrics_bind_address = "1.2.3.4:0".into(),
+                &["metricsBindAddress: \"1.2.3.4:0\": its port must be 1 to 65535"],
+            ),
+            (
+                |c| c.node_port_addresses = Some(vec!["primary".into(), "10.0.0.0/8".into()]),
+                &["nodePortAddresses[0]: \"primary\" must stand alone, without CIDRs"],
+            ),
+            (
+                |c| c.node_port_addresses = Some(vec!["10.0.0.0/8".into(), "x".into()]),
+                &["nodePortAddresses[1]: \"x\": must be a CIDR"],
+            ),
+            (
+                |c| c.cluster_cidr = "10.0.0.0/8,10.1.0.0/16".into(),
+                &[
+                    "clusterCIDR: \"10.0.0.0/8,10.1.0.0/16\": must be one CIDR, or one for each family",
+                ],
+            ),
+            (
+                |c| c.cluster_cidr = "10.0.0.0/8, fd00::/8".into(),
+                &["clusterCIDR: \" fd00::/8\": must be a CIDR"],
+            ),
+            (
+                |c| c.detect_local_mode = "x".into(),
+                &[
+                    "detectLocalMode: \"x\": must be ClusterCIDR, NodeCIDR, BridgeInterface or \
+                 InterfaceNamePrefix",
+                ],
+            ),
+            (
+                |c| c.detect_local_mode = "BridgeInterface".into(),
+                &["detectLocal.bridgeInterface: must not be empty in this detectLocalMode"],
+            ),
+            (
+                |c| c.detect_local_mode = "InterfaceNamePrefix".into(),
+                &["detectLocal.interfaceNamePrefix: must not be empty in this detectLocalMode"],
+            ),
+            (
+                |c| c.conntrack.max_per_core = -1,
+                &["conntrack.maxPerCore: -1: must not be negative"],
+            ),
+            (
+                |c| c.conntrack.udp_timeout = GoDuration::from_seconds(-3),
+                &["conntrack.udpTimeout: -3s: must not be negative"],
+            ),
+            (
+                |c| c.client_connection.burst = -1,
+                &["clientConnection.burst: -1: must not be negative"],
+            ),
+            (
+                |c| c.logging.format = "xml".into(),
+                &["logging.format: \"xml\": must be text or json"],
+            ),
+            (
+                |c| c.hostname_override = " ".into(),
+                &["hostnameOverride: must not be blank"],
+            ),
+            (
+                |c| c.mode = "ipvs".into(),
+                &[
+                    "mode: \"ipvs\": weft proxy has the iptables mode only; use kube-proxy for this \
+                 one, or change the mode to iptables",
+                ],
+            ),
+        ];
+        for (change, expected) in cases {
+            assert_eq!(problems(change), expected);
+        }
+    }
+
+    #[test]
+    fn what_kube_proxy_accepts_is_accepted() {
+        let cases: [Change; 8] = [
+            |_| {},
+            |c| c.mode = String::new(),
+            |c| c.iptables.min_sync_period = GoDuration::ZERO,
+            |c| c.cluster_cidr = "fd00::/48,010.0.0.0/8".into(),
+            // Not used in this mode, so not looked at either.
+            |c| (c.detect_local_mode, c.cluster_cidr) = ("NodeCIDR".into(), "x".into()),
+            |c| c.node_port_addresses = Some(vec!["::/0".into(), "0.0.0.0/0".into()]),
+            |c| c.conntrack.tcp_established_timeout = GoDuration::ZERO,
+            |c| c.metrics_bind_address = String::new(),
+        ];
+        for change in cases {
+            assert_eq!(problems(change), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_device_name_cannot_say_more_than_a_name() {
+        for name in ["a b", "veth\n-A", "x\"", "abcdefghijklmnop", "br+", "a/b"] {
+            let mut config = KubeProxyConfiguration {
+                detect_local_mode: "BridgeInterface".into(),
+                ..KubeProxyConfiguration::default()
+            };
+            config.detect_local.bridge_interface = name.into();
+            let error = config.check().unwrap_err().to_string();
+            assert!(
+                error.starts_with("detectLocal.bridgeInterface: "),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_errors_are_told_at_once() {
+        let found = problems(|c| {
+            c.oom_score_adj = 2000;
+            c.bind_address = String::new();
+            c.mode = "foo".into();
+        });
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn the_defaults_mean_what_kube_proxy_means_by_them() {
+        let config = KubeProxyConfiguration::default().check().unwrap();
+        assert_eq!(config.healthz, Some("0.0.0.0:10256".parse().unwrap()));
+        assert_eq!(config.metrics, Some("127.0.0.1:10249".parse().unwrap()));
+        assert_eq!(config.node_ip, None);
+        assert_eq!(config.sync_period, Duration::from_secs(30));
+        assert_eq!(config.min_sync_period, Duration::from_secs(1));
+        assert_eq!(config.health_timeout(), Duration::from_secs(60));
+        assert_eq!(config.conntrack.udp, None);
+        assert_eq!(config.client.kubeconfig, None);
+    }
+}

@@ -1,0 +1,385 @@
+//! A configuration that passed its check, and what follows from it for each family.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use weft_model::{IpFamily, SharedStr};
+
+use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings, parse_sloppy};
+
+/// What a checked configuration says.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct ProxyConfig {
+    /// The node's name, if it is not the host's.
+    pub hostname_override: Option<String>,
+    /// The node's primary address, if it is not to be taken from the Node.
+    pub node_ip: Option<IpAddr>,
+    /// Where `/healthz` and `/livez` are served.
+    pub healthz: Option<SocketAddr>,
+    /// Where metrics and diagnostics are served.
+    pub metrics: Option<SocketAddr>,
+    /// Whether an address that cannot be bound ends the process.
+    pub bind_hard_fail: bool,
+    /// Whether profiles are asked for.
+    pub profiling: bool,
+    /// How traffic of this node's pods is told.
+    pub detect_local: DetectLocal,
+    /// On which addresses NodePorts answer.
+    pub node_ports: NodePortSource,
+    /// Whether NodePorts may answer on 127.0.0.1.
+    pub localhost_node_ports: bool,
+    /// Whether all traffic to ClusterIPs is masqueraded.
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that asks for masquerading.
+    pub masquerade_bit: u8,
+    /// The time after which a failed sync is tried again.
+    pub sync_period: Duration,
+    /// The least time between two syncs.
+    pub min_sync_period: Duration,
+    /// How often everything is read again; watches make it unnecessary.
+    pub config_sync_period: Duration,
+    /// How willingly the kernel ends this process for want of memory.
+    pub oom_score_adj: i32,
+    /// Limits of connection tracking.
+    pub conntrack: ConntrackLimits,
+    /// How to talk to the API server.
+    pub client: ClientConfig,
+}
+
+/// How traffic of this node's pods is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DetectLocal {
+    /// By the cluster's networks: at most one for each family.
+    ClusterNetworks(Vec<IpNet>),
+    /// By the networks that the Node has.
+    NodeNetworks,
+    /// By the bridge it comes in.
+    Bridge(SharedStr),
+    /// By how the device's name begins.
+    InterfacePrefix(SharedStr),
+}
+
+/// On which of the node's addresses NodePorts answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortSource {
+    /// Those within these networks; all if there are none of a family.
+    Networks(Vec<IpNet>),
+    /// The addresses that the Node has.
+    Primary,
+}
+
+/// Limits of connection tracking; `None` leaves the kernel's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConntrackLimits {
+    /// Entries for each processor.
+    pub max_per_core: Option<u32>,
+    /// Entries at least, where the limit above is set.
+    pub min: u32,
+    /// Whether segments out of window are let through.
+    pub tcp_be_liberal: bool,
+    /// How long a half-closed connection is remembered.
+    pub tcp_close_wait: Option<Duration>,
+    /// How long a silent connection is remembered.
+    pub tcp_established: Option<Duration>,
+    /// How long a UDP flow with answers is remembered.
+    pub udp_stream: Option<Duration>,
+    /// How long a UDP flow without answers is remembered.
+    pub udp: Option<Duration>,
+}
+
+/// How to talk to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientConfig {
+    /// The kubeconfig file, if not inside a cluster.
+    pub kubeconfig: Option<String>,
+    /// Requests in a second; none is no limit.
+    pub qps: Option<f32>,
+    /// Requests at once, beyond that rate.
+    pub burst: u32,
+}
+
+/// What the Node and the host say about the node's own addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeNetwork {
+    /// The node's address of the family; loopback if it is not known.
+    pub node_ip: IpAddr,
+    /// The networks of the node's pods, of both families.
+    pub pod_networks: Vec<IpNet>,
+    /// All addresses of the host's devices, of both families.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Connection tracking is given no more entries than this on hosts with many processors.
+const CONNTRACK_CEILING: u32 = 1_048_576;
+
+impl ConntrackLimits {
+    /// The greatest number of entries on a host with so many processors.
+    pub fn maximum(&self, processors: u32) -> Option<u32> {
+        let scaled = self.max_per_core?.saturating_mul(processors);
+        if scaled > CONNTRACK_CEILING {
+            return Some(CONNTRACK_CEILING);
+        }
+        // A minimum above the ceiling counts.
+        Some(scaled.max(self.min)).filter(|maximum| *maximum > 0)
+    }
+}
+
+impl ProxyConfig {
+    /// How pods of this node are told from other senders, if there is a way for this family.
+    pub fn local_detector(
+        &self,
+        family: IpFamily,
+        pod_networks: &[IpNet],
+    ) -> Option<LocalDetector> {
+        let network = |networks: &[IpNet]| {
+            let mut own = networks
+                .iter()
+                .filter(|network| IpFamily::of(network.addr()) == family);
+            own.next()
+                .map(|network| LocalDetector::Network(network.trunc()))
+        };
+        match &self.detect_local {
+            DetectLocal::ClusterNetworks(networks) => network(networks),
+            DetectLocal::NodeNetworks => network(pod_networks),
+            DetectLocal::Bridge(name) => Some(LocalDetector::Bridge(name.clone())),
+            DetectLocal::InterfacePrefix(prefix) => {
+                Some(LocalDetector::InterfacePrefix(prefix.clone()))
+            }
+        }
+    }
+
+    /// On which addresses NodePorts of a family answer.
+    pub fn node_port_addresses(&self, family: IpFamily, node_ip: IpAddr) -> NodePortAddresses {
+        match &self.node_ports {
+            NodePortSource::Networks(networks) => NodePortAddresses::of_family(networks, family),
+            // A node whose address is not known answers everywhere.
+            NodePortSource::Primary if node_ip.is_loopback() => NodePortAddresses::All,
+            NodePortSource::Primary => NodePortAddresses::of_family(&[node_ip.into()], family),
+        }
+    }
+
+    /// Everything besides Services that a backend needs for one family.
+    pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
+        let node_ports = self.node_port_addresses(family, node.node_ip);
+        let localhost_node_ports =
+            self.localhost_node_ports && family == IpFamily::V4 && node_ports.include_loopback();
+        let node_port_tail = match node_ports.select(&node.addresses) {
+            None => NodePortTail::AnyLocal,
+            Some(mut addresses) => {
+                addresses.retain(|address| localhost_node_ports || !address.is_loopback());
+                addresses.sort_unstable();
+                addresses.dedup();
+                NodePortTail::Addresses(addresses)
+            }
+        };
+        Settings {
+            family,
+            masquerade_all: self.masquerade_all,
+            masquerade_bit: self.masquerade_bit,
+            local_detector: self.local_detector(family, &node.pod_networks),
+            node_ip: node.node_ip,
+            node_port_tail,
+            localhost_node_ports,
+        }
+    }
+
+    /// After how long a pending sync makes the node unhealthy.
+    pub fn health_timeout(&self) -> Duration {
+        self.sync_period * 2
+    }
+}
+
+/// The family of the bind address. As kube-proxy does, whatever is not IPv4 counts as IPv6 here;
+/// the check refuses it later.
+pub(super) fn bind_family(address: &str) -> IpFamily {
+    match parse_sloppy(address) {
+        Some(IpAddr::V4(_)) => IpFamily::V4,
+        _ => IpFamily::V6,
+    }
+}
+
+/// An address that has no port gets one. What is no address is left for the check to refuse.
+pub(super) fn address_with_port(address: &str, port: u16) -> String {
+    match parse_sloppy(address) {
+        // Kept as it was written, apart from the brackets.
+        Some(_) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(_) => format!("{address}:{port}"),
+        None => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KubeProxyConfiguration;
+
+    fn config(change: impl FnOnce(&mut KubeProxyConfiguration)) -> ProxyConfig {
+        let mut configuration = KubeProxyConfiguration::default();
+        change(&mut configuration);
+        configuration.check().unwrap()
+    }
+
+    fn node(node_ip: &str, pod_networks: &[&str], addresses: &[&str]) -> NodeNetwork {
+        NodeNetwork {
+            node_ip: node_ip.parse().unwrap(),
+            pod_networks: pod_networks
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect(),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        }
+    }
+
+    fn network(text: &str) -> LocalDetector {
+        LocalDetector::Network(text.parse().unwrap())
+    }
+
+    #[test]
+    fn each_mode_has_its_detector_for_each_family() {
+        let pods: Vec<IpNet> = vec!["10.244.3.0/24".parse().unwrap()];
+        let bridge = LocalDetector::Bridge("cbr0".into());
+        let prefix = LocalDetector::InterfacePrefix("veth".into());
+        let cases = [
+            ("ClusterCIDR", "", None, None),
+            (
+                "ClusterCIDR",
+                "10.1.2.3/16",
+                Some(network("10.1.0.0/16")),
+                None,
+            ),
+            (
+                "ClusterCIDR",
+                "fd00:10::1/48,10.0.0.0/8",
+                Some(network("10.0.0.0/8")),
+                Some(network("fd00:10::/48")),
+            ),
+            (
+                "NodeCIDR",
+                "10.0.0.0/8",
+                Some(network("10.244.3.0/24")),
+                None,
+            ),
+            ("BridgeInterface", "", Some(bridge.clone()), Some(bridge)),
+            (
+                "InterfaceNamePrefix",
+                "",
+                Some(prefix.clone()),
+                Some(prefix),
+            ),
+        ];
+        for (mode, cidr, v4, v6) in cases {
+            let config = config(|c| {
+                c.detect_local_mode = mode.to_owned();
+                c.cluster_cidr = cidr.to_owned();
+                c.detect_local.bridge_interface = "cbr0".to_owned();
+                c.detect_local.interface_name_prefix = "veth".to_owned();
+            });
+            let detectors = IpFamily::ALL.map(|family| config.local_detector(family, &pods));
+            assert_eq!(detectors, [v4, v6], "{mode} {cidr}");
+        }
+    }
+
+    #[test]
+    fn node_ports_answer_where_the_configuration_says() {
+        let here = ["127.0.0.1", "192.168.0.7", "10.0.0.7", "::1", "fd00::7"];
+        let addresses = |texts: &[&str]| {
+            NodePortTail::Addresses(texts.iter().map(|text| text.parse().unwrap()).collect())
+        };
+        let any = NodePortTail::AnyLocal;
+        // What is configured, the node's address, whether localhost may answer; and what follows:
+        // the tail, and whether localhost does answer.
+        let cases: [(&[&str], &str, bool, NodePortTail, bool); 11] = [
+            (&[], "10.0.0.7", true, any.clone(), true),
+            (&[], "10.0.0.7", false, any.clone(), false),
+            (&[], "fd00::7", true, any.clone(), false),
+            (
+                &["primary"],
+                "10.0.0.7",
+                true,
+                addresses(&["10.0.0.7"]),
+                false,
+            ),
+            (
+                &["primary"],
+                "fd00::7",
+                true,
+                addresses(&["fd00::7"]),
+                false,
+            ),
+            (&["primary"], "127.0.0.1", true, any.clone(), true),
+            (
+                &["10.0.0.0/8"],
+                "10.0.0.7",
+                true,
+                addresses(&["10.0.0.7"]),
+                false,
+            ),
+            (&["10.0.0.0/8"], "fd00::7", true, any.clone(), false),
+            (
+                &["127.0.0.0/8", "192.168.0.0/16"],
+                "10.0.0.7",
+                true,
+                addresses(&["127.0.0.1", "192.168.0.7"]),
+                true,
+            ),
+            (
+                &["127.0.0.0/8", "192.168.0.0/16"],
+                "10.0.0.7",
+                false,
+                addresses(&["192.168.0.7"]),
+                false,
+            ),
+            (&["::1/128"], "fd00::7", true, addresses(&[]), false),
+        ];
+        for (given, node_ip, localhost, tail, answers) in cases {
+            let config = config(|c| {
+                let given = given.iter().map(|&text| text.to_owned());
+                c.node_port_addresses = Some(given.collect());
+                c.iptables.localhost_node_ports = localhost;
+            });
+            let node = node(node_ip, &[], &here);
+            let settings = config.settings(IpFamily::of(node.node_ip), &node);
+            let result = (settings.node_port_tail, settings.localhost_node_ports);
+            assert_eq!(result, (tail, answers), "{given:?} {node_ip} {localhost}");
+        }
+    }
+
+    #[test]
+    fn conntrack_is_scaled_with_the_processors_between_two_bounds() {
+        let limits = |max_per_core, min| {
+            let config = config(|c| {
+                c.conntrack.max_per_core = max_per_core;
+                c.conntrack.min = min;
+            });
+            config.conntrack
+        };
+        for (max_per_core, min, processors, expected) in [
+            (32_768, 131_072, 2, Some(131_072)),
+            (32_768, 131_072, 8, Some(262_144)),
+            (32_768, 131_072, 256, Some(1_048_576)),
+            (1, 2_000_000, 1, Some(2_000_000)),
+            (0, 131_072, 8, None),
+        ] {
+            let maximum = limits(max_per_core, min).maximum(processors);
+            assert_eq!(maximum, expected, "{max_per_core} {min} {processors}");
+        }
+    }
+
+    #[test]
+    fn addresses_get_a_port_where_they_have_none() {
+        for (address, expected) in [
+            ("10.0.0.1", "10.0.0.1:7"),
+            ("10.0.0.1:8", "10.0.0.1:8"),
+            ("::", "[::]:7"),
+            ("[::]:8", "[::]:8"),
+            ("nowhere", "nowhere"),
+            ("", ""),
+        ] {
+            assert_eq!(address_with_port(address, 7), expected);
+        }
+    }
+}
