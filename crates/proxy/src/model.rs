@@ -62,6 +62,11 @@ impl Model {
         }
     }
 
+    /// The node whose view this is.
+    pub fn node(&self) -> &NodeFacts {
+        &self.node
+    }
+
     /// Takes in a Service. Returns what of it cannot be used.
     pub fn set_service(
         &mut self,

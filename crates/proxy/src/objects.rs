@@ -3,6 +3,10 @@
 use serde::Deserialize;
 use weft_model::SharedStr;
 
+mod decoded;
+
+pub use decoded::{DecodeError, Object};
+
 /// Label whose presence says that another proxy serves the Service.
 pub const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// Label of slices that belong to a headless Service.

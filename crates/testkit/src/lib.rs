@@ -1,9 +1,11 @@
 //! What tests and benchmarks of several crates need and no program does.
 //!
 //! - [`lab`]: networks of their own for tests that touch the kernel;
+//! - [`cluster`]: random Services, slices and nodes;
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //!
 //! A dev-dependency only; nothing that ships depends on it.
 
 pub mod bench;
+pub mod cluster;
 pub mod lab;

@@ -1,0 +1,162 @@
+//! A proxy without processes: a model, a backend and a simulated kernel.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options};
+use weft_model::{IpFamily, ObjectKey};
+use weft_proxy::{
+    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
+    SyncReport, objects::Object,
+};
+use weft_ruleset::Ruleset;
+use weft_testkit::cluster::{Edit, NODE};
+
+/// A kernel in memory that can be told to fail.
+pub(crate) struct Simulated {
+    pub(crate) rules: Ruleset,
+    pub(crate) generation: u64,
+    pub(crate) failures: usize,
+    pub(crate) inputs: Vec<String>,
+}
+
+impl Simulated {
+    pub(crate) fn new(family: IpFamily) -> Self {
+        Self {
+            rules: Ruleset::new(family),
+            generation: 0,
+            failures: 0,
+            inputs: Vec::new(),
+        }
+    }
+
+    /// Somebody else writes.
+    pub(crate) fn disturb(&mut self, input: &str) {
+        self.rules.restore(input).unwrap();
+        self.generation += 1;
+    }
+}
+
+impl Kernel for Simulated {
+    fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
+        self.rules.to_string().lines().for_each(line);
+        Ok(())
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), KernelError> {
+        self.inputs.push(input.to_owned());
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(KernelError("told to fail".to_owned()));
+        }
+        self.generation += 1;
+        self.rules
+            .restore(input)
+            .map_err(|error| KernelError(format!("{error}\n{input}")))
+    }
+
+    fn fingerprint(&mut self) -> Option<Fingerprint> {
+        Some(Fingerprint(vec![self.generation]))
+    }
+
+    fn take_spent(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+pub(crate) const OPTIONS: Options = Options {
+    random_fully: true,
+    drop_invalid: true,
+    nfacct: true,
+    minimize: true,
+};
+
+/// Settings as the default configuration has them.
+pub(crate) fn settings(family: IpFamily) -> Settings {
+    let (pods, node_ip) = match family {
+        IpFamily::V4 => ("10.244.0.0/16", "127.0.0.1"),
+        IpFamily::V6 => ("fd00:10:244::/48", "::1"),
+    };
+    Settings {
+        family,
+        masquerade_all: false,
+        masquerade_bit: 14,
+        local_detector: Some(LocalDetector::Network(pods.parse().unwrap())),
+        node_ip: node_ip.parse().unwrap(),
+        node_port_tail: NodePortTail::AnyLocal,
+        localhost_node_ports: family == IpFamily::V4,
+    }
+}
+
+/// One family's proxy.
+pub(crate) struct World {
+    pub(crate) model: Model,
+    pub(crate) desired: Desired,
+    pub(crate) settings: Settings,
+    pub(crate) backend: Iptables<Simulated>,
+    pub(crate) changed: BTreeSet<ObjectKey>,
+}
+
+impl World {
+    pub(crate) fn new(family: IpFamily, options: Options) -> Self {
+        let node = NodeFacts {
+            name: NODE.into(),
+            zone: None,
+        };
+        Self {
+            model: Model::new(family, node),
+            desired: Desired::new(),
+            settings: settings(family),
+            backend: Iptables::new(Simulated::new(family), options),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn edit(&mut self, edit: &Edit) {
+        match edit {
+            Edit::Put(_, object) => {
+                let object = Object::decode(object).unwrap().unwrap();
+                self.model.set(&object);
+            }
+            Edit::Delete(name) => {
+                let key = ObjectKey::namespaced(&name.namespace, &name.name);
+                match name.kind {
+                    "Service" => self.model.remove_service(&key),
+                    _ => self.model.remove_slice(&key),
+                }
+            }
+        }
+    }
+
+    /// Moves the model's news over to what is desired.
+    pub(crate) fn derive(&mut self) {
+        for (key, service) in self.model.take_changes() {
+            match service {
+                Some(service) => self.desired.insert(key.clone(), service),
+                None => self.desired.remove(&key),
+            };
+            self.changed.insert(key);
+        }
+    }
+
+    pub(crate) fn sync(&mut self) -> SyncReport {
+        self.derive();
+        let changed = std::mem::take(&mut self.changed);
+        self.backend
+            .sync(&self.desired, &self.settings, Scope::Changed(&changed))
+            .unwrap()
+    }
+
+    pub(crate) fn rules(&mut self) -> Ruleset {
+        self.backend.kernel().rules.clone()
+    }
+
+    /// The rules of a proxy that starts now on an empty kernel.
+    pub(crate) fn fresh(&self) -> Ruleset {
+        let family = self.settings.family;
+        let mut fresh = Iptables::new(Simulated::new(family), OPTIONS);
+        fresh
+            .sync(&self.desired, &self.settings, Scope::Full)
+            .unwrap();
+        fresh.kernel().rules.clone()
+    }
+}
