@@ -27,7 +27,7 @@ const LONGEST_MESSAGE: usize = 4096;
 /// What a program cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// From its start to its end.
+    /// From before its start to its end.
     pub wall: Duration,
     /// Processor time of the program, user and system together.
     pub cpu: Duration,
@@ -116,11 +116,12 @@ pub(crate) struct Finished {
 impl Invocation<'_> {
     /// Runs it; any status but success is an error.
     pub(crate) fn run(&self) -> Result<Finished, CommandError> {
+        // Before it is started: when that returns, the program may have run for a while.
+        let started = Instant::now();
         let (child, mut output, mut errors) = self.start().map_err(|source| {
             let command = self.text();
             CommandError::Start { command, source }
         })?;
-        let started = Instant::now();
         let lost = |source| {
             let command = self.text();
             CommandError::Follow { command, source }
