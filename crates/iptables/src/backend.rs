@@ -236,38 +236,36 @@ impl<K: Kernel> Backend for Iptables<K> {
         Ok(report)
     }
 
-    fn audit(&mut self) -> Result<AuditReport, SyncError> {
-        self.kernel.take_spent();
+    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
         let Some(state) = &self.state else {
-            return Ok(AuditReport::default());
+            return Ok(AuditReport::Postponed);
         };
         let fingerprint = self.kernel.fingerprint();
-        if fingerprint.is_some() && fingerprint == state.fingerprint {
-            return Ok(AuditReport {
-                unchanged: true,
-                ..AuditReport::default()
+        let same = fingerprint.is_some() && fingerprint == state.fingerprint;
+        if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
+            return Ok(AuditReport::Unchanged);
+        }
+        if !may_read {
+            return Ok(if same {
+                AuditReport::Unchanged
+            } else {
+                AuditReport::Postponed
             });
         }
         let observed = observe(&mut self.kernel, state)?;
-        let Some(state) = &mut self.state else {
-            return Err(unknown());
-        };
         let difference = Difference::between(&state.expected, &observed);
-        if difference.is_empty() {
-            state.fingerprint = fingerprint;
-        } else {
+        let mut fingerprint = fingerprint;
+        if !difference.is_empty() {
             let plan = state.plan(&difference, self.options);
             self.apply(&plan)?;
-            let now = self.kernel.fingerprint();
-            if let Some(state) = &mut self.state {
-                state.fingerprint = now;
-            }
+            fingerprint = self.kernel.fingerprint();
+        }
+        if let Some(state) = &mut self.state {
+            state.fingerprint = fingerprint;
         }
         let repaired = difference.describe();
-        Ok(AuditReport {
-            unchanged: false,
+        Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),
-            children: self.kernel.take_spent(),
         })
     }
 }

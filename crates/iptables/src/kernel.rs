@@ -10,7 +10,7 @@ pub trait Kernel: Send {
     /// Writes as `iptables-restore --noflush` does: each table at once or not at all.
     fn restore(&mut self, input: &str) -> Result<(), KernelError>;
 
-    /// Something that differs after every write, ours or somebody else's, and is cheap to ask for.
+    /// Something that differs after a write, ours or somebody else's, and is cheap to ask for.
     /// `None` where the kernel has no such thing.
     fn fingerprint(&mut self) -> Option<Fingerprint>;
 
@@ -20,7 +20,12 @@ pub trait Kernel: Send {
 
 /// Stands for a state of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fingerprint(pub Vec<u64>);
+pub struct Fingerprint {
+    /// What the kernel says.
+    pub values: Vec<u64>,
+    /// Whether it differs after every write, and not only after most.
+    pub exact: bool,
+}
 
 /// A read or write that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

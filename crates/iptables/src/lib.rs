@@ -18,7 +18,7 @@ mod shared;
 
 pub use backend::{Iptables, Options};
 pub use difference::Finding;
-pub use host_kernel::HostKernel;
+pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError};
 pub use plan::Plan;
 pub use port_rules::{PortRules, port_rules};

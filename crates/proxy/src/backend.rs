@@ -36,7 +36,10 @@ pub trait Backend: Send {
     ) -> Result<SyncReport, SyncError>;
 
     /// Compares the kernel with what was last written, and repairs what differs.
-    fn audit(&mut self) -> Result<AuditReport, SyncError>;
+    ///
+    /// Where a cheap look shows that nothing changed, that is all. Reading the whole state costs
+    /// more, and is done only if `may_read`.
+    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError>;
 }
 
 /// What a successful sync did.
@@ -87,15 +90,18 @@ impl WithoutLocalEndpoints {
     }
 }
 
-/// What an audit found.
-#[derive(Clone, Debug, Default)]
-pub struct AuditReport {
-    /// Whether the cheap look was enough to know that nothing changed.
-    pub unchanged: bool,
-    /// What differed and was repaired, by table and chain.
-    pub repaired: Vec<String>,
-    /// Time that programs took which were started for it.
-    pub children: Duration,
+/// What an audit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditReport {
+    /// A cheap look was enough to know that nothing changed.
+    Unchanged,
+    /// Somebody else wrote something; what, is for an audit that may read.
+    Postponed,
+    /// The whole state was read.
+    Read {
+        /// What differed and was repaired: table, chain, and what was the matter.
+        repaired: Vec<String>,
+    },
 }
 
 /// A sync that failed.

@@ -55,7 +55,10 @@ impl Kernel for Simulated {
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
-        Some(Fingerprint(vec![self.generation]))
+        Some(Fingerprint {
+            values: vec![self.generation],
+            exact: true,
+        })
     }
 
     fn take_spent(&mut self) -> Duration {
