@@ -1,1 +1,3 @@
 //! The long-running loops of a node.
+
+pub mod proxy;

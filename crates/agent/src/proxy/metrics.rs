@@ -1,0 +1,524 @@
+//! The proxy's figures: kube-proxy's under their names, ours under `weft_proxy_`.
+//!
+//! Names, labels, types and buckets are those of kube-proxy 1.36, so that dashboards and alerts
+//! go on working. A series with labels appears when it is first used.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet},
+    metrics::{
+        MetricType,
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+use weft_model::IpFamily;
+use weft_proxy::{AuditReport, SyncReport};
+
+/// The packets that the kernel counted, asked for when metrics are read. `None` where the kernel
+/// has no such counter.
+pub trait PacketCounters: Send + Sync + 'static {
+    /// Packets dropped because connection tracking called them invalid.
+    fn invalid_dropped(&self) -> Option<u64>;
+    /// Packets to NodePorts on localhost.
+    fn localhost_node_ports_accepted(&self) -> Option<u64>;
+}
+
+/// A kernel that counts nothing.
+impl PacketCounters for () {
+    fn invalid_dropped(&self) -> Option<u64> {
+        None
+    }
+
+    fn localhost_node_ports_accepted(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// How much a sync looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Everything.
+    Full,
+    /// What changed.
+    Partial,
+}
+
+/// A page of the health server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthPage {
+    /// `/healthz`
+    Healthz,
+    /// `/livez`
+    Livez,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FamilyLabel {
+    ip_family: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TableLabels {
+    table: String,
+    ip_family: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabels {
+    traffic_policy: &'static str,
+    ip_family: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+    ip_family: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ScopeLabels {
+    scope: &'static str,
+    ip_family: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+type Durations = Family<FamilyLabel, Histogram, fn() -> Histogram>;
+type Timestamps = Family<FamilyLabel, Gauge<f64, std::sync::atomic::AtomicU64>>;
+
+fn label(family: IpFamily) -> FamilyLabel {
+    FamilyLabel {
+        ip_family: family.as_str(),
+    }
+}
+
+/// A millisecond to 16 seconds, by twos.
+fn sync_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+/// A quarter of a second to five minutes, ever coarser.
+fn programming_histogram() -> Histogram {
+    let seconds = (1..60)
+        .chain((60..120).step_by(5))
+        .chain((120..=300).step_by(30));
+    Histogram::new([0.25, 0.5].into_iter().chain(seconds.map(f64::from)))
+}
+
+/// All figures. Clones are handles of the same figures.
+#[derive(Clone)]
+pub struct ProxyMetrics {
+    sync: Durations,
+    sync_full: Durations,
+    sync_partial: Durations,
+    last_synced: Timestamps,
+    last_queued: Timestamps,
+    programming: Durations,
+    endpoint_changes_pending: Gauge,
+    endpoint_changes: Counter,
+    service_changes_pending: Gauge,
+    service_changes: Counter,
+    rules_total: Family<TableLabels, Gauge>,
+    rules_last: Family<TableLabels, Gauge>,
+    restore_failures: Family<FamilyLabel, Counter>,
+    partial_failures: Family<FamilyLabel, Counter>,
+    no_local_endpoints: Family<PolicyLabels, Gauge>,
+    healthz: Family<CodeLabel, Counter>,
+    livez: Family<CodeLabel, Counter>,
+    conntrack: Durations,
+    conntrack_deleted: Family<FamilyLabel, Counter>,
+    own: OwnMetrics,
+}
+
+#[derive(Clone, Default)]
+struct OwnMetrics {
+    audits: Family<ResultLabels, Counter>,
+    repaired_chains: Family<TableLabels, Counter>,
+    restore_bytes: Family<ScopeLabels, Counter>,
+    object_problems: Family<KindLabel, Counter>,
+    recovered: Family<FamilyLabel, Counter>,
+    consecutive_failures: Family<FamilyLabel, Gauge>,
+}
+
+impl fmt::Debug for ProxyMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProxyMetrics")
+    }
+}
+
+impl ProxyMetrics {
+    /// Metrics registered with a registry.
+    pub fn register(registry: &mut Registry, counters: Arc<dyn PacketCounters>) -> Self {
+        let metrics = Self::unregistered();
+        metrics.register_upstream(registry.sub_registry_with_prefix("kubeproxy"));
+        metrics
+            .own
+            .register(registry.sub_registry_with_prefix("weft_proxy"));
+        registry.register_collector(Box::new(PacketCollector(counters)));
+        metrics
+    }
+
+    fn unregistered() -> Self {
+        let durations = || Durations::new_with_constructor(sync_histogram);
+        Self {
+            sync: durations(),
+            sync_full: durations(),
+            sync_partial: durations(),
+            last_synced: Family::default(),
+            last_queued: Family::default(),
+            programming: Durations::new_with_constructor(programming_histogram),
+            endpoint_changes_pending: Gauge::default(),
+            endpoint_changes: Counter::default(),
+            service_changes_pending: Gauge::default(),
+            service_changes: Counter::default(),
+            rules_total: Family::default(),
+            rules_last: Family::default(),
+            restore_failures: Family::default(),
+            partial_failures: Family::default(),
+            no_local_endpoints: Family::default(),
+            healthz: Family::default(),
+            livez: Family::default(),
+            conntrack: durations(),
+            conntrack_deleted: Family::default(),
+            own: OwnMetrics::default(),
+        }
+    }
+
+    /// A counter's `_total` is written by the encoder; a gauge that is called so says it itself.
+    fn register_upstream(&self, registry: &mut Registry) {
+        registry.register(
+            "sync_proxy_rules_duration_seconds",
+            "How long a sync took",
+            self.sync.clone(),
+        );
+        registry.register(
+            "sync_full_proxy_rules_duration_seconds",
+            "How long a full sync took",
+            self.sync_full.clone(),
+        );
+        registry.register(
+            "sync_partial_proxy_rules_duration_seconds",
+            "How long a partial sync took",
+            self.sync_partial.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_last_timestamp_seconds",
+            "When the last sync succeeded",
+            self.last_synced.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_last_queued_timestamp_seconds",
+            "When a sync was last asked for",
+            self.last_queued.clone(),
+        );
+        registry.register(
+            "network_programming_duration_seconds",
+            "Time from a change of endpoints to rules that follow it",
+            self.programming.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_endpoint_changes_pending",
+            "Changes of EndpointSlices that wait for a sync",
+            self.endpoint_changes_pending.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_endpoint_changes",
+            "Changes of EndpointSlices seen",
+            self.endpoint_changes.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_service_changes_pending",
+            "Changes of Services that wait for a sync",
+            self.service_changes_pending.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_service_changes",
+            "Changes of Services seen",
+            self.service_changes.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_iptables_total",
+            "Rules that should be there",
+            self.rules_total.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_iptables_last",
+            "Rules written by the last sync",
+            self.rules_last.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_iptables_restore_failures",
+            "Restores that failed",
+            self.restore_failures.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_iptables_partial_restore_failures",
+            "Partial syncs that failed and were followed by a full one",
+            self.partial_failures.clone(),
+        );
+        registry.register(
+            "sync_proxy_rules_no_local_endpoints_total",
+            "Service ports with policy Local and no endpoint on this node",
+            self.no_local_endpoints.clone(),
+        );
+        registry.register("proxy_healthz", "Answers of /healthz", self.healthz.clone());
+        registry.register("proxy_livez", "Answers of /livez", self.livez.clone());
+        registry.register(
+            "conntrack_reconciler_sync_duration_seconds",
+            "How long it took to clean connection tracking",
+            self.conntrack.clone(),
+        );
+        registry.register(
+            "conntrack_reconciler_deleted_entries",
+            "Entries deleted from connection tracking",
+            self.conntrack_deleted.clone(),
+        );
+    }
+
+    /// A sync was asked for. Times are seconds since 1970.
+    pub fn sync_queued(&self, family: IpFamily, at: f64) {
+        self.last_queued.get_or_create(&label(family)).set(at);
+    }
+
+    /// A sync ended, well or not.
+    pub fn sync_ended(&self, family: IpFamily, kind: SyncKind, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let of_kind = match kind {
+            SyncKind::Full => &self.sync_full,
+            SyncKind::Partial => &self.sync_partial,
+        };
+        for durations in [&self.sync, of_kind] {
+            durations.get_or_create(&label(family)).observe(seconds);
+        }
+    }
+
+    /// A sync ended well, and did this.
+    pub fn sync_succeeded(&self, family: IpFamily, at: f64, report: &SyncReport) {
+        let family_label = label(family);
+        self.last_synced.get_or_create(&family_label).set(at);
+        if report.partial_failure.is_some() {
+            self.partial_restore_failed(family);
+            self.own.recovered.get_or_create(&family_label).inc();
+        }
+        for (table, count) in &report.rules {
+            let labels = TableLabels::of(table, family);
+            self.rules_total
+                .get_or_create(&labels)
+                .set(signed(count.total));
+            self.rules_last
+                .get_or_create(&labels)
+                .set(signed(count.written));
+        }
+        let missing = report.without_local_endpoints;
+        for (traffic_policy, count) in [
+            ("internal", missing.internal),
+            ("external", missing.external),
+        ] {
+            let labels = PolicyLabels {
+                traffic_policy,
+                ip_family: family.as_str(),
+            };
+            self.no_local_endpoints
+                .get_or_create(&labels)
+                .set(signed(count));
+        }
+        let scope = if report.full { "full" } else { "partial" };
+        let labels = ScopeLabels {
+            scope,
+            ip_family: family.as_str(),
+        };
+        let bytes = self.own.restore_bytes.get_or_create(&labels);
+        bytes.inc_by(report.bytes as u64);
+        drop(bytes);
+        let failures = &self.own.consecutive_failures;
+        failures.get_or_create(&family_label).set(0);
+    }
+
+    /// A sync failed for good: the full one, after which there is nothing but to try again.
+    pub fn sync_failed(&self, family: IpFamily) {
+        let family = label(family);
+        self.restore_failures.get_or_create(&family).inc();
+        self.own.consecutive_failures.get_or_create(&family).inc();
+    }
+
+    /// A partial sync failed and a full one follows, so a restore failed as well.
+    /// [`sync_succeeded`](Self::sync_succeeded) counts those it is told about; this one is for
+    /// those whose full sync failed too.
+    pub fn partial_restore_failed(&self, family: IpFamily) {
+        let family = label(family);
+        self.restore_failures.get_or_create(&family).inc();
+        self.partial_failures.get_or_create(&family).inc();
+    }
+
+    /// A change of endpoints took so long to become rules.
+    pub fn network_programmed(&self, family: IpFamily, took: Duration) {
+        let programming = self.programming.get_or_create(&label(family));
+        programming.observe(took.as_secs_f64());
+    }
+
+    /// A slice changed, or was said to. `pending` if a sync has to follow.
+    pub fn endpoints_changed(&self, pending: bool) {
+        self.endpoint_changes.inc();
+        if pending {
+            self.endpoint_changes_pending.inc();
+        }
+    }
+
+    /// A sync takes all changes of endpoints.
+    pub fn endpoints_taken(&self) {
+        self.endpoint_changes_pending.set(0);
+    }
+
+    /// A Service changed, or was said to; so many wait now.
+    pub fn service_changed(&self, pending: usize) {
+        self.service_changes.inc();
+        self.service_changes_pending.set(signed(pending));
+    }
+
+    /// A sync takes all changes of Services.
+    pub fn services_taken(&self) {
+        self.service_changes_pending.set(0);
+    }
+
+    /// Connection tracking was cleaned.
+    pub fn conntrack_cleaned(&self, family: IpFamily, took: Duration, deleted: u64) {
+        let family = label(family);
+        let durations = self.conntrack.get_or_create(&family);
+        durations.observe(took.as_secs_f64());
+        drop(durations);
+        self.conntrack_deleted
+            .get_or_create(&family)
+            .inc_by(deleted);
+    }
+
+    /// The health server answered.
+    pub fn health_answered(&self, page: HealthPage, healthy: bool) {
+        let code = if healthy { "200" } else { "503" };
+        let answers = match page {
+            HealthPage::Healthz => &self.healthz,
+            HealthPage::Livez => &self.livez,
+        };
+        answers.get_or_create(&CodeLabel { code }).inc();
+    }
+
+    /// An audit ended: with a report, or `None` if it failed.
+    pub fn audited(&self, family: IpFamily, report: Option<&AuditReport>) {
+        let result = match report {
+            None => "failed",
+            Some(report) if report.repaired.is_empty() => "clean",
+            Some(_) => "repaired",
+        };
+        let labels = ResultLabels {
+            result,
+            ip_family: family.as_str(),
+        };
+        self.own.audits.get_or_create(&labels).inc();
+        for chain in report.iter().flat_map(|report| &report.repaired) {
+            // Named by table and chain: "nat KUBE-SERVICES".
+            let table = chain.split([' ', '/']).next().unwrap_or_default();
+            let labels = TableLabels::of(table, family);
+            self.own.repaired_chains.get_or_create(&labels).inc();
+        }
+    }
+
+    /// An object has something in it that cannot be used.
+    pub fn object_problem(&self, kind: &'static str) {
+        self.own
+            .object_problems
+            .get_or_create(&KindLabel { kind })
+            .inc();
+    }
+}
+
+impl TableLabels {
+    fn of(table: &str, family: IpFamily) -> Self {
+        Self {
+            table: table.to_owned(),
+            ip_family: family.as_str(),
+        }
+    }
+}
+
+impl OwnMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "audits",
+            "Comparisons of the kernel with what was written, by result",
+            self.audits.clone(),
+        );
+        registry.register(
+            "repaired_chains",
+            "Chains that somebody else had changed and that were repaired",
+            self.repaired_chains.clone(),
+        );
+        registry.register(
+            "restore_bytes",
+            "Bytes of restore input given to the kernel",
+            self.restore_bytes.clone(),
+        );
+        registry.register(
+            "object_problems",
+            "Things in objects that could not be used",
+            self.object_problems.clone(),
+        );
+        registry.register(
+            "partial_failures_recovered",
+            "Failed partial syncs after which the full one worked at once",
+            self.recovered.clone(),
+        );
+        registry.register(
+            "consecutive_sync_failures",
+            "Syncs that failed since the last that did not",
+            self.consecutive_failures.clone(),
+        );
+    }
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+struct PacketCollector(Arc<dyn PacketCounters>);
+
+impl fmt::Debug for PacketCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PacketCollector")
+    }
+}
+
+impl Collector for PacketCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut counter = |name: &str, help: &str, packets: Option<u64>| {
+            let Some(packets) = packets else {
+                return Ok(());
+            };
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, _, u64>(&packets, None)
+        };
+        counter(
+            "kubeproxy_iptables_ct_state_invalid_dropped_packets",
+            "Packets dropped because connection tracking called them invalid.",
+            self.0.invalid_dropped(),
+        )?;
+        counter(
+            "kubeproxy_iptables_localhost_nodeports_accepted_packets",
+            "Packets to NodePorts on localhost.",
+            self.0.localhost_node_ports_accepted(),
+        )
+    }
+}

@@ -1,0 +1,11 @@
+//! The agents from the outside: what they answer and expose.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may unwrap as tests do"
+)]
+
+mod listening;
+mod metrics;
+mod pages;
+mod service_health;
+mod web;
