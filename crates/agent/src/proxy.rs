@@ -4,9 +4,20 @@
 //! has here; both are asked over HTTP. [`metrics`] holds the figures, [`pages`] shows them, on
 //! addresses that [`listen`] waits for, and [`config_file`] notices a new configuration.
 
+mod agent;
 pub mod config_file;
+mod family;
 pub mod health;
+pub mod host;
+mod inbox;
 pub mod listen;
 pub mod metrics;
 pub mod pages;
+mod schedule;
 pub mod service_health;
+mod views;
+mod watcher;
+
+pub use agent::{FamilyKernel, Proxy, ProxyParts};
+pub use family::Flows;
+pub use watcher::HostAddresses;

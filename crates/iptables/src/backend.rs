@@ -64,6 +64,7 @@ struct State {
     services: HashMap<ObjectKey, Applied>,
     /// Endpoints of all Services together.
     endpoints: usize,
+    without_local_endpoints: WithoutLocalEndpoints,
     expected: Expected,
     fingerprint: Option<Fingerprint>,
 }
@@ -97,20 +98,15 @@ impl<K: Kernel> Iptables<K> {
         let fresh = !observed.shared.contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
-            self.write(urgent, &observed, desired)?;
+            self.write(urgent, &observed)?;
             let observed = self.observe(&state)?;
-            return self.write(state, &observed, desired);
+            return self.write(state, &observed);
         }
-        self.write(state, &observed, desired)
+        self.write(state, &observed)
     }
 
     /// Makes the kernel agree with a state.
-    fn write(
-        &mut self,
-        mut state: State,
-        observed: &Observed,
-        desired: &Desired,
-    ) -> Result<SyncReport, SyncError> {
+    fn write(&mut self, mut state: State, observed: &Observed) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
             Difference::between(&state.expected, observed)
         } else {
@@ -119,7 +115,7 @@ impl<K: Kernel> Iptables<K> {
         let plan = state.plan(&difference, self.options);
         let bytes = self.apply(&plan)?;
         state.fingerprint = self.kernel.fingerprint();
-        let report = state.report(&plan, bytes, true, desired);
+        let report = state.report(&plan, bytes, true);
         self.state = Some(state);
         Ok(report)
     }
@@ -150,7 +146,7 @@ impl<K: Kernel> Iptables<K> {
         if before == state.fingerprint && !plan.is_empty() {
             state.fingerprint = self.kernel.fingerprint();
         }
-        Ok(state.report(&plan, bytes, false, desired))
+        Ok(state.report(&plan, bytes, false))
     }
 
     fn apply(&mut self, plan: &Plan) -> Result<usize, SyncError> {
@@ -282,7 +278,9 @@ impl State {
         let comments = endpoints <= LARGE_CLUSTER_ENDPOINTS;
         let mut expected = Expected::without_services(settings, options);
         let mut services = HashMap::with_capacity(desired.len());
+        let mut without_local_endpoints = WithoutLocalEndpoints::default();
         for (key, service) in desired {
+            without_local_endpoints += WithoutLocalEndpoints::of(service);
             for port in service_rules(service, settings, options, comments) {
                 expected.add(&port);
             }
@@ -296,6 +294,7 @@ impl State {
             settings: settings.clone(),
             services,
             endpoints,
+            without_local_endpoints,
             expected,
             fingerprint: None,
         }
@@ -374,10 +373,15 @@ impl State {
         changed: &BTreeSet<ObjectKey>,
         options: Options,
     ) -> Update {
-        let count = |service: Option<&Arc<Service>>| service.map_or(0, |s| s.endpoint_count());
         for key in changed {
-            let old = self.services.get(key).map(|applied| &applied.service);
-            self.endpoints = self.endpoints - count(old) + count(desired.get(key));
+            if let Some(old) = self.services.get(key) {
+                self.endpoints -= old.service.endpoint_count();
+                self.without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
+            }
+            if let Some(new) = desired.get(key) {
+                self.endpoints += new.endpoint_count();
+                self.without_local_endpoints += WithoutLocalEndpoints::of(new);
+            }
         }
         let comments = self.endpoints <= LARGE_CLUSTER_ENDPOINTS;
         let mut update = Update {
@@ -468,7 +472,7 @@ impl State {
         }
     }
 
-    fn report(&self, plan: &Plan, bytes: usize, full: bool, desired: &Desired) -> SyncReport {
+    fn report(&self, plan: &Plan, bytes: usize, full: bool) -> SyncReport {
         let count = |table| RuleCount {
             total: self.expected.rules.get(&table).copied().unwrap_or_default(),
             written: plan.rules(table),
@@ -479,7 +483,7 @@ impl State {
             rules: [Table::Filter, Table::Nat]
                 .map(|table| (table.as_str(), count(table)))
                 .into(),
-            without_local_endpoints: WithoutLocalEndpoints::count(desired),
+            without_local_endpoints: self.without_local_endpoints,
             ..SyncReport::default()
         }
     }

@@ -14,6 +14,7 @@ mod names;
 mod observed;
 mod plan;
 mod port_rules;
+mod probe;
 mod shared;
 
 pub use backend::{Iptables, Options};
@@ -22,4 +23,5 @@ pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError};
 pub use plan::Plan;
 pub use port_rules::{PortRules, port_rules};
+pub use probe::can_count;
 pub use shared::SharedChain;

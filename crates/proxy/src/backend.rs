@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::{AddAssign, SubAssign},
     sync::Arc,
     time::Duration,
 };
@@ -78,15 +79,28 @@ pub struct WithoutLocalEndpoints {
 }
 
 impl WithoutLocalEndpoints {
-    /// Counts them.
-    pub fn count(desired: &Desired) -> Self {
+    /// Those of one Service.
+    pub fn of(service: &Service) -> Self {
         let mut count = Self::default();
-        let ports = desired.values().flat_map(|service| &service.ports);
-        for port in ports.filter(|port| port.has_endpoints) {
+        for port in service.ports.iter().filter(|port| port.has_endpoints) {
             count.internal += usize::from(!port.has_internal_endpoints());
             count.external += usize::from(!port.has_external_endpoints());
         }
         count
+    }
+}
+
+impl AddAssign for WithoutLocalEndpoints {
+    fn add_assign(&mut self, other: Self) {
+        self.internal += other.internal;
+        self.external += other.external;
+    }
+}
+
+impl SubAssign for WithoutLocalEndpoints {
+    fn sub_assign(&mut self, other: Self) {
+        self.internal -= other.internal;
+        self.external -= other.external;
     }
 }
 

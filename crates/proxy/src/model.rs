@@ -40,6 +40,7 @@ pub struct Model {
     /// Which Service a slice belongs to: an update may move it.
     slices: HashMap<ObjectKey, ObjectKey>,
     dirty: BTreeSet<ObjectKey>,
+    revision: u64,
 }
 
 /// What is known under the name of one Service. Either half may come first.
@@ -59,6 +60,7 @@ impl Model {
             entries: HashMap::new(),
             slices: HashMap::new(),
             dirty: BTreeSet::new(),
+            revision: 0,
         }
     }
 
@@ -113,7 +115,7 @@ impl Model {
         let entry = self.entries.entry(service.clone()).or_default();
         if entry.slices.get(&key.name) != Some(&slice) {
             entry.slices.insert(key.name.clone(), slice);
-            self.dirty.insert(service);
+            self.touch(service);
         }
         let problem = |what| Problem {
             kind: "EndpointSlice",
@@ -131,7 +133,7 @@ impl Model {
         if let Some(entry) = self.entries.get_mut(&service)
             && entry.slices.remove(&key.name).is_some()
         {
-            self.dirty.insert(service);
+            self.touch(service);
         }
     }
 
@@ -142,12 +144,18 @@ impl Model {
         }
         self.node.zone = zone;
         self.dirty.extend(self.entries.keys().cloned());
+        self.revision += 1;
     }
 
-    /// Whether objects came in since the last [`take_changes`](Self::take_changes). They may turn
-    /// out to change nothing.
-    pub fn has_news(&self) -> bool {
-        !self.dirty.is_empty()
+    /// Differs after every object that changed something.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// How many Services have news since the last [`take_changes`](Self::take_changes). Some may
+    /// turn out to change nothing.
+    pub fn news(&self) -> usize {
+        self.dirty.len()
     }
 
     /// The Services that differ from what was last given out: `None` for those that are gone.
@@ -170,13 +178,18 @@ impl Model {
         changes
     }
 
+    fn touch(&mut self, service: ObjectKey) {
+        self.dirty.insert(service);
+        self.revision += 1;
+    }
+
     fn set_frontends(&mut self, key: &ObjectKey, frontends: Vec<Frontend>) {
         let known = self.entries.get(key);
         if known.map_or(&[][..], |entry| &entry.frontends) == frontends {
             return;
         }
         self.entries.entry(key.clone()).or_default().frontends = frontends;
-        self.dirty.insert(key.clone());
+        self.touch(key.clone());
     }
 }
 

@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "weft-iptables",
             "weft-model",
             "weft-proxy",
+            "weft-ruleset",
             "weft-runtime",
         ],
     ),

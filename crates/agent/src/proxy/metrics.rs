@@ -417,9 +417,14 @@ impl ProxyMetrics {
 
     /// An audit ended: with a report, or `None` if it failed.
     pub fn audited(&self, family: IpFamily, report: Option<&AuditReport>) {
+        let repaired = match report {
+            Some(AuditReport::Read { repaired }) => repaired.as_slice(),
+            _ => &[],
+        };
         let result = match report {
             None => "failed",
-            Some(report) if report.repaired.is_empty() => "clean",
+            Some(AuditReport::Postponed) => "postponed",
+            Some(_) if repaired.is_empty() => "clean",
             Some(_) => "repaired",
         };
         let labels = ResultLabels {
@@ -427,9 +432,9 @@ impl ProxyMetrics {
             ip_family: family.as_str(),
         };
         self.own.audits.get_or_create(&labels).inc();
-        for chain in report.iter().flat_map(|report| &report.repaired) {
-            // Named by table and chain: "nat KUBE-SERVICES".
-            let table = chain.split([' ', '/']).next().unwrap_or_default();
+        for chain in repaired {
+            // Named by table and chain: "nat KUBE-SERVICES differs".
+            let table = chain.split(' ').next().unwrap_or_default();
             let labels = TableLabels::of(table, family);
             self.own.repaired_chains.get_or_create(&labels).inc();
         }

@@ -57,9 +57,8 @@ fn used() -> Registry {
         "nat KUBE-NODEPORTS",
         "filter KUBE-FORWARD",
     ];
-    let report = AuditReport {
+    let report = AuditReport::Read {
         repaired: repaired.map(str::to_owned).into(),
-        ..AuditReport::default()
     };
     metrics.audited(family, Some(&report));
     metrics.object_problem("Service");

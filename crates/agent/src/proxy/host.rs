@@ -1,0 +1,183 @@
+//! The host's kernel, as a proxy needs it.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, PoisonError},
+};
+
+use weft_host::{
+    NetlinkError,
+    addresses::interface_addresses,
+    iptables::{Absence, DetectError, Iptables as Programs, VariantChoice},
+    netfilter::{Flow, Netfilter},
+    sysctl::{self, Setting},
+};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, can_count};
+use weft_model::{IpFamily, Protocol};
+use weft_proxy::{Backend, conntrack::FlowEnds};
+use weft_ruleset::NfacctName;
+
+use super::{family::Flows, metrics::PacketCounters, watcher::HostAddresses};
+
+/// A host on which Services cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// There are no iptables programs for the family that is needed.
+    #[error("find the iptables programs for {family}")]
+    Programs {
+        /// The family.
+        family: IpFamily,
+        /// Why not.
+        #[source]
+        source: DetectError,
+    },
+    /// The programs are there, but the kernel does not work with them.
+    #[error("{family} is needed but cannot be used here: {reason}")]
+    Family {
+        /// The family.
+        family: IpFamily,
+        /// Why not.
+        reason: Absence,
+    },
+}
+
+/// The programs of the families that this host has. The primary one is a must.
+pub fn families(
+    primary: IpFamily,
+    variant: VariantChoice,
+) -> Result<Vec<(IpFamily, Programs)>, HostError> {
+    let mut found = Vec::new();
+    for family in IpFamily::ALL {
+        let programs = Programs::detect(family, variant)
+            .map_err(|source| HostError::Programs { family, source })
+            .and_then(|programs| match programs.presence() {
+                Ok(()) => Ok(programs),
+                Err(reason) => Err(HostError::Family { family, reason }),
+            });
+        match programs {
+            Ok(programs) => found.push((family, programs)),
+            Err(error) if family == primary => return Err(error),
+            Err(error) => {
+                tracing::info!(%family, reason = %error, "going on with the other family alone");
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A backend that writes through these programs.
+pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
+    let random_fully = programs.supports_random_fully();
+    let family = programs.family();
+    let mut kernel = HostKernel::new(programs, own_writes);
+    let nfacct = ensure_counters() && can_count(&mut kernel);
+    let options = Options {
+        random_fully,
+        drop_invalid: !is_liberal(),
+        nfacct,
+        minimize,
+    };
+    tracing::info!(%family, ?options, "ready to write rules");
+    Box::new(Iptables::new(kernel, options))
+}
+
+fn ensure_counters() -> bool {
+    let ensured = Netfilter::open().and_then(|mut netfilter| {
+        if !netfilter.has_counters() {
+            return Ok(false);
+        }
+        for counter in NfacctName::ALL {
+            netfilter.ensure_counter(counter.as_str())?;
+        }
+        Ok(true)
+    });
+    ensured.unwrap_or_else(|error| {
+        tracing::info!(%error, "packets are not counted");
+        false
+    })
+}
+
+/// Whether connection tracking lets through what it would otherwise call invalid.
+fn is_liberal() -> bool {
+    let setting = Setting::Sysctl("net/netfilter/nf_conntrack_tcp_be_liberal");
+    sysctl::Settings::default()
+        .read_number(setting)
+        .is_ok_and(|value| value != 0)
+}
+
+/// Connection tracking of this host.
+#[derive(Debug, Default)]
+pub struct HostFlows;
+
+impl Flows for HostFlows {
+    fn forget(
+        &mut self,
+        family: IpFamily,
+        is_stale: &dyn Fn(FlowEnds) -> bool,
+    ) -> Result<u64, String> {
+        let forget = || {
+            let mut netfilter = Netfilter::open()?;
+            let mut count = 0;
+            let stale =
+                netfilter.flows_where(family, Protocol::Udp, |flow| is_stale(ends(flow)))?;
+            for flow in stale {
+                count += u64::from(netfilter.delete_flow(&flow)?);
+            }
+            Ok(count)
+        };
+        forget().map_err(|error: NetlinkError| error.to_string())
+    }
+}
+
+fn ends(flow: &Flow) -> FlowEnds {
+    let destination: SocketAddr = flow.original.destination;
+    FlowEnds {
+        destination,
+        answered_by: flow.reply.source,
+    }
+}
+
+/// The addresses of this host.
+#[derive(Debug, Default)]
+pub struct HostDevices;
+
+impl HostAddresses for HostDevices {
+    fn addresses(&self) -> Vec<IpAddr> {
+        let of_family = |family| {
+            interface_addresses(family).unwrap_or_else(|error| {
+                tracing::warn!(%family, %error, "cannot read the host's addresses");
+                Vec::new()
+            })
+        };
+        let all = IpFamily::ALL.into_iter().flat_map(of_family);
+        all.map(|address| address.address).collect()
+    }
+}
+
+/// The kernel's packet counters, as metrics ask for them.
+#[derive(Debug, Default)]
+pub struct HostCounters(Mutex<Option<Netfilter>>);
+
+impl HostCounters {
+    fn packets(&self, counter: NfacctName) -> Option<u64> {
+        let mut netfilter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if netfilter.is_none() {
+            *netfilter = Netfilter::open().ok();
+        }
+        netfilter
+            .as_mut()?
+            .counter_packets(counter.as_str())
+            .ok()
+            .flatten()
+    }
+}
+
+impl PacketCounters for HostCounters {
+    fn invalid_dropped(&self) -> Option<u64> {
+        self.packets(NfacctName::InvalidDropped)
+    }
+
+    fn localhost_node_ports_accepted(&self) -> Option<u64> {
+        self.packets(NfacctName::LocalhostNodePorts)
+    }
+}

@@ -1,0 +1,318 @@
+//! Watches Services, EndpointSlices and this node, and keeps the models up to date.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use weft_model::{IpFamily, ObjectKey};
+use weft_proxy::{
+    Problem,
+    config::{DetectLocal, NodeNetwork, ProxyConfig},
+    objects::{HEADLESS_LABEL, OTHER_PROXY_LABEL},
+};
+use weft_runtime::{Cache, Change, Object as _, SelectorError, Subscription, WatchSpec};
+
+use super::{
+    health::{HealthMonitor, node_is_eligible},
+    inbox::Inbox,
+    metrics::ProxyMetrics,
+    views::{EndpointSliceView, NodeView, ServiceView},
+};
+
+/// How long the first sync waits for the node's addresses, and for its pod networks where they
+/// are needed to tell local traffic.
+const NODE_PATIENCE: Duration = Duration::from_secs(30);
+const POD_NETWORK_PATIENCE: Duration = Duration::from_mins(5);
+
+/// The three watches of a proxy.
+pub(crate) struct Watcher {
+    pub(crate) services: Subscription<ServiceView>,
+    pub(crate) slices: Subscription<EndpointSliceView>,
+    pub(crate) node: Subscription<NodeView>,
+    pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
+    pub(crate) config: Arc<ProxyConfig>,
+    pub(crate) host: Arc<dyn HostAddresses>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) health: HealthMonitor,
+    pub(crate) started: Timestamp,
+    progress: Progress,
+    /// What was said about an object last, so that it is said once.
+    problems: HashMap<(&'static str, ObjectKey), Vec<String>>,
+    node_known: Option<KnownNode>,
+}
+
+/// The addresses of the host's devices.
+pub trait HostAddresses: Send + Sync {
+    /// All of them, of both families.
+    fn addresses(&self) -> Vec<IpAddr>;
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    services: bool,
+    slices: bool,
+    node: bool,
+    done: bool,
+}
+
+#[derive(Debug, Default)]
+struct KnownNode {
+    addresses: Vec<IpAddr>,
+    pod_networks: Vec<ipnet::IpNet>,
+}
+
+/// What a watcher needs besides its watches.
+pub(crate) struct WatcherParts {
+    pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
+    pub(crate) config: Arc<ProxyConfig>,
+    pub(crate) host: Arc<dyn HostAddresses>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) health: HealthMonitor,
+}
+
+impl Watcher {
+    /// Subscribes.
+    pub(crate) fn new(
+        cache: &Cache,
+        node: &str,
+        parts: WatcherParts,
+    ) -> Result<Self, SelectorError> {
+        let services = WatchSpec::all()
+            .labels(&format!("!{OTHER_PROXY_LABEL}"))?
+            .fields("spec.clusterIP!=None")?;
+        let slices = WatchSpec::all().labels(&format!("!{HEADLESS_LABEL}"))?;
+        let this_node = WatchSpec::all().fields(&format!("metadata.name={node}"))?;
+        Ok(Self {
+            services: cache.informer(&services).subscribe(),
+            slices: cache.informer(&slices).subscribe(),
+            node: cache.informer(&this_node).subscribe(),
+            inboxes: parts.inboxes,
+            config: parts.config,
+            host: parts.host,
+            metrics: parts.metrics,
+            health: parts.health,
+            started: Timestamp::now(),
+            progress: Progress::default(),
+            problems: HashMap::new(),
+            node_known: None,
+        })
+    }
+
+    /// Follows the watches until told to stop.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let patience = match self.config.detect_local {
+            DetectLocal::NodeNetworks => POD_NETWORK_PATIENCE,
+            _ => NODE_PATIENCE,
+        };
+        let give_up = Instant::now() + patience;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(change) = self.services.next() => self.service(change),
+                Some(change) = self.slices.next() => self.slice(change),
+                Some(change) = self.node.next() => self.node(change),
+                () = sleep_until(give_up), if !self.progress.node => {
+                    tracing::warn!(
+                        ?patience,
+                        "the node's addresses are still not known; going on without"
+                    );
+                    self.progress.node = true;
+                }
+                else => return,
+            }
+            self.begin_when_complete();
+        }
+    }
+
+    fn begin_when_complete(&mut self) {
+        let progress = &mut self.progress;
+        if progress.services && progress.slices && progress.node && !progress.done {
+            progress.done = true;
+            for (_, inbox) in &self.inboxes {
+                inbox.complete();
+            }
+        }
+    }
+
+    fn service(&mut self, change: Change<ServiceView>) {
+        let mut problems = Vec::new();
+        let mut pending = 0;
+        match &change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => {
+                let key = new.key();
+                for (_, inbox) in &self.inboxes {
+                    let mut content = inbox.lock();
+                    problems.extend(content.model.set_service(&key, &new.spec, &new.status));
+                    pending = content.model.news();
+                }
+            }
+            Change::Deleted { last, .. } => {
+                let key = last.key();
+                for (_, inbox) in &self.inboxes {
+                    let mut content = inbox.lock();
+                    content.model.remove_service(&key);
+                    pending = content.model.news();
+                }
+            }
+            Change::Undecodable(object) => problems.push(Problem {
+                kind: "Service",
+                object: object.key.clone(),
+                what: object.error.to_string(),
+            }),
+            Change::Synced => self.progress.services = true,
+            Change::Closed(_) => return,
+        }
+        if let Some(key) = change.key() {
+            self.metrics.service_changed(pending);
+            self.tell("Service", key, problems);
+            self.wake();
+        }
+    }
+
+    fn slice(&mut self, change: Change<EndpointSliceView>) {
+        let mut problems = Vec::new();
+        let mut changed = false;
+        match &change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => {
+                let key = new.key();
+                for (_, inbox) in &self.inboxes {
+                    let mut content = inbox.lock();
+                    let before = content.model.revision();
+                    problems.extend(content.model.set_slice(&key, new.view()));
+                    changed |= content.model.revision() != before;
+                }
+                if changed {
+                    self.note_trigger(new);
+                }
+            }
+            Change::Deleted { last, .. } => {
+                let key = last.key();
+                let service = ObjectKey::new(last.namespace(), last.service());
+                for (_, inbox) in &self.inboxes {
+                    let mut content = inbox.lock();
+                    content.model.remove_slice(&key);
+                    content.triggers.remove(&service);
+                }
+                changed = true;
+            }
+            Change::Undecodable(object) => problems.push(Problem {
+                kind: "EndpointSlice",
+                object: object.key.clone(),
+                what: object.error.to_string(),
+            }),
+            Change::Synced => self.progress.slices = true,
+            Change::Closed(_) => return,
+        }
+        if let Some(key) = change.key() {
+            self.metrics.endpoints_changed(changed);
+            self.tell("EndpointSlice", key, problems);
+            if changed {
+                self.wake();
+            }
+        }
+    }
+
+    /// Times from before this process started say nothing about it.
+    fn note_trigger(&self, slice: &EndpointSliceView) {
+        let Some(time) = slice.trigger_time().filter(|time| *time > self.started) else {
+            return;
+        };
+        let service = ObjectKey::new(slice.namespace(), slice.service());
+        for (_, inbox) in &self.inboxes {
+            let mut content = inbox.lock();
+            content
+                .triggers
+                .entry(service.clone())
+                .or_default()
+                .push(time);
+        }
+    }
+
+    fn node(&mut self, change: Change<NodeView>) {
+        match change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => self.know_node(&new),
+            Change::Deleted { .. } => self.health.with(|health| health.set_node_eligible(false)),
+            Change::Undecodable(object) => {
+                tracing::warn!(node = %object.key, error = %object.error, "cannot read the Node");
+            }
+            Change::Synced | Change::Closed(_) => {}
+        }
+    }
+
+    fn know_node(&mut self, node: &NodeView) {
+        let taints = node.spec.taints.iter().map(|taint| &*taint.key);
+        let eligible = node_is_eligible(node.metadata.is_terminating(), taints);
+        self.health
+            .with(|health| health.set_node_eligible(eligible));
+        let known = KnownNode {
+            addresses: node.addresses(),
+            pod_networks: node.pod_networks().to_vec(),
+        };
+        let enough = match self.config.detect_local {
+            DetectLocal::NodeNetworks => !known.pod_networks.is_empty(),
+            _ => !known.addresses.is_empty(),
+        };
+        self.progress.node |= enough;
+        self.node_known = Some(known);
+        for (family, inbox) in &self.inboxes {
+            let settings = self.settings(*family);
+            let mut content = inbox.lock();
+            content.model.set_zone(node.zone());
+            if content.settings != settings {
+                tracing::info!(%family, "the node's addresses or networks changed");
+                content.settings = settings;
+            }
+        }
+        self.wake();
+    }
+
+    fn settings(&self, family: IpFamily) -> weft_proxy::Settings {
+        let known = self.node_known.as_ref();
+        let addresses = known.map_or(&[][..], |known| &known.addresses);
+        let pod_networks = known.map_or_else(Vec::new, |known| known.pod_networks.clone());
+        self.config.settings(
+            family,
+            &NodeNetwork {
+                node_ip: node_ip(&self.config, family, addresses),
+                pod_networks,
+                addresses: self.host.addresses(),
+            },
+        )
+    }
+
+    fn tell(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
+        let mut words: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
+        words.sort_unstable();
+        words.dedup();
+        if words.is_empty() {
+            self.problems.remove(&(kind, object));
+            return;
+        }
+        let known = self.problems.insert((kind, object.clone()), words.clone());
+        if known.as_ref() != Some(&words) {
+            for what in words {
+                tracing::warn!(kind, %object, what, "left out of the rules");
+                self.metrics.object_problem(kind);
+            }
+        }
+    }
+
+    fn wake(&self) {
+        for (_, inbox) in &self.inboxes {
+            inbox.wake();
+        }
+    }
+}
+
+/// The node's address of a family: as configured, as the Node says, or loopback.
+pub(crate) fn node_ip(config: &ProxyConfig, family: IpFamily, addresses: &[IpAddr]) -> IpAddr {
+    let configured = config.node_ip.into_iter();
+    configured
+        .chain(addresses.iter().copied())
+        .find(|address| IpFamily::of(*address) == family)
+        .unwrap_or(match family {
+            IpFamily::V4 => std::net::Ipv4Addr::LOCALHOST.into(),
+            IpFamily::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
+        })
+}
