@@ -3,3 +3,4 @@
 mod arbitrary;
 mod kernel;
 mod text;
+mod trace;

@@ -1,0 +1,131 @@
+//! Whether a packet is one that a rule asks for.
+
+use ipnet::IpNet;
+
+use super::{Doubt, Entry, Packet, walk::State};
+use crate::{AddressType, ConntrackStates, Match, Rule, SavedRule, words::Words};
+
+/// What a rule says to a packet.
+pub(super) enum Answer {
+    /// Not this one.
+    No,
+    /// This one, with that probability.
+    Yes(f64),
+    /// We cannot tell.
+    Unknown(Doubt),
+}
+
+pub(super) fn ask(rule: &SavedRule, packet: &Packet, state: &State) -> Answer {
+    match rule {
+        SavedRule::Known(rule) => ask_known(rule, packet, state),
+        SavedRule::Foreign(text) if is_out_of_question(text, packet, state) => Answer::No,
+        SavedRule::Foreign(_) => Answer::Unknown(Doubt::Foreign),
+    }
+}
+
+fn ask_known(rule: &Rule, packet: &Packet, state: &State) -> Answer {
+    let asks_source = |net: &IpNet| net.contains(&packet.source);
+    let asks_destination = |net: &IpNet| net.contains(&state.destination);
+    let fits = rule.source.as_ref().is_none_or(|s| s.holds(asks_source))
+        && rule
+            .destination
+            .as_ref()
+            .is_none_or(|d| d.holds(asks_destination))
+        && rule.protocol.is_none_or(|p| p == packet.protocol);
+    if !fits {
+        return Answer::No;
+    }
+    let mut probability = 1.0;
+    for extension in &rule.matches {
+        if let Match::Statistic(chance) = extension {
+            probability *= chance.fraction();
+        } else if !holds(extension, packet, state) {
+            return Answer::No;
+        }
+    }
+    // Asked last: doubt is worth telling only where nothing else settles it.
+    let Some(device) = &rule.in_interface else {
+        return Answer::Yes(probability);
+    };
+    let arrived_on = match (&packet.entry, state.is_leaving) {
+        (Entry::Arriving { device: None }, false) => {
+            return Answer::Unknown(Doubt::DeviceUnknown);
+        }
+        (Entry::Arriving { device: Some(name) }, false) => name.as_str(),
+        // What leaves has no device of arrival, and what a node sends to itself arrives on this.
+        (Entry::Sent, false) => state.loopback_device(),
+        (_, true) => "",
+    };
+    if device.holds(|device| device.matches(arrived_on)) {
+        Answer::Yes(probability)
+    } else {
+        Answer::No
+    }
+}
+
+fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
+    match extension {
+        // A throw of dice is not a question; the caller takes it into account.
+        Match::Comment(_) | Match::Nfacct(_) | Match::Statistic(_) => true,
+        Match::Transport {
+            protocol,
+            destination_port,
+        } => {
+            *protocol == packet.protocol
+                && destination_port.is_none_or(|port| port == state.destination_port)
+        }
+        Match::Conntrack { negated, states } => {
+            let mut current = ConntrackStates::NEW;
+            if state.is_translated {
+                current = current.or(ConntrackStates::DNAT);
+            }
+            states.intersects(current) != *negated
+        }
+        Match::AddressType(AddressType::SourceLocal) => packet.is_local(packet.source),
+        Match::AddressType(AddressType::DestinationLocal) => packet.is_local(state.destination),
+        Match::Mark {
+            negated,
+            value,
+            mask,
+        } => (state.mark & mask == *value) != *negated,
+        Match::Recent(crate::Recent::Check { name, .. }) => packet.affinity == Some(*name),
+        Match::Recent(crate::Recent::Set { .. }) => true,
+    }
+}
+
+/// Whether a part of a foreign rule that we do understand rules the packet out.
+fn is_out_of_question(text: &str, packet: &Packet, state: &State) -> bool {
+    let mut negated = false;
+    let mut words = Words::new(text);
+    while let Some(Ok(word)) = words.next() {
+        if word.is("!") {
+            negated = true;
+            continue;
+        }
+        let asked = |holds: Option<bool>| holds.is_some_and(|holds| holds == negated);
+        let value = || words.clone().next()?.ok().map(|word| word.text);
+        let contradicts = match word.text {
+            _ if word.quoted => false,
+            "-s" => asked(value().and_then(|v| contains(v, packet.source))),
+            "-d" => asked(value().and_then(|v| contains(v, state.destination))),
+            "-p" => asked(value().map(|v| v == packet.protocol.as_str() || v == "all")),
+            "--dport" => asked(value().and_then(|v| spans(v, state.destination_port))),
+            _ => false,
+        };
+        if contradicts {
+            return true;
+        }
+        negated = false;
+    }
+    false
+}
+
+fn contains(network: &str, address: std::net::IpAddr) -> Option<bool> {
+    let network: IpNet = network.parse().ok()?;
+    Some(network.contains(&address))
+}
+
+fn spans(ports: &str, port: u16) -> Option<bool> {
+    let (from, to) = ports.split_once(':').unwrap_or((ports, ports));
+    Some((from.parse().ok()?..=to.parse().ok()?).contains(&port))
+}

@@ -1,0 +1,363 @@
+//! The packet's way through the chains that one call of the kernel leads to.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{
+    Action, Chance, Doubt, Outcome, Packet, Step, Verdict,
+    condition::{Answer, ask},
+};
+use crate::{ChainName, Rule, Ruleset, SavedRule, Table, Target};
+
+/// How many chains and branches are followed before the rest is left undecided. The largest
+/// Service that we know of has some thousand endpoints, two chains each.
+const BUDGET: usize = 100_000;
+
+/// How many jumps into one another are followed. nf_tables stops at 16.
+const DEPTH: usize = 64;
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) destination: IpAddr,
+    pub(super) destination_port: u16,
+    pub(super) mark: u32,
+    pub(super) is_translated: bool,
+    pub(super) is_leaving: bool,
+    has_left: bool,
+    is_masqueraded: bool,
+    probability: f64,
+    path: Vec<Step>,
+}
+
+/// How a packet comes out of a chain that the kernel called.
+pub(super) enum End {
+    Passed,
+    Stopped(Verdict),
+}
+
+/// How it comes out of any chain.
+enum Exit {
+    /// Back to the rule behind the jump.
+    Returned,
+    /// Through with this table.
+    Accepted,
+    Stopped(Verdict),
+}
+
+impl State {
+    pub(super) fn new(packet: &Packet) -> Self {
+        Self {
+            destination: packet.destination,
+            destination_port: packet.destination_port,
+            mark: packet.mark,
+            is_translated: false,
+            is_leaving: false,
+            has_left: false,
+            is_masqueraded: false,
+            probability: 1.0,
+            path: Vec::new(),
+        }
+    }
+
+    /// The device of a packet that its own node sends: none before it came back to it.
+    pub(super) fn loopback_device(&self) -> &'static str {
+        if self.has_left { "lo" } else { "" }
+    }
+
+    pub(super) fn route(&mut self, packet: &Packet) {
+        let to_this_node = packet.is_local(self.destination);
+        let destination = self.destination;
+        self.path.push(Step::Routed {
+            destination,
+            to_this_node,
+        });
+    }
+
+    pub(super) fn finish(self, packet: &Packet, stopped: Option<Verdict>) -> Outcome {
+        let address = SocketAddr::new(self.destination, self.destination_port);
+        let sent_to = SocketAddr::new(packet.destination, packet.destination_port);
+        let arrived = if address == sent_to && !self.is_translated {
+            Verdict::Accepted
+        } else {
+            Verdict::Dnat(address)
+        };
+        Outcome {
+            probability: self.probability,
+            verdict: stopped.unwrap_or(arrived),
+            masqueraded: self.is_masqueraded && stopped.is_none(),
+            path: self.path,
+        }
+    }
+}
+
+pub(super) struct Walker<'a> {
+    ruleset: &'a Ruleset,
+    packet: &'a Packet,
+    budget: usize,
+}
+
+/// A place in a chain to go on from.
+struct Open {
+    state: State,
+    rule: usize,
+    /// Which part of those that entered the chain came this far past its throws of dice.
+    left: f64,
+    /// Set where the way has ended already: such a place only waits for its turn.
+    ended: Option<Exit>,
+}
+
+impl<'a> Walker<'a> {
+    pub(super) fn new(ruleset: &'a Ruleset, packet: &'a Packet) -> Self {
+        Self {
+            ruleset,
+            packet,
+            budget: BUDGET,
+        }
+    }
+
+    /// Goes through a chain that the kernel calls, and on by its policy.
+    pub(super) fn hook(
+        &mut self,
+        table: Table,
+        chain: ChainName,
+        mut state: State,
+    ) -> Vec<(End, State)> {
+        state.is_leaving = chain.as_str() == "POSTROUTING";
+        let policy = self.ruleset.chain(table, chain).and_then(|c| c.policy);
+        let exits = self.chain(table, &mut vec![chain], state);
+        let end = |(exit, mut state): (Exit, State)| {
+            state.has_left |= chain.as_str() == "POSTROUTING";
+            let end = match (exit, policy.and_then(|p| p.verdict().map(|v| (p, v)))) {
+                (Exit::Stopped(verdict), _) => End::Stopped(verdict),
+                (Exit::Returned, Some((policy, verdict))) => {
+                    state.path.push(Step::Policy {
+                        table,
+                        chain,
+                        policy,
+                    });
+                    End::Stopped(verdict)
+                }
+                (Exit::Returned | Exit::Accepted, _) => End::Passed,
+            };
+            (end, state)
+        };
+        exits.into_iter().map(end).collect()
+    }
+
+    /// Goes through the last chain of the way, and those to which it jumps.
+    fn chain(
+        &mut self,
+        table: Table,
+        way: &mut Vec<ChainName>,
+        state: State,
+    ) -> Vec<(Exit, State)> {
+        let Some(chain) = way.last().copied() else {
+            return Vec::new();
+        };
+        let rules = self.ruleset.rules(table, chain);
+        let mut exits = Vec::new();
+        let mut open = vec![Open {
+            state,
+            rule: 0,
+            left: 1.0,
+            ended: None,
+        }];
+        while let Some(mut place) = open.pop() {
+            if let Some(exit) = place.ended.take() {
+                exits.push((exit, place.state));
+                continue;
+            }
+            if self.budget == 0 {
+                exits.push((Exit::Stopped(Verdict::Unresolved), place.state));
+                continue;
+            }
+            self.budget -= 1;
+            self.follow(table, way, rules, place, &mut open, &mut exits);
+        }
+        exits
+    }
+
+    /// Goes on to the first rule that ends the chain, jumps or branches.
+    fn follow(
+        &mut self,
+        table: Table,
+        way: &mut Vec<ChainName>,
+        rules: &[SavedRule],
+        mut place: Open,
+        open: &mut Vec<Open>,
+        exits: &mut Vec<(Exit, State)>,
+    ) {
+        let place_of = Place {
+            table,
+            chain: way[way.len() - 1],
+            depth: way.len() - 1,
+        };
+        while let Some(saved) = rules.get(place.rule) {
+            place.rule += 1;
+            let (rule, probability) = match (ask(saved, self.packet, &place.state), saved) {
+                (Answer::Yes(probability), SavedRule::Known(rule)) if probability > 0.0 => {
+                    (rule, probability)
+                }
+                (Answer::Unknown(doubt), _) => {
+                    place.state.path.push(place_of.doubt(saved, doubt));
+                    continue;
+                }
+                _ => continue,
+            };
+            let chance = Chance {
+                of_the_rest: probability,
+                of_all: probability * place.left,
+            };
+            if probability < 1.0 {
+                let mut passed_over = place.state.clone();
+                passed_over.probability *= 1.0 - probability;
+                open.push(Open {
+                    state: passed_over,
+                    rule: place.rule,
+                    left: place.left * (1.0 - probability),
+                    ended: None,
+                });
+                place.state.probability *= probability;
+                place.left *= probability;
+            }
+            let action = self.act(table, rule, &mut place.state);
+            let step = place_of.step(rule, chance, action);
+            place.state.path.push(step);
+            match action {
+                Action::Continue | Action::SetMark(_) => {}
+                Action::Jump { chain, .. } => {
+                    self.jump(table, way, chain, place, open, exits);
+                    return;
+                }
+                ending => {
+                    exits.push((exit(ending), place.state));
+                    return;
+                }
+            }
+        }
+        exits.push((Exit::Returned, place.state));
+    }
+
+    fn jump(
+        &mut self,
+        table: Table,
+        way: &mut Vec<ChainName>,
+        target: ChainName,
+        mut place: Open,
+        open: &mut Vec<Open>,
+        exits: &mut Vec<(Exit, State)>,
+    ) {
+        let (chain, depth) = (target, way.len());
+        let dead_end = if way.contains(&target) {
+            Some(Step::Circle { chain, depth })
+        } else {
+            (depth > DEPTH).then_some(Step::TooDeep { chain, depth })
+        };
+        if let Some(step) = dead_end {
+            place.state.path.push(step);
+            exits.push((Exit::Stopped(Verdict::Unresolved), place.state));
+            return;
+        }
+        way.push(target);
+        let inner = self.chain(table, way, place.state);
+        way.pop();
+        // The last is pushed first: branches come out in the order of the rules that made them.
+        for (exit, state) in inner.into_iter().rev() {
+            open.push(Open {
+                state,
+                rule: place.rule,
+                left: place.left,
+                ended: match exit {
+                    Exit::Returned => None,
+                    ended => Some(ended),
+                },
+            });
+        }
+    }
+
+    /// What the rule's target does to the packet.
+    fn act(&self, table: Table, rule: &Rule, state: &mut State) -> Action {
+        match rule.target {
+            None => Action::Continue,
+            Some(Target::Jump(chain)) => Action::Jump {
+                chain,
+                endpoint: self.endpoint(table, chain),
+            },
+            Some(Target::Accept) => Action::Accept,
+            Some(Target::Drop) => Action::Drop,
+            Some(Target::Return) => Action::Return,
+            Some(Target::Reject(_)) => Action::Reject,
+            Some(Target::SetMark { value, mask }) => {
+                state.mark = (state.mark & !mask) ^ value;
+                Action::SetMark(state.mark)
+            }
+            Some(Target::Masquerade { .. }) => {
+                state.is_masqueraded = true;
+                Action::Masquerade
+            }
+            Some(Target::Dnat(address)) => {
+                state.destination = address.ip();
+                state.destination_port = address.port();
+                state.is_translated = true;
+                Action::Dnat(address)
+            }
+        }
+    }
+
+    /// Where an endpoint's chain sends everything.
+    fn endpoint(&self, table: Table, chain: ChainName) -> Option<SocketAddr> {
+        if !chain.as_str().starts_with("KUBE-SEP-") {
+            return None;
+        }
+        let mut rules = self.ruleset.rules(table, chain).iter();
+        rules.find_map(|rule| match rule.known()?.target {
+            Some(Target::Dnat(address)) => Some(address),
+            _ => None,
+        })
+    }
+}
+
+fn exit(action: Action) -> Exit {
+    match action {
+        Action::Drop => Exit::Stopped(Verdict::Dropped),
+        Action::Reject => Exit::Stopped(Verdict::Rejected),
+        Action::Return => Exit::Returned,
+        Action::Accept
+        | Action::Dnat(_)
+        | Action::Masquerade
+        | Action::Continue
+        | Action::SetMark(_)
+        | Action::Jump { .. } => Exit::Accepted,
+    }
+}
+
+/// Where a step is taken.
+#[derive(Clone, Copy)]
+struct Place {
+    table: Table,
+    chain: ChainName,
+    depth: usize,
+}
+
+impl Place {
+    fn step(self, rule: &Rule, chance: Chance, action: Action) -> Step {
+        Step::Rule {
+            table: self.table,
+            chain: self.chain,
+            depth: self.depth,
+            rule: rule.clone(),
+            chance,
+            action,
+        }
+    }
+
+    fn doubt(self, rule: &SavedRule, doubt: Doubt) -> Step {
+        Step::Doubtful {
+            table: self.table,
+            chain: self.chain,
+            depth: self.depth,
+            rule: rule.clone(),
+            doubt,
+        }
+    }
+}
