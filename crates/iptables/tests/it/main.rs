@@ -1,4 +1,9 @@
 //! The backend against a simulated kernel, and against the real one in namespaces.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod faults;
+mod injection;
 mod partial;
+mod proportion;
+mod restart;
 mod world;

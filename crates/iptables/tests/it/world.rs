@@ -8,7 +8,7 @@ use weft_proxy::{
     Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
     SyncReport, objects::Object,
 };
-use weft_ruleset::Ruleset;
+use weft_ruleset::{ComparisonOptions, Ruleset, compare};
 use weft_testkit::cluster::{Edit, NODE};
 
 /// A kernel in memory that can be told to fail.
@@ -151,6 +151,17 @@ impl World {
 
     pub(crate) fn rules(&mut self) -> Ruleset {
         self.backend.kernel().rules.clone()
+    }
+
+    /// Fails unless the kernel holds what a fresh start would write.
+    pub(crate) fn assert_as_fresh(&mut self, when: &str) {
+        let options = ComparisonOptions {
+            ignore_endpoint_comments: true,
+            ..ComparisonOptions::default()
+        };
+        let differences = compare(&self.fresh(), &self.rules(), options);
+        let words: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        assert!(words.is_empty(), "{when}:\n{}", words.join("\n"));
     }
 
     /// The rules of a proxy that starts now on an empty kernel.

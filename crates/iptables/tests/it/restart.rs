@@ -1,0 +1,118 @@
+//! A proxy that starts over rules that are there already.
+
+use weft_iptables::{Iptables, Options};
+use weft_model::IpFamily;
+use weft_proxy::{Backend as _, Scope};
+use weft_testkit::cluster::RandomCluster;
+
+use crate::world::{OPTIONS, World};
+
+const GATE_OFF: Options = Options {
+    minimize: false,
+    ..OPTIONS
+};
+
+fn world(seed: u64, family: IpFamily, options: Options) -> (World, RandomCluster) {
+    let mut cluster = RandomCluster::new(seed);
+    let mut world = World::new(family, options);
+    for _ in 0..30 {
+        for edit in cluster.edit() {
+            world.edit(&edit);
+        }
+    }
+    world.sync();
+    (world, cluster)
+}
+
+/// The process ends and starts again with these options, over the same kernel.
+fn restart(world: &mut World, options: Options) {
+    let family = world.settings.family;
+    let mut kernel = crate::world::Simulated::new(family);
+    std::mem::swap(&mut kernel, world.backend.kernel());
+    kernel.inputs.clear();
+    world.backend = Iptables::new(kernel, options);
+}
+
+fn full(world: &mut World) -> usize {
+    let report = world
+        .backend
+        .sync(&world.desired, &world.settings, Scope::Full)
+        .unwrap();
+    report.bytes
+}
+
+#[test]
+fn a_restart_over_its_own_rules_writes_nothing() {
+    for family in IpFamily::ALL {
+        let (mut world, _) = world(1, family, OPTIONS);
+        restart(&mut world, OPTIONS);
+        assert_eq!(full(&mut world), 0, "{family}");
+    }
+}
+
+#[test]
+fn what_changed_in_between_is_written_and_what_is_stale_is_removed() {
+    for seed in 0..10 {
+        let (mut world, mut cluster) = world(seed, IpFamily::V4, OPTIONS);
+        for _ in 0..10 {
+            for edit in cluster.edit() {
+                world.edit(&edit);
+            }
+        }
+        world.derive();
+        world.changed.clear();
+        restart(&mut world, OPTIONS);
+        full(&mut world);
+        world.assert_as_fresh(&format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn the_gate_can_be_switched_by_a_restart_in_both_directions() {
+    let (mut world, mut cluster) = world(2, IpFamily::V4, GATE_OFF);
+    for options in [OPTIONS, GATE_OFF, OPTIONS, GATE_OFF] {
+        restart(&mut world, options);
+        full(&mut world);
+        for edit in cluster.edit() {
+            world.edit(&edit);
+        }
+        let report = world.sync();
+        assert_eq!(report.full, !options.minimize);
+        world.assert_as_fresh(&format!("{options:?}"));
+    }
+}
+
+#[test]
+fn without_the_gate_every_sync_writes_everything() {
+    let (mut world, _) = world(3, IpFamily::V4, GATE_OFF);
+    let first = full(&mut world);
+    assert_eq!(full(&mut world), first);
+    assert!(first > 1000);
+}
+
+#[test]
+fn groups_in_another_order_are_no_difference() {
+    let (mut world, _) = world(4, IpFamily::V4, OPTIONS);
+    // kube-proxy writes them in the order of a Go map.
+    let text = world.rules().to_string();
+    let mut first_rules = text
+        .lines()
+        .filter(|line| line.starts_with("-A KUBE-SERVICES -d") && line.contains("cluster IP"));
+    let first = first_rules.next().unwrap();
+    let rule = first.strip_prefix("-A KUBE-SERVICES ").unwrap();
+    let only = text.lines().filter(|line| line.contains(rule)).count();
+    assert_eq!(only, 1);
+    let moved = format!("*nat\n-D KUBE-SERVICES {rule}\n-I KUBE-SERVICES {rule}\nCOMMIT\n");
+    world.backend.kernel().disturb(&moved);
+    restart(&mut world, OPTIONS);
+    assert_eq!(full(&mut world), 0);
+}
+
+#[test]
+fn changed_settings_reach_every_rule() {
+    let (mut world, _) = world(5, IpFamily::V4, OPTIONS);
+    world.settings.masquerade_all = true;
+    world.settings.local_detector = None;
+    world.sync();
+    world.assert_as_fresh("masquerade all");
+}
