@@ -13,7 +13,7 @@ use weft_proxy::{
 use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::{
-    difference::Difference,
+    difference::{Difference, Finding},
     expected::{Expected, service_rules},
     fixed,
     kernel::{Fingerprint, Kernel},
@@ -187,6 +187,26 @@ fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncErro
             input: None,
         })?;
     Ok(reader.finish())
+}
+
+/// What a fresh kernel would be given, without a kernel.
+pub fn render(desired: &Desired, settings: &Settings, options: Options) -> Plan {
+    let state = State::of(desired, settings, options);
+    let difference = Difference::everything(&state.expected, &Observed::default());
+    state.plan(&difference, options)
+}
+
+/// Where a kernel differs from what is desired, and what would mend it. Writes nothing.
+pub fn differences(
+    kernel: &mut impl Kernel,
+    desired: &Desired,
+    settings: &Settings,
+    options: Options,
+) -> Result<(Vec<Finding>, Plan), SyncError> {
+    let state = State::of(desired, settings, options);
+    let observed = observe(kernel, &state)?;
+    let difference = Difference::between(&state.expected, &observed);
+    Ok((difference.describe(), state.plan(&difference, options)))
 }
 
 /// The API server and DNS: what everything else waits for.

@@ -5,6 +5,7 @@
 //! `iptables-restore`. [`Iptables`] keeps track and applies plans through a [`Kernel`].
 
 mod backend;
+mod cleanup;
 mod difference;
 mod expected;
 pub mod fixed;
@@ -17,7 +18,8 @@ mod port_rules;
 mod probe;
 mod shared;
 
-pub use backend::{Iptables, Options};
+pub use backend::{Iptables, Options, differences, render};
+pub use cleanup::cleanup;
 pub use difference::Finding;
 pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError};

@@ -109,6 +109,43 @@ fn groups_in_another_order_are_no_difference() {
 }
 
 #[test]
+fn a_cleanup_leaves_what_others_wrote_and_what_kubelet_needs() {
+    let (mut world, _) = world(6, IpFamily::V4, OPTIONS);
+    let foreign = "*nat\n:CNI-HOSTPORT - [0:0]\n-A CNI-HOSTPORT -j RETURN\n\
+                   -A PREROUTING -j CNI-HOSTPORT\nCOMMIT\n";
+    world.backend.kernel().disturb(foreign);
+    weft_iptables::cleanup(world.backend.kernel(), IpFamily::V4).unwrap();
+    let text = world.rules().to_string();
+    let ours: Vec<&str> = text.lines().filter(|line| line.contains("KUBE-")).collect();
+    assert_eq!(
+        ours.len(),
+        4,
+        "kubelet's chain, its rule, two jumps: {ours:?}"
+    );
+    assert!(ours.iter().all(|line| line.contains("KUBE-FIREWALL")));
+    assert!(text.contains("-A PREROUTING -j CNI-HOSTPORT"));
+    let again = weft_iptables::cleanup(world.backend.kernel(), IpFamily::V4).unwrap();
+    assert!(again.is_empty(), "{again}");
+}
+
+#[test]
+fn what_is_rendered_without_a_kernel_is_what_a_fresh_one_gets() {
+    let (mut world, _) = world(7, IpFamily::V6, OPTIONS);
+    let plan = weft_iptables::render(&world.desired, &world.settings, OPTIONS);
+    let mut rules = weft_ruleset::Ruleset::new(IpFamily::V6);
+    rules.restore(&plan.to_string()).unwrap();
+    assert_eq!(rules.to_string(), world.fresh().to_string());
+    let (findings, mend) = weft_iptables::differences(
+        world.backend.kernel(),
+        &world.desired,
+        &world.settings,
+        OPTIONS,
+    )
+    .unwrap();
+    assert!(findings.is_empty() && mend.is_empty(), "{findings:?}");
+}
+
+#[test]
 fn changed_settings_reach_every_rule() {
     let (mut world, _) = world(5, IpFamily::V4, OPTIONS);
     world.settings.masquerade_all = true;
