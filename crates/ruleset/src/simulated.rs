@@ -7,6 +7,8 @@
 //! - a policy on a chain of one's own is an error (nft ignores it);
 //! - `-I CHAIN N` counts the rules that the chain has at that line (nft counts those it had before
 //!   the input began, if the same input flushed the chain);
+//! - `-F` without a chain does not undo what came before it in the same input (nft forgets rules
+//!   that it has not sent yet, so that an `-X` between them and the `-F` succeeds);
 //! - a loop that a packet could enter only behind an unconditional verdict is a loop (legacy sees
 //!   that it cannot be entered).
 //!
