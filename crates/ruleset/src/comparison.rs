@@ -169,10 +169,8 @@ impl<'a> Comparison<'a, '_> {
         if expected == found || members(self.table, chain, expected, found, self.differences) {
             return;
         }
-        let pairs = expected.iter().zip(found).enumerate();
-        let first = pairs
-            .into_iter()
-            .find(|(_, (expected, found))| expected != found);
+        let mut pairs = expected.iter().zip(found).enumerate();
+        let first = pairs.find(|(_, (expected, found))| expected != found);
         if let Some((index, (expected, found))) = first {
             self.differences.push(Difference::Order {
                 table: self.table,

@@ -218,6 +218,18 @@ mod tests {
     }
 
     #[test]
+    fn networks_print_as_the_kernel_keeps_them() {
+        let printed = |text: &str| Rule::new().from(text.parse().unwrap()).to_string();
+        assert_eq!(printed("10.1.2.3/8"), "-s 10.0.0.0/8");
+        assert_eq!(printed("0.0.0.0/0"), "");
+        let none = Rule {
+            source: Some(Negatable::not("::/0".parse().unwrap())),
+            ..Rule::new()
+        };
+        assert_eq!(none.to_string(), "! -s ::/0");
+    }
+
+    #[test]
     fn a_rule_may_do_nothing() {
         let rule = Rule::new().comment(Comment::new("only words here").unwrap());
         assert_eq!(rule.to_string(), "-m comment --comment \"only words here\"");

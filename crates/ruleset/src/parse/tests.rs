@@ -115,6 +115,7 @@ fn what_has_no_place_in_a_rule_is_an_error() {
         "-p tcp -m tcp --dport 80:90 -j ACCEPT",
         "-p tcp -m tcp ! --dport 80 -j ACCEPT",
         "-p tcp -m tcp --dport 080 -j ACCEPT",
+        "-p tcp -m tcp --dport 80 --dport 81 -j ACCEPT",
         "-p udp -m tcp --dport 80 -j ACCEPT",
         "-m tcp -j ACCEPT",
         "--dport 80",

@@ -117,11 +117,14 @@ fn a_chain_goes_only_when_it_is_empty_and_nobody_jumps_to_it() {
 }
 
 #[test]
-fn a_reference_that_comes_after_the_count_counts() {
+fn references_that_come_and_go_after_the_count_count() {
     let b = ChainName::fixed("B");
     let lines = ":A -\n:B -\n:C -\n-X C\n-A A -j B\n-A A -j B\n-D A -j B\n-X B\n";
     let refusal = refused(&[], &format!("*filter\n{lines}COMMIT\n"));
     assert_eq!(refusal, (9, RestoreFailure::Referenced(b)));
+    let lines = ":A -\n:B -\n:C -\n-A A -j B\n-X C\n-D A -j B\n-X B\n";
+    let ruleset = restored(&[&format!("*filter\n{lines}COMMIT\n")]);
+    assert_eq!(ruleset.chain(Table::Filter, b), None);
 }
 
 #[test]

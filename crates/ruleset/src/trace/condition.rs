@@ -2,7 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::{Doubt, Entry, Packet, walk::State};
+use super::{
+    Doubt, Entry, Packet,
+    walk::{Passage, State},
+};
 use crate::{AddressType, ConntrackStates, Match, Rule, SavedRule, words::Words};
 
 /// What a rule says to a packet.
@@ -47,14 +50,13 @@ fn ask_known(rule: &Rule, packet: &Packet, state: &State) -> Answer {
     let Some(device) = &rule.in_interface else {
         return Answer::Yes(probability);
     };
-    let arrived_on = match (&packet.entry, state.is_leaving) {
-        (Entry::Arriving { device: None }, false) => {
+    let arrived_on = match (state.passage, &packet.entry) {
+        (Passage::Inside, Entry::Arriving { device: None }) => {
             return Answer::Unknown(Doubt::DeviceUnknown);
         }
-        (Entry::Arriving { device: Some(name) }, false) => name.as_str(),
-        // What leaves has no device of arrival, and what a node sends to itself arrives on this.
-        (Entry::Sent, false) => state.loopback_device(),
-        (_, true) => "",
+        (Passage::Inside, Entry::Arriving { device: Some(name) }) => name.as_str(),
+        (Passage::Inside, Entry::Sent) | (Passage::Leaving, _) => "",
+        (Passage::Back, _) => "lo",
     };
     if device.holds(|device| device.matches(arrived_on)) {
         Answer::Yes(probability)

@@ -343,3 +343,38 @@ fn outcomes_come_in_the_order_of_the_rules_whatever_they_are() {
         ]
     );
 }
+
+/// What a node sends to itself on a node port, with these rules in filter INPUT.
+fn to_itself(input: &str) -> Outcome {
+    let text = format!(
+        "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {input}\nCOMMIT\n\
+         *nat\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n\
+         -A OUTPUT -p tcp -m tcp --dport 30001 -j DNAT --to-destination 192.168.0.2:80\n\
+         -A POSTROUTING -j MASQUERADE\nCOMMIT\n"
+    );
+    let ruleset = Ruleset::parse(&text, IpFamily::V4).unwrap();
+    only(ruleset.trace(&packet("192.168.0.2", "192.168.0.2:30001", Protocol::Tcp)))
+}
+
+#[test]
+fn what_a_node_sends_to_itself_arrives_on_the_loopback_device() {
+    assert_eq!(to_itself("-i lo -j DROP").verdict, Verdict::Dropped);
+    assert_eq!(
+        to_itself("! -i lo -j DROP").verdict,
+        address("192.168.0.2:80")
+    );
+}
+
+#[test]
+fn a_translated_connection_is_known_as_one() {
+    let untouched = to_itself("-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP");
+    assert_eq!(untouched.verdict, address("192.168.0.2:80"));
+    let dropped = to_itself("-m conntrack --ctstate DNAT -j DROP");
+    assert_eq!(dropped.verdict, Verdict::Dropped);
+}
+
+#[test]
+fn only_what_goes_on_is_called_masqueraded() {
+    assert!(to_itself("-p udp -j DROP").masqueraded);
+    assert!(!to_itself("-p tcp -j DROP").masqueraded);
+}

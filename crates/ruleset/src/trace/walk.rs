@@ -22,11 +22,21 @@ pub(super) struct State {
     pub(super) destination_port: u16,
     pub(super) mark: u32,
     pub(super) is_translated: bool,
-    pub(super) is_leaving: bool,
-    has_left: bool,
+    pub(super) passage: Passage,
     is_masqueraded: bool,
     probability: f64,
     path: Vec<Step>,
+}
+
+/// Which part of its way a packet is on, as far as its device of arrival is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// Still on the device it came by, or on none if this node sends it.
+    Inside,
+    /// On its way out, where no device of arrival is known any more.
+    Leaving,
+    /// Back on the loopback device: its own node had sent it.
+    Back,
 }
 
 /// How a packet comes out of a chain that the kernel called.
@@ -51,17 +61,11 @@ impl State {
             destination_port: packet.destination_port,
             mark: packet.mark,
             is_translated: false,
-            is_leaving: false,
-            has_left: false,
+            passage: Passage::Inside,
             is_masqueraded: false,
             probability: 1.0,
             path: Vec::new(),
         }
-    }
-
-    /// The device of a packet that its own node sends: none before it came back to it.
-    pub(super) fn loopback_device(&self) -> &'static str {
-        if self.has_left { "lo" } else { "" }
     }
 
     pub(super) fn route(&mut self, packet: &Packet) {
@@ -122,11 +126,16 @@ impl<'a> Walker<'a> {
         chain: ChainName,
         mut state: State,
     ) -> Vec<(End, State)> {
-        state.is_leaving = chain.as_str() == "POSTROUTING";
+        let is_leaving = chain.as_str() == "POSTROUTING";
+        if is_leaving {
+            state.passage = Passage::Leaving;
+        }
         let policy = self.ruleset.chain(table, chain).and_then(|c| c.policy);
         let exits = self.chain(table, &mut vec![chain], state);
         let end = |(exit, mut state): (Exit, State)| {
-            state.has_left |= chain.as_str() == "POSTROUTING";
+            if is_leaving {
+                state.passage = Passage::Back;
+            }
             let end = match (exit, policy.and_then(|p| p.verdict().map(|v| (p, v)))) {
                 (Exit::Stopped(verdict), _) => End::Stopped(verdict),
                 (Exit::Returned, Some((policy, verdict))) => {
@@ -187,7 +196,7 @@ impl<'a> Walker<'a> {
         open: &mut Vec<Open>,
         exits: &mut Vec<(Exit, State)>,
     ) {
-        let place_of = Place {
+        let here = Place {
             table,
             chain: way[way.len() - 1],
             depth: way.len() - 1,
@@ -199,7 +208,7 @@ impl<'a> Walker<'a> {
                     (rule, probability)
                 }
                 (Answer::Unknown(doubt), _) => {
-                    place.state.path.push(place_of.doubt(saved, doubt));
+                    place.state.path.push(here.doubt(saved, doubt));
                     continue;
                 }
                 _ => continue,
@@ -221,7 +230,7 @@ impl<'a> Walker<'a> {
                 place.left *= probability;
             }
             let action = self.act(table, rule, &mut place.state);
-            let step = place_of.step(rule, chance, action);
+            let step = here.step(rule, chance, action);
             place.state.path.push(step);
             match action {
                 Action::Continue | Action::SetMark(_) => {}

@@ -70,7 +70,7 @@ fn address(family: IpFamily) -> BoxedStrategy<IpAddr> {
             .boxed(),
         // Global unicast: C's and Rust's texts differ for addresses that embed an IPv4 one.
         IpFamily::V6 => any::<u128>()
-            .prop_map(|bits| IpAddr::V6((bits >> 3 | 1 << 125).into()))
+            .prop_map(|bits| IpAddr::V6(((bits >> 3) | (1 << 125)).into()))
             .boxed(),
     }
 }
