@@ -1,25 +1,27 @@
-//! Runs one program to its end: input from memory, output into memory, time measured and limited.
+//! Runs one program to its end: input from memory, output as it comes, time measured and limited.
 //!
-//! Input and output go through files in memory instead of pipes: they have no capacity that could
-//! fill up, so neither side ever waits for the other and no threads are needed.
+//! Input and messages go through files in memory: they have no capacity that could fill up, so the
+//! program never waits for us there. Its output, which can be tens of megabytes, is the one pipe,
+//! and the one thing we wait for: no threads are needed.
 
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _, Seek as _, Write as _},
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{MemfdFlags, memfd_create},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use rustix::fs::{MemfdFlags, memfd_create};
 use thiserror::Error;
 
 use crate::raw;
+
+mod lines;
+mod output;
+
+pub(crate) use lines::Lines;
 
 /// What a message of a program is cut to; the first lines name the cause.
 const LONGEST_MESSAGE: usize = 4096;
@@ -114,11 +116,19 @@ pub(crate) struct Finished {
 }
 
 impl Invocation<'_> {
-    /// Runs it; any status but success is an error.
+    /// Runs it and keeps its output; any status but success is an error.
     pub(crate) fn run(&self) -> Result<Finished, CommandError> {
+        let mut output = Vec::new();
+        let spent = self.stream(&mut |block| output.extend_from_slice(block))?;
+        Ok(Finished { output, spent })
+    }
+
+    /// Runs it and hands on its output in blocks, while it writes; any status but success is an
+    /// error, and what was handed on until then is then worth nothing.
+    pub(crate) fn stream(&self, each: &mut dyn FnMut(&[u8])) -> Result<Spent, CommandError> {
         // Before it is started: when that returns, the program may have run for a while.
         let started = Instant::now();
-        let (child, mut output, mut errors) = self.start().map_err(|source| {
+        let (child, output, mut errors) = self.start().map_err(|source| {
             let command = self.text();
             CommandError::Start { command, source }
         })?;
@@ -126,7 +136,13 @@ impl Invocation<'_> {
             let command = self.text();
             CommandError::Follow { command, source }
         };
-        let (in_time, status, cpu) = wait(child, self.limit).map_err(lost)?;
+        let mut beginning = Vec::new();
+        let mut block = |block: &[u8]| {
+            let room = LONGEST_MESSAGE - beginning.len();
+            beginning.extend_from_slice(&block[..block.len().min(room)]);
+            each(block);
+        };
+        let (in_time, status, cpu) = follow(child, output, self.limit, &mut block).map_err(lost)?;
         let spent = Spent {
             wall: started.elapsed(),
             cpu,
@@ -137,28 +153,28 @@ impl Invocation<'_> {
                 limit: self.limit,
             });
         }
-        let output = content(&mut output).map_err(lost)?;
         if status.success() {
-            return Ok(Finished { output, spent });
+            return Ok(spent);
         }
         let errors = content(&mut errors).map_err(lost)?;
-        let said = message(&errors).or_else(|| message(&output));
+        let said = message(&errors).or_else(|| message(&beginning));
         Err(self.failure(status, said.unwrap_or_else(|| "no message".to_owned())))
     }
 
-    fn start(&self) -> io::Result<(Child, File, File)> {
+    fn start(&self) -> io::Result<(Child, ChildStdout, File)> {
         let mut input = memory_file("weft-input")?;
         input.write_all(self.input)?;
         input.rewind()?;
-        let (output, errors) = (memory_file("weft-output")?, memory_file("weft-errors")?);
-        let child = Command::new(self.program)
+        let errors = memory_file("weft-errors")?;
+        let mut child = Command::new(self.program)
             .args(self.arguments)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(input))
-            .stdout(Stdio::from(output.try_clone()?))
+            .stdout(Stdio::piped())
             .stderr(Stdio::from(errors.try_clone()?))
             .spawn()?;
+        let output = child.stdout.take().expect("it was asked for");
         Ok((child, output, errors))
     }
 
@@ -192,29 +208,19 @@ fn is_lock_message(status: ExitStatus, said: &str) -> bool {
     status.code() == Some(4) && said.contains("xtables lock")
 }
 
-/// Waits for the end, at most until the limit; then ends it by force and says so.
-fn wait(mut child: Child, limit: Duration) -> io::Result<(bool, ExitStatus, Duration)> {
-    let in_time = ends_within(&child, limit);
+/// Follows it to its end, at most until the limit; then ends it by force and says so.
+fn follow(
+    mut child: Child,
+    output: ChildStdout,
+    limit: Duration,
+    each: &mut dyn FnMut(&[u8]),
+) -> io::Result<(bool, ExitStatus, Duration)> {
+    let in_time = output::read(&child, output, limit, each);
     if !matches!(in_time, Ok(true)) {
         child.kill()?;
     }
     let (status, cpu) = raw::wait(child)?;
     Ok((in_time?, status, cpu))
-}
-
-fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let deadline = Instant::now() + limit;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut waiting = [PollFd::new(&process, PollFlags::IN)];
-        match poll(&mut waiting, Some(&timeout)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 fn memory_file(name: &str) -> io::Result<File> {
@@ -251,14 +257,26 @@ mod tests {
     use super::*;
 
     fn run(script: &str, input: &[u8], limit: Duration) -> Result<Finished, CommandError> {
+        invocation(&["-c", script], &path(), input, limit).run()
+    }
+
+    fn invocation<'a>(
+        arguments: &'a [&'a str],
+        environment: &'a [(OsString, OsString)],
+        input: &'a [u8],
+        limit: Duration,
+    ) -> Invocation<'a> {
         Invocation {
             program: Path::new("/bin/sh"),
-            arguments: &["-c", script],
-            environment: &[("PATH".into(), "/usr/bin:/bin".into())],
+            arguments,
+            environment,
             input,
             limit,
         }
-        .run()
+    }
+
+    fn path() -> [(OsString, OsString); 1] {
+        [("PATH".into(), "/usr/bin:/bin".into())]
     }
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -268,6 +286,54 @@ mod tests {
         let input = vec![b'x'; 8 << 20];
         let finished = run("cat; cat >&2 </dev/null", &input, PATIENCE).unwrap();
         assert_eq!(finished.output.len(), input.len());
+    }
+
+    #[test]
+    fn output_is_handed_on_while_the_program_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let seen = directory.path().join("seen");
+        // It does not end before we have acted on its first word.
+        let script = format!(
+            "echo one; until [ -e {0} ]; do sleep 0.01; done; echo two",
+            seen.display()
+        );
+        let arguments = ["-c", &script];
+        let mut output = Vec::new();
+        invocation(&arguments, &path(), b"", PATIENCE)
+            .stream(&mut |block| {
+                output.extend_from_slice(block);
+                std::fs::write(&seen, "").unwrap();
+            })
+            .unwrap();
+        assert_eq!(output, b"one\ntwo\n");
+    }
+
+    #[test]
+    fn a_program_that_closes_its_output_is_still_waited_for() {
+        let error = run("exec >&-; sleep 0.1; exit 7", b"", PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("exit status: 7"), "{error}");
+    }
+
+    #[test]
+    fn a_descendant_that_keeps_the_output_open_is_not_waited_for() {
+        let finished = run("echo word; sleep 600 & echo $!", b"", PATIENCE).unwrap();
+        let text = String::from_utf8(finished.output).unwrap();
+        let (word, descendant) = text.trim().split_once('\n').unwrap();
+        assert_eq!(word, "word");
+        assert!(finished.spent.wall < PATIENCE);
+        run(&format!("kill {descendant}"), b"", PATIENCE).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_never_stops_writing_is_killed_too() {
+        let error = run("exec yes", b"", Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, CommandError::TimeLimit { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_failure_without_a_message_is_told_in_words_of_the_output() {
+        let error = run("echo sorry; exit 1", b"", PATIENCE).unwrap_err();
+        assert_eq!(error.said(), Some("sorry"));
     }
 
     #[test]

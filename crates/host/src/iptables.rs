@@ -4,11 +4,11 @@
 //! and two rule sets to go with them. Everybody on a node must use the same one, so
 //! [`Iptables::detect`] looks for the traces of the kubelet before it trusts the default.
 
-use std::{path::Path, time::Duration};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use weft_model::IpFamily;
 
-use crate::command::{CommandError, Finished, Invocation, Spent};
+use crate::command::{CommandError, Finished, Invocation, Lines, Spent};
 
 mod detection;
 mod presence;
@@ -84,19 +84,27 @@ impl Iptables {
         self.version >= Version::new(1, 6, 2)
     }
 
-    /// What `iptables-save` prints, for one table or for all that exist, and what that cost.
+    /// Reads what `iptables-save` prints, for one table or for all that exist, and says what that
+    /// cost. There are no lines for a table that nobody has used yet. Takes no lock.
     ///
-    /// The text is empty for a table that nobody has used yet. Takes no lock.
-    pub fn save(&self, table: Option<&str>) -> Result<(String, Spent), CommandError> {
+    /// Lines are read while the program writes, since the whole text can have tens of megabytes.
+    /// Those that came before an error are worth nothing.
+    pub fn save_lines(
+        &self,
+        table: Option<&str>,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<Spent, CommandError> {
         let arguments: &[&str] = match table {
             Some(table) => &["-t", table],
             None => &[],
         };
-        let Finished { output, spent } = self.run(&self.programs.save, arguments, b"")?;
-        // Comments are the only place for other bytes, and what is not UTF-8 is not our rule.
-        let text = String::from_utf8(output)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        Ok((text, spent))
+        let environment = programs::environment();
+        let save = self.invocation(&self.programs.save, arguments, &environment, b"");
+        // Comments are the only place for bytes that are not UTF-8, and then it is not our rule.
+        let mut lines = Lines::default();
+        let spent = save.stream(&mut |block| lines.block(block, each))?;
+        lines.finish(each);
+        Ok(spent)
     }
 
     /// Feeds `iptables-restore --noflush`: chains that the input does not name stay as they are.
@@ -142,13 +150,23 @@ impl Iptables {
         arguments: &[&str],
         input: &[u8],
     ) -> Result<Finished, CommandError> {
+        self.invocation(program, arguments, &programs::environment(), input)
+            .run()
+    }
+
+    fn invocation<'a>(
+        &self,
+        program: &'a Path,
+        arguments: &'a [&'a str],
+        environment: &'a [(OsString, OsString)],
+        input: &'a [u8],
+    ) -> Invocation<'a> {
         Invocation {
             program,
             arguments,
-            environment: &programs::environment(),
+            environment,
             input,
             limit: self.limits.program,
         }
-        .run()
     }
 }

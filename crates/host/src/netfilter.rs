@@ -1,14 +1,16 @@
-//! What the kernel's packet filter tells over netlink: the nftables generation, named counters,
-//! tracked connections. And beside netlink, the size of the legacy tables.
+//! What the kernel's packet filter tells over netlink: the nftables generation and rules, named
+//! counters, tracked connections. And beside netlink, the size of the legacy tables.
 
 use crate::netlink::{NetlinkError, Protocol, Request, Socket};
 
 mod accounting;
 mod conntrack;
 mod generation;
+mod rules;
 mod xtables;
 
 pub use conntrack::{Endpoints, Flow, Zone};
+pub use rules::RawRule;
 pub use xtables::{FingerprintError, TableFingerprint, legacy_fingerprint, legacy_table_exists};
 
 /// A connection to the packet filter of the network namespace in which it was opened.
@@ -49,4 +51,11 @@ fn request(subsystem: Subsystem, message: u8, flags: u16, family: u8) -> Request
 /// What stands behind the fixed part of an answer.
 fn body(payload: &[u8]) -> &[u8] {
     payload.get(FIXED_PART..).unwrap_or(&[])
+}
+
+/// As C ends its strings.
+fn terminated(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
 }

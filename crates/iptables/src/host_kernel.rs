@@ -71,10 +71,8 @@ impl HostKernel {
 
 impl Kernel for HostKernel {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
-        let saved = self.programs.save(None);
-        let (text, spent) = saved.map_err(|error| KernelError(error.to_string()))?;
-        self.spent += spent.cpu;
-        text.lines().for_each(line);
+        let saved = self.programs.save_lines(None, line);
+        self.spent += saved.map_err(|error| KernelError(error.to_string()))?.cpu;
         Ok(())
     }
 

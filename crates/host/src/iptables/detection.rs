@@ -132,14 +132,15 @@ impl Iptables {
         if self.variant == Variant::Legacy && !legacy_table_exists(self.family, "mangle") {
             return false;
         }
-        let mangle = match self.save(Some("mangle")) {
-            Ok((text, _)) => text,
-            Err(error) => {
-                tracing::debug!(%error, "cannot look for the kubelet's chains");
-                return false;
-            }
-        };
-        declared_chains(&mangle).any(|chain| KUBELET_CHAINS.contains(&chain))
+        let mut found = false;
+        let saved = self.save_lines(Some("mangle"), &mut |line| {
+            found |= declared_chain(line).is_some_and(|chain| KUBELET_CHAINS.contains(&chain));
+        });
+        if let Err(error) = saved {
+            tracing::debug!(%error, "cannot look for the kubelet's chains");
+            return false;
+        }
+        found
     }
 }
 
@@ -160,8 +161,7 @@ fn banner(program: &Path, limits: Limits) -> Result<Banner, DetectError> {
     })
 }
 
-/// The names in lines like `:KUBE-IPTABLES-HINT - [0:0]`.
-fn declared_chains(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .filter_map(|line| line.strip_prefix(':')?.split(' ').next())
+/// The name in a line like `:KUBE-IPTABLES-HINT - [0:0]`.
+fn declared_chain(line: &str) -> Option<&str> {
+    line.strip_prefix(':')?.split(' ').next()
 }

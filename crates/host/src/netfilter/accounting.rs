@@ -1,7 +1,7 @@
 use rustix::io::Errno;
 
 use crate::{
-    netfilter::{Netfilter, Subsystem, body, request},
+    netfilter::{Netfilter, Subsystem, body, request, terminated},
     netlink::{
         FLAG_ACKNOWLEDGE, FLAG_CREATE, FLAG_EXCLUSIVE, FLAG_REQUEST, NetlinkError, attributes,
         fixed,
@@ -54,11 +54,4 @@ impl Netfilter {
             Err(error) => Err(error),
         }
     }
-}
-
-/// As C ends its strings.
-fn terminated(name: &str) -> Vec<u8> {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.push(0);
-    bytes
 }

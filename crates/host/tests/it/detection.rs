@@ -6,7 +6,7 @@ use weft_host::iptables::{DetectError, Iptables, SearchPath, Variant, VariantCho
 use weft_model::IpFamily;
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, chain, open};
+use crate::support::{IPTABLES, chain, open, saved};
 
 const HINT: &[u8] = b"*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 const CANARY: &[u8] = b"*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n";
@@ -83,7 +83,7 @@ fn a_plain_name_serves_when_it_is_the_wanted_variant() {
             let found = detect(choice).unwrap();
             assert_eq!(found.variant(), Variant::Nft);
             assert!(found.programs().command.ends_with("iptables"), "{found:?}");
-            found.save(None).unwrap();
+            saved(&found, None);
         }
         let error = detect(VariantChoice::Legacy).unwrap_err();
         assert!(

@@ -16,7 +16,7 @@ use weft_host::{
 use weft_model::IpFamily;
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, all, chain, open};
+use crate::support::{IPTABLES, all, chain, open, saved};
 
 const INPUT: &str = "*filter\n:WEFT-A - [0:0]\n-A WEFT-A -j RETURN\nCOMMIT\n\
                      *nat\n:WEFT-B - [0:0]\n:WEFT-C - [0:0]\n\
@@ -28,7 +28,7 @@ fn what_is_restored_is_saved_again() {
         for tables in all() {
             let spent = tables.restore(INPUT.as_bytes()).unwrap();
             assert!(!spent.wall.is_zero() && !spent.cpu.is_zero(), "{spent:?}");
-            let (nat, spent) = tables.save(Some("nat")).unwrap();
+            let (nat, spent) = saved(&tables, Some("nat"));
             assert!(!spent.wall.is_zero() && !spent.cpu.is_zero(), "{spent:?}");
             assert!(nat.contains("\n:WEFT-C - [0:0]\n"), "{nat}");
             assert!(
@@ -36,7 +36,7 @@ fn what_is_restored_is_saved_again() {
                 "{nat}"
             );
             assert!(!nat.contains("WEFT-A"), "one table was asked for: {nat}");
-            let (everything, _) = tables.save(None).unwrap();
+            let (everything, _) = saved(&tables, None);
             for line in INPUT.lines().filter(|line| line.starts_with("-A")) {
                 assert!(everything.contains(line), "no {line} in {everything}");
             }
@@ -124,7 +124,7 @@ fn a_held_lock_is_told_from_other_failures() {
         let error = legacy.has_chain("nat", "WEFT-A").unwrap_err();
         assert!(error.is_lock_busy(), "{error}");
         // Neither reading nor the other variant needs it.
-        legacy.save(Some("nat")).unwrap();
+        saved(&legacy, Some("nat"));
         let nft = open(IpFamily::V4, Variant::Nft).with_limits(limits);
         nft.restore(INPUT.as_bytes()).unwrap();
 
@@ -146,7 +146,7 @@ fn input_and_output_of_some_megabytes_do_not_wait_for_each_other() {
         let input = format!("*nat\n:WEFT - [0:0]\n{wanted}COMMIT\n");
         assert!(input.len() > 1 << 20);
         tables.restore(input.as_bytes()).unwrap();
-        let (text, spent) = tables.save(Some("nat")).unwrap();
+        let (text, spent) = saved(&tables, Some("nat"));
         assert!(text.contains(&wanted), "{} bytes came back", text.len());
         assert!(spent.cpu > Duration::from_millis(1), "{spent:?}");
     });
@@ -205,6 +205,28 @@ fn a_restore_that_hangs_is_killed_after_its_time() {
             RestoreError::Command(CommandError::TimeLimit { .. })
         ));
         assert!(started.elapsed() < Duration::from_secs(60));
+    });
+}
+
+#[test]
+fn a_save_that_fails_or_hangs_is_an_error_as_any_other() {
+    lab::with_programs(&IPTABLES, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let save = directory.path().join("iptables-nft-save");
+        script(&save, "echo '*nat'; echo 'no more' >&2; exit 1");
+        let tables = in_front(directory.path());
+        let mut lines = 0;
+        let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
+        assert_eq!((lines, error.said()), (1, Some("no more")), "{error}");
+
+        script(&save, "echo '*nat'; exec sleep 600");
+        let tables = tables.with_limits(Limits {
+            program: Duration::from_millis(100),
+            ..Limits::default()
+        });
+        let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
+        assert!(matches!(error, CommandError::TimeLimit { .. }), "{error}");
+        assert_eq!(lines, 2);
     });
 }
 

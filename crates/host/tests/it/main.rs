@@ -7,5 +7,6 @@ mod conntrack;
 mod detection;
 mod iptables;
 mod netfilter;
+mod rules;
 mod support;
 mod sysctl;

@@ -9,7 +9,7 @@ use weft_host::{
 use weft_model::IpFamily;
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, chain, open};
+use crate::support::{IPTABLES, chain, open, saved};
 
 #[test]
 fn the_nftables_generation_rises_by_one_for_each_commit_that_changes_something() {
@@ -34,8 +34,8 @@ fn the_nftables_generation_rises_by_one_for_each_commit_that_changes_something()
         assert_eq!(rise(&|| restore(refused)), 0);
 
         let read = || {
-            nft.save(None).unwrap();
-            nft.save(Some("mangle")).unwrap();
+            saved(&nft, None);
+            saved(&nft, Some("mangle"));
             nft.has_chain("nat", "WEFT").unwrap();
         };
         assert_eq!(rise(&read), 0);

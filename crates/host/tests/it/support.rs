@@ -1,6 +1,9 @@
 //! Shared by the tests.
 
-use weft_host::iptables::{Iptables, Variant, VariantChoice};
+use weft_host::{
+    command::Spent,
+    iptables::{Iptables, Variant, VariantChoice},
+};
 use weft_model::IpFamily;
 
 /// Both variants, as every test of rules needs them.
@@ -27,6 +30,16 @@ pub(crate) fn all() -> impl Iterator<Item = Iptables> {
         .into_iter()
         .flat_map(|family| Variant::ALL.map(|variant| (family, variant)));
     pairs.map(|(family, variant)| open(family, variant))
+}
+
+/// All lines of `iptables-save` as one text.
+pub(crate) fn saved(tables: &Iptables, table: Option<&str>) -> (String, Spent) {
+    let mut text = String::new();
+    let spent = tables.save_lines(table, &mut |line| {
+        text.push_str(line);
+        text.push('\n');
+    });
+    (text, spent.unwrap())
 }
 
 /// Shows an error with its causes, as the program would.

@@ -1,0 +1,93 @@
+use std::{
+    io::{self, Read as _},
+    process::{Child, ChildStdout},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_setfl},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+/// As much as a pipe holds.
+const BLOCK: usize = 64 << 10;
+
+/// Hands on what a program writes until it ends; says whether that was within the limit.
+///
+/// The end of the program counts, not that of its output: it may close that early, or leave it
+/// open in a process that outlives it.
+pub(super) fn read(
+    child: &Child,
+    output: ChildStdout,
+    limit: Duration,
+    each: &mut dyn FnMut(&[u8]),
+) -> io::Result<bool> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    fcntl_setfl(&output, OFlags::NONBLOCK)?;
+    let deadline = Instant::now() + limit;
+    let mut output = Some(output);
+    let mut block = vec![0; BLOCK];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = match &output {
+            Some(output) => wait(
+                &mut [
+                    PollFd::new(&process, PollFlags::IN),
+                    PollFd::new(output, PollFlags::IN),
+                ],
+                left,
+            )?,
+            None => wait(&mut [PollFd::new(&process, PollFlags::IN)], left)?,
+        };
+        // Asked first and read second: what it wrote before it ended is in the pipe by now.
+        let got = match &mut output {
+            Some(output) => take(output, &mut block)?,
+            None => Got::End,
+        };
+        match got {
+            Got::Bytes(length) => each(&block[..length]),
+            Got::Nothing | Got::End if ended => return Ok(true),
+            Got::Nothing => {}
+            Got::End => output = None,
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Waits for any of these; says whether the first was ready.
+fn wait(waiting: &mut [PollFd<'_>], longest: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(longest).map_err(io::Error::other)?;
+    match poll(waiting, Some(&timeout)) {
+        Ok(_) => Ok(!waiting[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+enum Got {
+    Bytes(usize),
+    /// For now.
+    Nothing,
+    /// And never again.
+    End,
+}
+
+fn take(output: &mut ChildStdout, block: &mut [u8]) -> io::Result<Got> {
+    match output.read(block) {
+        Ok(0) => Ok(Got::End),
+        Ok(length) => Ok(Got::Bytes(length)),
+        Err(error) if is_for_now(&error) => Ok(Got::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_for_now(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
