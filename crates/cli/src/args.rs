@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
-        version::VersionArguments,
+        proxy::ProxyArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -51,6 +51,8 @@ pub(crate) struct SharedArguments {
 pub(crate) enum Command {
     /// Serve the Kubernetes API from memory, for playground and tests
     Apiserver(ApiserverArguments),
+    /// Serve Services on this node as kube-proxy's iptables mode does
+    Proxy(Box<ProxyArguments>),
     /// Print the effective configuration and where each value came from
     Config(ConfigArguments),
     /// Print a completion script for a shell

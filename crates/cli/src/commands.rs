@@ -5,6 +5,7 @@ use crate::args::{Arguments, Command};
 pub(crate) mod apiserver;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod proxy;
 pub(crate) mod version;
 
 /// Runs the verb that was asked for.
@@ -12,6 +13,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Version(arguments) => version::run(&arguments),

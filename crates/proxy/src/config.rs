@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 pub use check::{FieldError, InvalidConfiguration};
 pub use checked::{
     ClientConfig, ConntrackLimits, DetectLocal, NodeNetwork, NodePortSource, ProxyConfig,
+    address_with_port,
 };
 pub use decode::{DecodeError, Decoded, decode};
 pub use duration::{DurationError, GoDuration};

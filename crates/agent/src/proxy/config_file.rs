@@ -63,6 +63,11 @@ impl ConfigFile {
         Ok((Self { path, version }, text))
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Resolves when the file is not that version any more.
     pub async fn changed(self, interval: Duration) -> ConfigFileChanged {
         loop {

@@ -10,6 +10,8 @@ use std::{
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weft_proxy::config::{DecodeError, InvalidConfiguration};
+use weft_runtime::FeatureGateError;
 
 use crate::logging::{LogDirectives, LogFormat};
 
@@ -106,6 +108,14 @@ pub(crate) enum ConfigError {
         path: PathBuf,
         source: Box<serde_saphyr::Error>,
     },
+    #[error("understand the KubeProxyConfiguration in {}", path.display())]
+    ProxyFile { path: PathBuf, source: DecodeError },
+    #[error("the configuration of the proxy is not valid")]
+    Proxy(#[source] InvalidConfiguration),
+    #[error("{0}")]
+    ProxyFlag(String),
+    #[error("set a feature gate")]
+    ProxyGate(#[source] FeatureGateError),
     #[error("environment variable {name}: {reason}")]
     Variable { name: &'static str, reason: String },
 }

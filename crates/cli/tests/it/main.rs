@@ -9,5 +9,6 @@ mod config;
 mod exit;
 mod help;
 mod logs;
+mod proxy;
 mod version;
 mod weft;

@@ -203,7 +203,7 @@ pub(super) fn bind_family(address: &str) -> IpFamily {
 }
 
 /// An address that has no port gets one. What is no address is left for the check to refuse.
-pub(super) fn address_with_port(address: &str, port: u16) -> String {
+pub fn address_with_port(address: &str, port: u16) -> String {
     match parse_sloppy(address) {
         // Kept as it was written, apart from the brackets.
         Some(_) if address.contains(':') => format!("[{address}]:{port}"),

@@ -77,7 +77,7 @@ fn scalar(value: &Value) -> String {
 
 fn is_plain(text: &str) -> bool {
     let fine = |c: char| c.is_alphanumeric() || "_./-+,:".contains(c);
-    text.starts_with(char::is_alphanumeric)
+    text.starts_with(|c: char| c.is_alphanumeric() || c == '/')
         && text.chars().all(fine)
         && !text.ends_with(':')
         && !reads_as_another_type(text)
@@ -166,6 +166,7 @@ mod tests {
             "0.0.0.0:10256",
             "text",
             "application/vnd.x",
+            "/var/lib/x.conf",
             "10.0.0.0/8",
         ] {
             assert_eq!(scalar(&json!(text)), text);

@@ -1,0 +1,198 @@
+//! `weft proxy`: kube-proxy's iptables mode, with its flags and its configuration file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{ArgAction, Args, ValueEnum};
+use tracing::{debug, info, warn};
+use weft_agent::proxy::config_file::ConfigFile;
+
+use crate::{
+    args::SharedArguments,
+    build::BuildInfo,
+    config::{Config, ConfigError, Layer},
+    logging, output,
+};
+
+mod flags;
+mod resolve;
+
+use flags::GivenFlags;
+use resolve::{MINIMIZE_RESTORE, Resolved};
+
+const AFTER_HELP: &str = "\
+Flags and file are kube-proxy's. With --config, flags that say something about the configuration
+are ignored as kube-proxy ignores them, all but --hostname-override and those about logging. When
+the file changes, the program ends with code 1, to be started again with the new one.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ProxyArguments {
+    /// Read a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) from this file
+    // The same name as the global option, in whose place it stands.
+    #[arg(id = "config", long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: GivenFlags,
+    /// Use this API server, whatever the kubeconfig says
+    #[arg(long, value_name = "URL")]
+    master: Option<String>,
+    /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
+    /// iptables is
+    #[arg(long, value_name = "VARIANT", default_value = "auto")]
+    iptables_variant: IptablesVariant,
+    /// Write the effective configuration to this file and exit
+    #[arg(long, value_name = "FILE")]
+    write_config_to: Option<PathBuf>,
+    /// Remove everything that was programmed into the kernel and exit
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true",
+        hide_possible_values = true,
+        hide_default_value = true,
+        value_name = "BOOLEAN"
+    )]
+    cleanup: bool,
+    /// Do what needs full privileges and exit; afterwards CAP_NET_ADMIN is enough
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true",
+        hide_possible_values = true,
+        hide_default_value = true,
+        value_name = "BOOLEAN"
+    )]
+    init_only: bool,
+    /// Print the version and exit
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true",
+        hide_possible_values = true,
+        hide_default_value = true,
+        value_name = "BOOLEAN"
+    )]
+    version: VersionRequest,
+    #[arg(long, hide = true)]
+    pub(crate) healthz_port: Option<u16>,
+    #[arg(long, hide = true)]
+    pub(crate) metrics_port: Option<u16>,
+}
+
+/// Which of the two programs that are called iptables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IptablesVariant {
+    Auto,
+    Legacy,
+    Nft,
+}
+
+/// As Go's programs have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum VersionRequest {
+    False,
+    True,
+    Raw,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+enum Action {
+    WriteConfig(PathBuf),
+    Cleanup,
+    InitOnly,
+    Run,
+}
+
+pub(crate) fn run(arguments: &ProxyArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    match arguments.version {
+        VersionRequest::False => {}
+        VersionRequest::True | VersionRequest::Raw => {
+            return output::text(&BuildInfo::of_this_program().to_string());
+        }
+    }
+    let file = arguments.file.as_deref().map(read).transpose()?;
+    let text = file.as_ref().map(|(_, text)| text.as_str());
+    let resolved = Resolved::new(arguments, text)?;
+    let flags = Layer {
+        log: shared.log,
+        ..Layer::default()
+    };
+    let own = Config::load(None, flags)?;
+    logging::start(&resolved.logging(own.log));
+    for warning in &resolved.warnings {
+        warn!("{warning}");
+    }
+    match Action::of(arguments) {
+        Action::WriteConfig(path) => write_config(&path, &resolved),
+        action @ (Action::Cleanup | Action::InitOnly | Action::Run) => {
+            let file = file.as_ref().map(|(file, _)| file);
+            program(&action, arguments, &resolved, file)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<(ConfigFile, String), ConfigError> {
+    ConfigFile::read(path).map_err(|source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+impl Action {
+    /// kube-proxy's order, should there be several.
+    fn of(arguments: &ProxyArguments) -> Self {
+        match arguments {
+            ProxyArguments {
+                write_config_to: Some(path),
+                ..
+            } => Self::WriteConfig(path.clone()),
+            ProxyArguments { cleanup: true, .. } => Self::Cleanup,
+            ProxyArguments {
+                init_only: true, ..
+            } => Self::InitOnly,
+            _ => Self::Run,
+        }
+    }
+}
+
+fn write_config(path: &Path, resolved: &Resolved) -> anyhow::Result<()> {
+    fs::write(path, resolved.configuration.to_yaml())
+        .with_context(|| format!("write the configuration to {}", path.display()))?;
+    info!(file = %path.display(), "wrote the configuration");
+    Ok(())
+}
+
+/// Everything that takes a kernel. The loops of `weft_agent::proxy` start here.
+fn program(
+    action: &Action,
+    arguments: &ProxyArguments,
+    resolved: &Resolved,
+    file: Option<&ConfigFile>,
+) -> anyhow::Result<()> {
+    info!(
+        file = ?file.map(ConfigFile::path),
+        master = arguments.master,
+        node = resolved.config.hostname_override,
+        variant = ?arguments.iptables_variant,
+        minimize_restore = resolved.features.is_enabled(MINIMIZE_RESTORE),
+        "configured"
+    );
+    for (name, value) in resolved.flags() {
+        debug!("--{name}={value}");
+    }
+    bail!("{action:?} takes the sync loop, which this build has not")
+}
