@@ -354,7 +354,7 @@ impl State {
             plan.remove(Table::Nat, *chain);
         }
         for jump in &difference.jumps {
-            plan.insert(jump.table, jump.from, std::slice::from_ref(&jump.rule));
+            plan.insert_jump(jump);
         }
         plan
     }

@@ -7,6 +7,8 @@ use std::{
 
 use weft_ruleset::{ChainName, Rule, Table};
 
+use crate::fixed::Jump;
+
 /// What is to be written. Prints as the input of `iptables-restore --noflush`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -72,6 +74,13 @@ impl Plan {
             line(&mut part.insertions, "-I", chain, rule);
             part.rules += 1;
         }
+    }
+
+    /// Inserts a jump into a built-in chain. It is none of the rules that are counted: those are
+    /// in chains of ours.
+    pub(crate) fn insert_jump(&mut self, jump: &Jump) {
+        let part = self.part_mut(jump.table);
+        line(&mut part.insertions, "-I", jump.from, &jump.rule);
     }
 
     /// Deletes a rule by its text. A rule that is not there makes the whole table fail.

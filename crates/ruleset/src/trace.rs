@@ -133,13 +133,11 @@ fn next_hook(packet: &Packet, state: &State, stage: usize) -> Option<(Table, Cha
     let local = packet.is_local(state.destination);
     let (table, chain) = match (&packet.entry, local, stage) {
         (Entry::Arriving { .. }, _, 0) => (Table::Nat, "PREROUTING"),
-        (Entry::Arriving { .. }, true, 1) => (Table::Filter, "INPUT"),
+        (Entry::Arriving { .. }, true, 1) | (Entry::Sent, true, 3) => (Table::Filter, "INPUT"),
         (Entry::Arriving { .. }, false, 1) => (Table::Filter, "FORWARD"),
-        (Entry::Arriving { .. }, false, 2) => (Table::Nat, "POSTROUTING"),
         (Entry::Sent, _, 0) => (Table::Nat, "OUTPUT"),
         (Entry::Sent, _, 1) => (Table::Filter, "OUTPUT"),
-        (Entry::Sent, _, 2) => (Table::Nat, "POSTROUTING"),
-        (Entry::Sent, true, 3) => (Table::Filter, "INPUT"),
+        (Entry::Arriving { .. }, false, 2) | (Entry::Sent, _, 2) => (Table::Nat, "POSTROUTING"),
         _ => return None,
     };
     Some((table, ChainName::fixed(chain)))

@@ -11,7 +11,7 @@ use weft_proxy::{Backend, Model, NodeFacts, config::NodeNetwork, config::ProxyCo
 use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
 
 use super::{
-    family::{Announce, Family, FamilyParts, Flows},
+    family::{Announce, FamilyLoop, FamilyParts, Flows},
     health::HealthMonitor,
     inbox::Inbox,
     listen::Running,
@@ -101,7 +101,7 @@ async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Err
             parts.config.settings(kernel.family, &node),
         ));
         inboxes.push((kernel.family, inbox.clone()));
-        let family = Family::new(FamilyParts {
+        let family = FamilyLoop::new(FamilyParts {
             family: kernel.family,
             inbox,
             backend: kernel.backend,

@@ -55,7 +55,7 @@ pub(crate) struct FamilyParts {
 }
 
 /// One family's loop.
-pub(crate) struct Family {
+pub(crate) struct FamilyLoop {
     family: IpFamily,
     inbox: Arc<Inbox>,
     metrics: ProxyMetrics,
@@ -87,7 +87,7 @@ struct Work {
     flows_due: bool,
 }
 
-impl Family {
+impl FamilyLoop {
     pub(crate) fn new(parts: FamilyParts) -> Self {
         let settings = parts.inbox.lock().settings.clone();
         let restricted = restricted(&settings);
@@ -205,7 +205,7 @@ impl Family {
         self.metrics.endpoints_taken();
         self.metrics.services_taken();
         for (key, service) in changes {
-            work.change(key, service);
+            work.change(key, service.as_ref());
         }
         let moved = work.settings != settings;
         if moved {
@@ -333,19 +333,18 @@ impl Family {
 }
 
 impl Work {
-    fn change(&mut self, key: ObjectKey, service: Option<Arc<Service>>) {
-        let former = match &service {
+    fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
+        let former = match service {
             Some(service) => self.desired.insert(key.clone(), service.clone()),
             None => self.desired.remove(&key),
         };
         if let Some(check) = former.as_deref().and_then(health_check) {
             self.health_checks.remove(&check);
         }
-        if let Some((service, check)) = service.as_deref().and_then(|s| Some((s, health_check(s)?)))
-        {
+        if let Some((service, check)) = service.and_then(|s| Some((s, health_check(s)?))) {
             self.health_checks.insert(check, service.local_ready);
         }
-        if conntrack::is_concerned(former.as_deref(), service.as_deref()) {
+        if conntrack::is_concerned(former.as_deref(), service.map(|service| &**service)) {
             self.flows_due = true;
             self.former.extend(former);
         }

@@ -98,7 +98,7 @@ fn ensure_counters() -> bool {
 }
 
 /// Whether connection tracking lets through what it would otherwise call invalid.
-fn is_liberal() -> bool {
+pub fn is_liberal() -> bool {
     let setting = Setting::Sysctl("net/netfilter/nf_conntrack_tcp_be_liberal");
     sysctl::Settings::default()
         .read_number(setting)

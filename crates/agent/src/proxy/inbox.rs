@@ -59,7 +59,8 @@ impl Inbox {
 
     /// Lets the loop begin.
     pub(crate) fn complete(&self) {
-        self.complete.send_replace(true);
+        self.complete
+            .send_if_modified(|complete| !std::mem::replace(complete, true));
     }
 
     /// Resolves when the loop may begin.

@@ -48,12 +48,12 @@ pub trait HostAddresses: Send + Sync {
     fn addresses(&self) -> Vec<IpAddr>;
 }
 
+/// What is known so far of what existed at the start.
 #[derive(Debug, Default)]
 struct Progress {
     services: bool,
     slices: bool,
     node: bool,
-    done: bool,
 }
 
 #[derive(Debug, Default)]
@@ -109,8 +109,8 @@ impl Watcher {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(change) = self.services.next() => self.service(change),
-                Some(change) = self.slices.next() => self.slice(change),
+                Some(change) = self.services.next() => self.service(&change),
+                Some(change) = self.slices.next() => self.slice(&change),
                 Some(change) = self.node.next() => self.node(change),
                 () = sleep_until(give_up), if !self.progress.node => {
                     tracing::warn!(
@@ -126,25 +126,23 @@ impl Watcher {
     }
 
     fn begin_when_complete(&mut self) {
-        let progress = &mut self.progress;
-        if progress.services && progress.slices && progress.node && !progress.done {
-            progress.done = true;
+        let progress = &self.progress;
+        if progress.services && progress.slices && progress.node {
             for (_, inbox) in &self.inboxes {
                 inbox.complete();
             }
         }
     }
 
-    fn service(&mut self, change: Change<ServiceView>) {
+    fn service(&mut self, change: &Change<ServiceView>) {
         let mut problems = Vec::new();
-        let mut pending = 0;
-        match &change {
+        match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
                 for (_, inbox) in &self.inboxes {
                     let mut content = inbox.lock();
                     problems.extend(content.model.set_service(&key, &new.spec, &new.status));
-                    pending = content.model.news();
+                    self.metrics.service_changed(content.model.news());
                 }
             }
             Change::Deleted { last, .. } => {
@@ -152,28 +150,27 @@ impl Watcher {
                 for (_, inbox) in &self.inboxes {
                     let mut content = inbox.lock();
                     content.model.remove_service(&key);
-                    pending = content.model.news();
+                    self.metrics.service_changed(content.model.news());
                 }
             }
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "Service",
                 object: object.key.clone(),
-                what: object.error.to_string(),
+                what: object.error.clone(),
             }),
             Change::Synced => self.progress.services = true,
             Change::Closed(_) => return,
         }
         if let Some(key) = change.key() {
-            self.metrics.service_changed(pending);
             self.tell("Service", key, problems);
             self.wake();
         }
     }
 
-    fn slice(&mut self, change: Change<EndpointSliceView>) {
+    fn slice(&mut self, change: &Change<EndpointSliceView>) {
         let mut problems = Vec::new();
         let mut changed = false;
-        match &change {
+        match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
                 for (_, inbox) in &self.inboxes {
@@ -199,7 +196,7 @@ impl Watcher {
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "EndpointSlice",
                 object: object.key.clone(),
-                what: object.error.to_string(),
+                what: object.error.clone(),
             }),
             Change::Synced => self.progress.slices = true,
             Change::Closed(_) => return,

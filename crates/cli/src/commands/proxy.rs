@@ -5,23 +5,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
-use tracing::{debug, info, warn};
-use weft_agent::proxy::config_file::ConfigFile;
+use tracing::{info, warn};
+use weft_agent::proxy::{
+    config_file::ConfigFile,
+    process::{self, ProxyProcess},
+};
+use weft_host::iptables::VariantChoice;
 
 use crate::{
     args::SharedArguments,
     build::BuildInfo,
     config::{Config, ConfigError, Layer},
-    logging, output,
+    logging::{self, LogFilter},
+    output, signals,
 };
 
 mod flags;
 mod resolve;
+mod tool;
 
 use flags::GivenFlags;
 use resolve::{MINIMIZE_RESTORE, Resolved};
+use tool::Tool;
 
 const AFTER_HELP: &str = "\
 Flags and file are kube-proxy's. With --config, flags that say something about the configuration
@@ -86,6 +93,8 @@ pub(crate) struct ProxyArguments {
         value_name = "BOOLEAN"
     )]
     version: VersionRequest,
+    #[command(subcommand)]
+    tool: Option<Tool>,
     #[arg(long, hide = true)]
     pub(crate) healthz_port: Option<u16>,
     #[arg(long, hide = true)]
@@ -132,16 +141,22 @@ pub(crate) fn run(arguments: &ProxyArguments, shared: SharedArguments) -> anyhow
         ..Layer::default()
     };
     let own = Config::load(None, flags)?;
-    logging::start(&resolved.logging(own.log));
+    let log = logging::start(&resolved.logging(own.log));
     for warning in &resolved.warnings {
         warn!("{warning}");
     }
+    if let Some(tool) = &arguments.tool {
+        return tool.run(&resolved, arguments);
+    }
     match Action::of(arguments) {
         Action::WriteConfig(path) => write_config(&path, &resolved),
-        action @ (Action::Cleanup | Action::InitOnly | Action::Run) => {
-            let file = file.as_ref().map(|(file, _)| file);
-            program(&action, arguments, &resolved, file)
-        }
+        action => program(
+            &action,
+            arguments,
+            resolved,
+            file.map(|(file, _)| file),
+            log,
+        ),
     }
 }
 
@@ -176,23 +191,48 @@ fn write_config(path: &Path, resolved: &Resolved) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that takes a kernel. The loops of `weft_agent::proxy` start here.
+/// Everything that takes a kernel.
 fn program(
     action: &Action,
     arguments: &ProxyArguments,
-    resolved: &Resolved,
-    file: Option<&ConfigFile>,
+    resolved: Resolved,
+    file: Option<ConfigFile>,
+    log: LogFilter,
 ) -> anyhow::Result<()> {
-    info!(
-        file = ?file.map(ConfigFile::path),
-        master = arguments.master,
-        node = resolved.config.hostname_override,
-        variant = ?arguments.iptables_variant,
-        minimize_restore = resolved.features.is_enabled(MINIMIZE_RESTORE),
-        "configured"
-    );
-    for (name, value) in resolved.flags() {
-        debug!("--{name}={value}");
+    let variant = arguments.iptables_variant.into();
+    match action {
+        Action::Cleanup => {
+            let primary = process::primary_family(&resolved.config);
+            process::cleanup(primary, variant).map_err(anyhow::Error::from_boxed)
+        }
+        Action::InitOnly => Ok(process::prepare_host(&resolved.config)?),
+        Action::WriteConfig(_) | Action::Run => {
+            let process = ProxyProcess {
+                configuration: resolved.configuration.to_json(),
+                flags: resolved.flags(),
+                minimize: resolved.features.is_enabled(MINIMIZE_RESTORE),
+                config: resolved.config,
+                variant,
+                master: arguments.master.clone(),
+                file,
+                version: BuildInfo::of_this_program().to_string(),
+            };
+            let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+            runtime.block_on(async {
+                let shutdown = signals::listen(log)?;
+                let running = process.run(shutdown).await;
+                running.map_err(anyhow::Error::from_boxed)
+            })
+        }
     }
-    bail!("{action:?} takes the sync loop, which this build has not")
+}
+
+impl From<IptablesVariant> for VariantChoice {
+    fn from(variant: IptablesVariant) -> Self {
+        match variant {
+            IptablesVariant::Auto => Self::Auto,
+            IptablesVariant::Legacy => Self::Legacy,
+            IptablesVariant::Nft => Self::Nft,
+        }
+    }
 }

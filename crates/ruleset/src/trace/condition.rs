@@ -68,7 +68,10 @@ fn ask_known(rule: &Rule, packet: &Packet, state: &State) -> Answer {
 fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
     match extension {
         // A throw of dice is not a question; the caller takes it into account.
-        Match::Comment(_) | Match::Nfacct(_) | Match::Statistic(_) => true,
+        Match::Comment(_)
+        | Match::Nfacct(_)
+        | Match::Statistic(_)
+        | Match::Recent(crate::Recent::Set { .. }) => true,
         Match::Transport {
             protocol,
             destination_port,
@@ -91,7 +94,6 @@ fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
             mask,
         } => (state.mark & mask == *value) != *negated,
         Match::Recent(crate::Recent::Check { name, .. }) => packet.affinity == Some(*name),
-        Match::Recent(crate::Recent::Set { .. }) => true,
     }
 }
 

@@ -1,0 +1,298 @@
+//! A whole process that proxies: the host prepared, the parts put together, the servers opened.
+
+use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use weft_host::{
+    conntrack_limits::ConntrackLimits,
+    iptables::VariantChoice,
+    processors,
+    sysctl::{self, Setting, SettingError},
+};
+use weft_iptables::{HostKernel, OwnWrites};
+use weft_model::{IpFamily, SharedStr};
+use weft_proxy::config::ProxyConfig;
+use weft_runtime::{
+    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, connect,
+};
+
+use super::{
+    agent::{FamilyKernel, Proxy, ProxyParts},
+    config_file::{self, ConfigFile},
+    health::{Health, HealthMonitor},
+    host::{self, HostCounters, HostDevices, HostFlows},
+    listen::{BindError, BindPolicy, PatientServer},
+    metrics::ProxyMetrics,
+    pages::{self, Diagnostics, HealthServer},
+    watcher::node_ip,
+};
+
+/// What a proxy process is told.
+#[derive(Debug)]
+pub struct ProxyProcess {
+    /// The checked configuration.
+    pub config: ProxyConfig,
+    /// The same in kube-proxy's words, for `/configz`.
+    pub configuration: Value,
+    /// All flags with their values, for `/flagz`.
+    pub flags: Vec<(String, String)>,
+    /// Which iptables to use.
+    pub variant: VariantChoice,
+    /// Whether syncs write only what changed.
+    pub minimize: bool,
+    /// Another API server than the kubeconfig's.
+    pub master: Option<String>,
+    /// Ends the process when it changes.
+    pub file: Option<ConfigFile>,
+    /// This program's version.
+    pub version: String,
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+impl ProxyProcess {
+    /// Proxies until `stop`, or until something makes it impossible.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
+        let Self {
+            config,
+            configuration,
+            flags,
+            variant,
+            minimize,
+            master,
+            file,
+            version,
+        } = self;
+        let config = Arc::new(config);
+        let node = node_name(&config)?;
+        prepare_host(&config)?;
+        let kernels = kernels(&config, variant, minimize)?;
+        let mut registry = Registry::default();
+        let client_metrics = ClientMetrics::register(&mut registry);
+        let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
+        let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
+        let client_config = client_config(kubeconfig, master.as_deref()).await?;
+        let client = connect(&client_config, Some(&client_metrics))?;
+        let cluster = Cluster::new("local", client.clone());
+        let manager = Manager::builder("proxy", cluster.clone())
+            .registry(registry)
+            .build()?;
+        let health = HealthMonitor::new(Health::new(config.health_timeout()));
+        let events = EventRecorder::new(client.clone(), "kube-proxy", &node);
+        let servers = Servers {
+            manager: &manager,
+            config: &config,
+            events: &events,
+            node: &node,
+        };
+        servers.open_health(&health, &metrics)?;
+        let diagnostics = pages::diagnostics(Diagnostics {
+            health: health.clone(),
+            configuration,
+            flags,
+            version,
+            started: Timestamp::now(),
+        });
+        servers.open_metrics(diagnostics, Access::Review(client))?;
+        events.record_about(node_reference(&node), starting());
+        manager.add_component(Proxy::new(ProxyParts {
+            cluster,
+            node,
+            config: config.clone(),
+            kernels,
+            addresses: Arc::new(HostDevices),
+            metrics,
+            health,
+            events,
+        }))?;
+        let changed = async {
+            match file {
+                Some(file) => file.changed(config_file::INTERVAL).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = manager.run(stop.cancelled()) => ended.map(|_| ()).map_err(Into::into),
+            // What is under way is cut off: the next process begins with a full look.
+            changed = changed => Err(changed.into()),
+        }
+    }
+}
+
+/// Does what needs full privileges: afterwards `CAP_NET_ADMIN` is enough.
+pub fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
+    let settings = sysctl::Settings::default();
+    let adjusted = std::fs::write("/proc/self/oom_score_adj", config.oom_score_adj.to_string());
+    if let Err(error) = adjusted {
+        tracing::warn!(%error, "the process may be ended for want of memory");
+    }
+    limits(config).apply(&settings, processors::online())?;
+    let node_ip = node_ip(config, IpFamily::V4, &[]);
+    let loopback = config.localhost_node_ports
+        && config
+            .node_port_addresses(IpFamily::V4, node_ip)
+            .include_loopback();
+    if !loopback {
+        return Ok(());
+    }
+    let setting = Setting::Sysctl("net/ipv4/conf/all/route_localnet");
+    if settings.read_number(setting).is_ok_and(|value| value == 1) {
+        return Ok(());
+    }
+    match settings.write(setting, "1") {
+        Err(error) if error.is_read_only() => {
+            tracing::warn!(%error, "NodePorts will not answer on 127.0.0.1");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn limits(config: &ProxyConfig) -> ConntrackLimits {
+    let wanted = &config.conntrack;
+    let or_leave = |timeout: Option<Duration>| timeout.unwrap_or_default();
+    ConntrackLimits {
+        max_per_core: wanted.max_per_core.map_or(0, u64::from),
+        min: wanted.min.into(),
+        tcp_established_timeout: or_leave(wanted.tcp_established),
+        tcp_close_wait_timeout: or_leave(wanted.tcp_close_wait),
+        udp_timeout: or_leave(wanted.udp),
+        udp_stream_timeout: or_leave(wanted.udp_stream),
+        tcp_be_liberal: wanted.tcp_be_liberal,
+    }
+}
+
+/// Removes what a service proxy programmed, in every family that there is.
+pub fn cleanup(primary: IpFamily, variant: VariantChoice) -> Result<(), AnyError> {
+    for (family, programs) in host::families(primary, variant)? {
+        let mut kernel = HostKernel::new(programs, OwnWrites::default());
+        let plan = weft_iptables::cleanup(&mut kernel, family)?;
+        tracing::info!(%family, clean_already = plan.is_empty(), "cleaned up");
+    }
+    Ok(())
+}
+
+/// The family of the node's primary address.
+pub fn primary_family(config: &ProxyConfig) -> IpFamily {
+    config.node_ip.map_or(IpFamily::V4, IpFamily::of)
+}
+
+fn kernels(
+    config: &ProxyConfig,
+    variant: VariantChoice,
+    minimize: bool,
+) -> Result<Vec<FamilyKernel>, host::HostError> {
+    let own_writes = OwnWrites::default();
+    let families = host::families(primary_family(config), variant)?;
+    let kernel = |(family, programs)| FamilyKernel {
+        family,
+        backend: host::backend(programs, own_writes.clone(), minimize),
+        flows: Box::new(HostFlows),
+    };
+    Ok(families.into_iter().map(kernel).collect())
+}
+
+/// As given, or the host's, in lower case as Kubernetes has it.
+pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
+    if let Some(name) = &config.hostname_override {
+        return Ok(name.as_str().into());
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(name.trim().to_lowercase().as_str().into())
+}
+
+/// How to reach the API server: by a kubeconfig, or as this machine is set up.
+pub async fn client_config(
+    kubeconfig: Option<PathBuf>,
+    master: Option<&str>,
+) -> Result<kube::Config, AnyError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await?,
+    };
+    if let Some(master) = master {
+        config.cluster_url = master.parse()?;
+    }
+    Ok(config)
+}
+
+struct Servers<'a> {
+    manager: &'a Manager,
+    config: &'a ProxyConfig,
+    events: &'a EventRecorder,
+    node: &'a SharedStr,
+}
+
+impl Servers<'_> {
+    fn open_health(&self, health: &HealthMonitor, metrics: &ProxyMetrics) -> Result<(), AnyError> {
+        let Some(address) = self.config.healthz else {
+            return Ok(());
+        };
+        let router = pages::health(health.clone(), metrics.clone());
+        let open = move || HealthServer::bind(address, router.clone());
+        let server = PatientServer::new("health-server", address, self.policy(), open)
+            .report(self.report("FailedToStartProxierHealthcheck"));
+        self.manager.add_component(server)?;
+        Ok(())
+    }
+
+    fn open_metrics(&self, routes: axum::Router, beyond: Access) -> Result<(), AnyError> {
+        let Some(address) = self.config.metrics else {
+            return Ok(());
+        };
+        let manager = self.manager.clone();
+        let open = move || pages::bind_metrics(&manager, address, routes.clone(), beyond.clone());
+        let server = PatientServer::new("metrics-server", address, self.policy(), open)
+            .report(self.report("FailedToStartMetricServer"));
+        self.manager.add_component(server)?;
+        Ok(())
+    }
+
+    fn policy(&self) -> BindPolicy {
+        if self.config.bind_hard_fail {
+            BindPolicy::HardFail
+        } else {
+            BindPolicy::Retry
+        }
+    }
+
+    fn report(&self, reason: &'static str) -> impl Fn(&BindError) + Send + Sync + 'static {
+        let (events, node) = (self.events.clone(), self.node.clone());
+        move |error| {
+            let note = EventNote {
+                level: EventLevel::Warning,
+                reason,
+                action: "StartKubeProxy",
+                note: format!("{error}: {}", error.source),
+            };
+            events.record_about(node_reference(&node), note);
+        }
+    }
+}
+
+fn starting() -> EventNote {
+    EventNote {
+        level: EventLevel::Normal,
+        reason: "Starting",
+        action: "StartKubeProxy",
+        note: String::new(),
+    }
+}
+
+/// kube-proxy gives the node's name where its UID should be; so do we, for those who look for it.
+fn node_reference(node: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,156 @@
+//! Tools for people. They look and do not act, all but `cleanup`.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::Value;
+use weft_agent::proxy::HostAddresses as _;
+use weft_agent::proxy::{
+    host::HostDevices,
+    offline::{Outlook, Snapshot},
+    process,
+};
+use weft_model::IpFamily;
+
+use super::{ProxyArguments, resolve::Resolved};
+use crate::output;
+
+mod diff;
+mod trace;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Tool {
+    /// Print what would be given to iptables-restore, without touching a kernel
+    Render(RenderArguments),
+    /// Show rule by rule, in words, where a packet goes and how likely
+    Trace(trace::TraceArguments),
+    /// Compare the kernel's rules with those that the objects ask for
+    Diff(diff::DiffArguments),
+    /// Remove everything that a service proxy programmed into the kernel
+    Cleanup,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RenderArguments {
+    #[command(flatten)]
+    objects: ObjectFiles,
+    /// Only this family
+    #[arg(long, value_name = "FAMILY")]
+    family: Option<FamilyChoice>,
+}
+
+/// Objects out of files, as `kubectl get -o yaml` prints them.
+#[derive(Debug, Args)]
+pub(super) struct ObjectFiles {
+    /// Read Services, EndpointSlices and Nodes from this file, YAML or JSON; - is stdin
+    #[arg(long, value_name = "FILE")]
+    objects: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FamilyChoice {
+    /// IPv4
+    Ipv4,
+    /// IPv6
+    Ipv6,
+}
+
+impl From<FamilyChoice> for IpFamily {
+    fn from(choice: FamilyChoice) -> Self {
+        match choice {
+            FamilyChoice::Ipv4 => Self::V4,
+            FamilyChoice::Ipv6 => Self::V6,
+        }
+    }
+}
+
+impl Tool {
+    pub(super) fn run(
+        &self,
+        resolved: &Resolved,
+        arguments: &ProxyArguments,
+    ) -> anyhow::Result<()> {
+        let variant = arguments.iptables_variant.into();
+        match self {
+            Self::Render(render) => render.run(resolved),
+            Self::Trace(trace) => trace.run(resolved, variant),
+            Self::Diff(diff) => diff.run(resolved, variant, arguments.master.as_deref()),
+            Self::Cleanup => {
+                let primary = process::primary_family(&resolved.config);
+                process::cleanup(primary, variant).map_err(anyhow::Error::from_boxed)
+            }
+        }
+    }
+}
+
+impl RenderArguments {
+    fn run(&self, resolved: &Resolved) -> anyhow::Result<()> {
+        if self.objects.is_empty() {
+            bail!("--objects says what to render");
+        }
+        let snapshot = self.objects.read()?;
+        let chosen = self.family.map(IpFamily::from);
+        for family in IpFamily::ALL {
+            if chosen.is_some_and(|chosen| chosen != family) {
+                continue;
+            }
+            let outlook = outlook(&snapshot, resolved, family)?;
+            let plan = weft_iptables::render(&outlook.desired, &outlook.settings, ABLE);
+            output::text(&format!("# {family}\n{plan}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a present-day kernel and iptables can do.
+const ABLE: weft_iptables::Options = weft_iptables::Options {
+    random_fully: true,
+    drop_invalid: true,
+    nfacct: true,
+    minimize: true,
+};
+
+/// What the proxy of the configured node would make of the objects.
+fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow::Result<Outlook> {
+    let node = process::node_name(&resolved.config).context("find this node's name")?;
+    let outlook = snapshot.outlook(&resolved.config, family, &node, HostDevices.addresses());
+    for problem in &outlook.problems {
+        tracing::warn!(%family, "{problem}; left out");
+    }
+    Ok(outlook)
+}
+
+impl ObjectFiles {
+    fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    fn read(&self) -> anyhow::Result<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        for file in &self.objects {
+            let text = read(file).with_context(|| format!("read {}", file.display()))?;
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+                .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
+            for document in &documents {
+                snapshot
+                    .add(document)
+                    .with_context(|| format!("read {}", file.display()))?;
+            }
+        }
+        Ok(snapshot)
+    }
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    if file.as_os_str() != "-" {
+        return fs::read_to_string(file);
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,99 @@
+//! `weft proxy diff`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use weft_agent::proxy::{
+    host,
+    offline::{Outlook, Snapshot},
+    process,
+};
+use weft_host::iptables::{Iptables, VariantChoice};
+use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
+use weft_runtime::connect;
+
+use super::{ABLE, ObjectFiles, outlook};
+use crate::{commands::proxy::resolve::Resolved, output};
+
+const AFTER_HELP: &str = "\
+Nothing is written. Works beside kube-proxy too: what it wrote is what weft would write. Exits with
+code 1 if there is a difference.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(in super::super) struct DiffArguments {
+    #[command(flatten)]
+    objects: ObjectFiles,
+    /// Print what would mend it, as input of iptables-restore --noflush
+    #[arg(long)]
+    mend: bool,
+}
+
+impl DiffArguments {
+    pub(super) fn run(
+        &self,
+        resolved: &Resolved,
+        variant: VariantChoice,
+        master: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let snapshot = if self.objects.is_empty() {
+            from_cluster(resolved, master)?
+        } else {
+            self.objects.read()?
+        };
+        let mut count = 0;
+        let primary = process::primary_family(&resolved.config);
+        for (family, programs) in host::families(primary, variant)? {
+            let outlook = outlook(&snapshot, resolved, family)?;
+            let (findings, plan) = compare(&programs, &outlook)?;
+            count += findings.len();
+            if self.mend {
+                output::text(&format!("# {family}\n{plan}"))?;
+                continue;
+            }
+            for finding in &findings {
+                output::text(&format!("{family} {finding}\n"))?;
+            }
+        }
+        if count > 0 {
+            bail!("the kernel differs in {count} places from what the objects ask for");
+        }
+        output::text("no difference\n")
+    }
+}
+
+/// Whoever wrote the rules may or may not have counted packets: what fits better is meant.
+fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Finding>, Plan)> {
+    let mut best: Option<(Vec<Finding>, Plan)> = None;
+    for nfacct in [true, false] {
+        let options = Options {
+            nfacct,
+            random_fully: programs.supports_random_fully(),
+            drop_invalid: !host::is_liberal(),
+            ..ABLE
+        };
+        let mut kernel = HostKernel::new(programs.clone(), OwnWrites::default());
+        let found =
+            weft_iptables::differences(&mut kernel, &outlook.desired, &outlook.settings, options)?;
+        if best
+            .as_ref()
+            .is_none_or(|best| found.0.len() < best.0.len())
+        {
+            best = Some(found);
+        }
+    }
+    best.context("compare with the kernel")
+}
+
+fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Snapshot> {
+    let kubeconfig = resolved.config.client.kubeconfig.as_ref();
+    let kubeconfig = kubeconfig.map(PathBuf::from);
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let read = runtime.block_on(async {
+        let config = process::client_config(kubeconfig, master).await?;
+        Snapshot::read(&connect(&config, None)?).await
+    });
+    read.map_err(anyhow::Error::from_boxed)
+        .context("read the cluster's objects")
+}
