@@ -211,15 +211,17 @@ pub async fn client_config(
     kubeconfig: Option<PathBuf>,
     master: Option<&str>,
 ) -> Result<kube::Config, AnyError> {
-    let mut config = match kubeconfig {
-        Some(path) => {
+    let url = master.map(str::parse::<axum::http::Uri>).transpose()?;
+    let mut config = match (kubeconfig, &url) {
+        (Some(path), _) => {
             let kubeconfig = Kubeconfig::read_from(path)?;
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
         }
-        None => kube::Config::infer().await?,
+        (None, Some(url)) => kube::Config::new(url.clone()),
+        (None, None) => kube::Config::infer().await?,
     };
-    if let Some(master) = master {
-        config.cluster_url = master.parse()?;
+    if let Some(url) = url {
+        config.cluster_url = url;
     }
     Ok(config)
 }

@@ -5,6 +5,7 @@
 )]
 
 mod apiserver;
+mod beside_kube_proxy;
 mod config;
 mod exit;
 mod help;

@@ -39,7 +39,12 @@ impl RandomCluster {
                 Some(2) => "RequireDualStack".into(),
                 _ => "SingleStack".into(),
             };
-            self.policies(kind, &mut spec);
+            // Once given out, it cannot be changed.
+            let health_check = self
+                .objects
+                .get(&name)
+                .and_then(|known| known["spec"]["healthCheckNodePort"].as_u64());
+            self.policies(kind, health_check, &mut spec);
         }
         let mut object = json!({
             "apiVersion": "v1", "kind": "Service",
@@ -89,7 +94,7 @@ impl RandomCluster {
         ports.collect()
     }
 
-    fn policies(&mut self, kind: &str, spec: &mut Value) {
+    fn policies(&mut self, kind: &str, health_check: Option<u64>, spec: &mut Value) {
         if self.rng.u8(0..3) == 0 {
             let addresses = ["198.51.100.7", "2001:db8::7", "198.51.100.8"];
             let count = self.rng.usize(1..4);
@@ -115,7 +120,8 @@ impl RandomCluster {
         spec["allocateLoadBalancerNodePorts"] = false.into();
         if local {
             self.next_node_port += 1;
-            spec["healthCheckNodePort"] = self.next_node_port.into();
+            let fresh = u64::from(self.next_node_port);
+            spec["healthCheckNodePort"] = health_check.unwrap_or(fresh).into();
         }
         if self.rng.u8(0..3) == 0 {
             let ranges = [
