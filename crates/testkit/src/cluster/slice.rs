@@ -29,7 +29,8 @@ impl RandomCluster {
 
     fn write_slice(&mut self, name: ObjectName, service: &str, family: &str) -> Edit {
         let ports = self.slice_ports(service);
-        let endpoints = self.endpoints(family);
+        let number = name.name.rsplit('-').next().and_then(|n| n.parse().ok());
+        let endpoints = self.endpoints(family, number.unwrap_or_default());
         let object = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
@@ -60,16 +61,14 @@ impl RandomCluster {
         ports.collect()
     }
 
-    fn endpoints(&mut self, family: &str) -> Value {
+    fn endpoints(&mut self, family: &str, slice: u32) -> Value {
         let hints = self.rng.u8(0..5);
         let count = self.rng.usize(0..7);
         let endpoints = (0..count).map(|_| {
-            let number = self.rng.u8(1..40);
-            let address = match family {
-                "IPv4" => format!("10.244.0.{number}"),
-                "IPv6" => format!("fd00:10:244::{number:x}"),
-                _ => format!("host-{number}.example.com"),
-            };
+            if self.rng.u8(0..6) == 0 {
+                return self.shared_endpoint(family);
+            }
+            let address = address(family, 1 + slice % 200, self.rng.u8(1..40));
             let node = match self.rng.u8(0..4) {
                 0 => Some(NODE),
                 1 => Some(OTHER_NODES[0]),
@@ -99,6 +98,19 @@ impl RandomCluster {
             .collect()
     }
 
+    /// An address that may be in several slices at once, as when a pod's address is given to the
+    /// next. Such entries differ only in whether they are on their way out: with any other
+    /// difference it is undefined which of them counts.
+    fn shared_endpoint(&mut self, family: &str) -> Value {
+        let number = self.rng.u8(1..5);
+        let leaving = self.rng.u8(0..3) == 0;
+        json!({
+            "addresses": [address(family, 0, number)],
+            "conditions": {"ready": !leaving, "serving": true, "terminating": leaving},
+            "nodeName": if number.is_multiple_of(2) { NODE } else { OTHER_NODES[0] },
+        })
+    }
+
     fn conditions(&mut self) -> Value {
         match self.rng.u8(0..8) {
             0 => json!({"ready": false, "serving": true, "terminating": true}),
@@ -107,5 +119,13 @@ impl RandomCluster {
             3 => json!({}),
             _ => json!({"ready": true, "serving": true, "terminating": false}),
         }
+    }
+}
+
+fn address(family: &str, slice: u32, number: u8) -> String {
+    match family {
+        "IPv4" => format!("10.244.{slice}.{number}"),
+        "IPv6" => format!("fd00:10:244:{slice:x}::{number:x}"),
+        _ => format!("host-{slice}-{number}.example.com"),
     }
 }
