@@ -106,12 +106,15 @@ fn addresses(port: &crate::ServicePort) -> impl Iterator<Item = SocketAddr> + '_
 
 /// Whether flows may have to be forgotten after this change of a Service.
 pub fn is_concerned(old: Option<&Service>, new: Option<&Service>) -> bool {
-    let flows = |service: Option<&Service>| -> BTreeSet<(SocketAddr, Vec<SocketAddr>)> {
+    type Facts = (SocketAddr, Option<u16>, Vec<SocketAddr>);
+    let facts = |service: Option<&Service>| -> BTreeSet<Facts> {
         let ports = service.into_iter().flat_map(|service| &service.ports);
-        ports
-            .filter(|port| is_udp(port))
-            .flat_map(|port| addresses(port).map(|address| (address, port.serving.to_vec())))
-            .collect()
+        let facts = ports.filter(|port| is_udp(port)).flat_map(|port| {
+            let serving = port.serving.to_vec();
+            let node_port = port.frontend.node_port;
+            addresses(port).map(move |address| (address, node_port, serving.clone()))
+        });
+        facts.collect()
     };
-    flows(old) != flows(new)
+    facts(old) != facts(new)
 }
