@@ -5,11 +5,13 @@
 )]
 
 mod apiserver;
+mod arena;
 mod beside_kube_proxy;
 mod config;
 mod exit;
 mod help;
 mod logs;
 mod proxy;
+mod proxy_life;
 mod version;
 mod weft;

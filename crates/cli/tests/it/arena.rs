@@ -1,0 +1,315 @@
+//! An API server and proxies in network namespaces of their own.
+
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use kube::{
+    Client,
+    api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
+};
+use serde_json::{Value, json};
+use weft_agent::proxy::offline::Snapshot;
+use weft_apiserver::ApiServer;
+use weft_model::IpFamily;
+use weft_proxy::config::KubeProxyConfiguration;
+use weft_ruleset::{ComparisonOptions, Ruleset, compare};
+use weft_testkit::{
+    cluster::{Edit, NODE, ObjectName, RandomCluster},
+    lab::Namespace,
+};
+
+/// Flags of every proxy here.
+const FLAGS: [&str; 6] = [
+    "--proxy-mode=iptables",
+    "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+    "--hostname-override=node-0",
+    "--iptables-min-sync-period=0s",
+    "--conntrack-max-per-core=0",
+    "--healthz-bind-address=127.0.0.1:10256",
+];
+
+/// Kernels have to agree within this time; kube-proxy tries again after 30 s when it fails.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// An API server, and a directory whose programs are of one variant.
+pub(crate) struct Arena {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) server: ApiServer,
+    client: Client,
+    pub(crate) programs: tempfile::TempDir,
+    pub(crate) variant: String,
+}
+
+/// A process that ends with its test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Arena {
+    pub(crate) fn new(variant: &str) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let ranges = ["10.96.0.0/12", "fd00:10:96::/112"].map(|range| range.parse().unwrap());
+        let server = {
+            let _inside = runtime.enter();
+            ApiServer::builder().service_ranges(ranges).build()
+        };
+        let programs = tempfile::tempdir().unwrap();
+        for family in ["iptables", "ip6tables"] {
+            for verb in ["", "-save", "-restore"] {
+                let program = format!("{family}-{variant}{verb}");
+                let target = Command::new("which").arg(&program).output().unwrap();
+                let target = String::from_utf8(target.stdout).unwrap();
+                let link = programs.path().join(format!("{family}{verb}"));
+                symlink(target.trim(), link).unwrap();
+            }
+        }
+        let client = {
+            let _inside = runtime.enter();
+            server.client()
+        };
+        Self {
+            client,
+            runtime,
+            server,
+            programs,
+            variant: variant.to_owned(),
+        }
+    }
+
+    /// Makes the API server reachable inside a namespace, on its loopback.
+    pub(crate) fn serve(&self, namespace: &Namespace) {
+        let listener = namespace.run(|| std::net::TcpListener::bind("127.0.0.1:6443").unwrap());
+        listener.set_nonblocking(true).unwrap();
+        let _inside = self.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        self.server.serve_http(listener);
+    }
+
+    pub(crate) fn start_kube_proxy(&self, namespace: &Namespace, binary: &Path) -> Running {
+        self.start(namespace, "kube-proxy", &[binary.to_str().unwrap()])
+    }
+
+    pub(crate) fn start_weft(&self, namespace: &Namespace) -> Running {
+        self.start_weft_with(namespace, &[])
+    }
+
+    pub(crate) fn start_weft_with(&self, namespace: &Namespace, flags: &[&str]) -> Running {
+        let variant = format!("--iptables-variant={}", self.variant);
+        let mut program = vec![env!("CARGO_BIN_EXE_weft"), "proxy", &variant];
+        program.extend(flags);
+        self.start(namespace, "weft", &program)
+    }
+
+    pub(crate) fn start(&self, namespace: &Namespace, name: &str, program: &[&str]) -> Running {
+        let path = env::var("PATH").unwrap();
+        let log = fs::File::create(self.programs.path().join(format!("{name}.log"))).unwrap();
+        let child = namespace
+            .command("env")
+            .arg(format!("PATH={}:{path}", self.programs.path().display()))
+            .args(program)
+            .args(FLAGS)
+            .arg("--master=http://127.0.0.1:6443")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Running(child)
+    }
+
+    pub(crate) fn api(&self, name: &ObjectName) -> Api<DynamicObject> {
+        let (group, version) = match name.kind {
+            "EndpointSlice" => ("discovery.k8s.io", "v1"),
+            _ => ("", "v1"),
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, name.kind));
+        if name.namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), &name.namespace, &resource)
+        }
+    }
+
+    pub(crate) fn create_namespace(&self, name: &str) {
+        let name = ObjectName {
+            kind: "Namespace",
+            namespace: String::new(),
+            name: name.to_owned(),
+        };
+        let object = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name.name}});
+        self.apply(&[Edit::Put(name, object)]);
+    }
+
+    pub(crate) fn apply(&self, edits: &[Edit]) {
+        self.runtime.block_on(async {
+            for edit in edits {
+                match edit {
+                    Edit::Put(name, object) => self.put(name, object).await,
+                    Edit::Delete(name) => {
+                        let deletion = DeleteParams::default();
+                        self.api(name).delete(&name.name, &deletion).await.unwrap();
+                    }
+                }
+            }
+        });
+    }
+
+    pub(crate) async fn put(&self, name: &ObjectName, object: &Value) {
+        let api = self.api(name);
+        let mut object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        let known = api.get_opt(&name.name).await.unwrap();
+        let written = match known {
+            None => api.create(&PostParams::default(), &object).await,
+            Some(known) => {
+                object.metadata.resource_version = known.metadata.resource_version;
+                api.replace(&name.name, &PostParams::default(), &object)
+                    .await
+            }
+        };
+        let written = written.unwrap_or_else(|error| panic!("{name:?}: {error}\n{object:?}"));
+        if name.kind == "Namespace" || name.kind == "EndpointSlice" {
+            return;
+        }
+        let mut status = written;
+        status.data["status"] = object.data.get("status").cloned().unwrap_or_default();
+        let written = api
+            .replace_status(&name.name, &PostParams::default(), &status)
+            .await;
+        written.unwrap_or_else(|error| panic!("{name:?}: {error}\n{status:?}"));
+    }
+
+    pub(crate) fn clear(&self, cluster: &RandomCluster) {
+        let names = cluster.objects().map(|(name, _)| name.clone());
+        let names = names.filter(|name| name.kind != "Node");
+        let edits: Vec<Edit> = names.map(Edit::Delete).collect();
+        self.apply(&edits);
+    }
+
+    pub(crate) fn rules(&self, namespace: &Namespace, family: IpFamily) -> Ruleset {
+        let family_name = match family {
+            IpFamily::V4 => "iptables",
+            IpFamily::V6 => "ip6tables",
+        };
+        let text = namespace.program(&format!("{family_name}-{}-save", self.variant), &[]);
+        Ruleset::parse(&text, family).unwrap()
+    }
+
+    /// The rules that a fresh proxy would write now.
+    fn expected(snapshot: &Snapshot, family: IpFamily) -> Ruleset {
+        let configuration = KubeProxyConfiguration {
+            cluster_cidr: "10.244.0.0/16,fd00:10:244::/48".to_owned(),
+            ..KubeProxyConfiguration::default()
+        };
+        let config = configuration.check().unwrap();
+        let outlook = snapshot.outlook(&config, family, NODE, Vec::new());
+        let options = weft_iptables::Options {
+            random_fully: true,
+            drop_invalid: true,
+            nfacct: true,
+            minimize: true,
+        };
+        let plan = weft_iptables::render(&outlook.desired, &outlook.settings, options);
+        let mut rules = Ruleset::new(family);
+        rules.restore(&plan.to_string()).unwrap();
+        rules
+    }
+
+    /// Waits until a kernel holds what a fresh proxy would write.
+    pub(crate) fn assert_serves(&self, node: &Namespace, when: &str) {
+        let snapshot = self.runtime.block_on(Snapshot::read(&self.client)).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let differences = IpFamily::ALL.into_iter().flat_map(|family| {
+                let expected = Self::expected(&snapshot, family);
+                let found = self.rules(node, family);
+                compare(&expected, &found, ComparisonOptions::default())
+            });
+            let words: Vec<String> = differences.map(|d| d.to_string()).collect();
+            if words.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{when}:\n{}\n{}",
+                words.join("\n"),
+                self.log("weft")
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What a proxy said.
+    pub(crate) fn log(&self, name: &str) -> String {
+        let log = self.programs.path().join(format!("{name}.log"));
+        fs::read_to_string(log).unwrap_or_default()
+    }
+
+    pub(crate) fn differences(&self, sides: &[&Namespace; 2]) -> Vec<String> {
+        IpFamily::ALL
+            .into_iter()
+            .flat_map(|family| {
+                let [expected, found] = sides.map(|side| self.rules(side, family));
+                let empty = expected.to_string().is_empty()
+                    || !expected.to_string().contains("KUBE-SERVICES");
+                let mut words: Vec<String> =
+                    compare(&expected, &found, ComparisonOptions::default())
+                        .iter()
+                        .map(|difference| format!("{family}: {difference}"))
+                        .collect();
+                if empty {
+                    words.push(format!("{family}: the reference has no rules yet"));
+                }
+                words
+            })
+            .collect()
+    }
+
+    /// Waits until both kernels hold the same.
+    pub(crate) fn assert_agreement(&self, sides: &[&Namespace; 2], when: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let differences = self.differences(sides);
+            if differences.is_empty() {
+                return;
+            }
+            if Instant::now() > deadline {
+                let logs = ["kube-proxy", "weft"].map(|name| self.log(name));
+                panic!(
+                    "{when}:\n{}\n{}",
+                    differences.join("\n"),
+                    logs.join("\n----\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The lines of weft's metrics that contain a word and do not say zero.
+    pub(crate) fn metric(namespace: &Namespace, word: &str) -> String {
+        let page = namespace.run(|| {
+            use std::io::{Read as _, Write as _};
+            let mut socket = std::net::TcpStream::connect("127.0.0.1:10249").unwrap();
+            let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            socket.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            socket.read_to_string(&mut text).unwrap();
+            text
+        });
+        assert!(page.contains("kubeproxy_sync_proxy_rules"), "{page}");
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        let wrong = lines.filter(|line| line.contains(word) && !line.ends_with(" 0"));
+        wrong.collect::<Vec<_>>().join("\n")
+    }
+}

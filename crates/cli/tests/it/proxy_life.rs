@@ -1,0 +1,291 @@
+//! `weft proxy` from start to end, over a real kernel: whatever happens to its API server, its
+//! rules or itself, it ends in the right state.
+
+use std::{
+    net::UdpSocket,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+use serde_json::json;
+use weft_apiserver::{Cut, Fault, Matcher, Times, Verb};
+use weft_host::netfilter::Netfilter;
+use weft_model::{IpFamily, Protocol};
+use weft_testkit::{
+    cluster::{Edit, NODE, ObjectName, RandomCluster},
+    lab::{self, Namespace},
+};
+
+use crate::arena::Arena;
+
+const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
+
+/// A cluster with some Services, known to the API server.
+fn cluster(arena: &Arena, seed: u64) -> RandomCluster {
+    let mut cluster = RandomCluster::new(seed);
+    arena.create_namespace(cluster.namespace());
+    let nodes: Vec<Edit> = cluster
+        .objects()
+        .map(|(name, object)| Edit::Put(name.clone(), object.clone()))
+        .collect();
+    arena.apply(&nodes);
+    edit(arena, &mut cluster, 25);
+    cluster
+}
+
+fn edit(arena: &Arena, cluster: &mut RandomCluster, count: usize) {
+    for _ in 0..count {
+        arena.apply(&cluster.edit());
+    }
+}
+
+#[test]
+fn rules_keep_working_while_the_api_server_is_down_and_follow_it_when_it_is_back() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        let mut cluster = cluster(&arena, 1);
+        arena.serve(&node);
+        let proxy = arena.start_weft(&node);
+        arena.assert_serves(&node, "before");
+        drop(proxy);
+        let faults = arena.server.faults();
+        faults.inject(
+            Matcher::any().user_agent("weft"),
+            Fault::Disconnect,
+            Times::Always,
+        );
+        let before = arena.rules(&node, IpFamily::V4).to_string();
+        edit(&arena, &mut cluster, 10);
+        // A cold start over existing rules, with nobody to ask.
+        let mut proxy = arena.start_weft(&node);
+        wait_until("it looks for its API server", || {
+            arena.log("weft").contains("ready to write rules")
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(proxy.0.try_wait().unwrap().is_none(), "it waits");
+        assert_eq!(arena.rules(&node, IpFamily::V4).to_string(), before);
+        faults.clear();
+        arena.assert_serves(&node, "after the API server came back");
+    });
+}
+
+#[test]
+fn a_faulty_api_server_delays_rules_and_loses_none() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        let mut cluster = cluster(&arena, 2);
+        arena.serve(&node);
+        let _proxy = arena.start_weft(&node);
+        arena.assert_serves(&node, "before");
+        let faults = arena.server.faults();
+        for round in 0..6 {
+            let watches = Matcher::any().verb(Verb::Watch);
+            match round % 3 {
+                0 => {
+                    faults.cut_watches(&watches, Cut::MidFrame);
+                }
+                1 => faults.compact(),
+                _ => {
+                    let error = StatusCode::INTERNAL_SERVER_ERROR;
+                    faults.respond(watches.clone(), error, Times::Next(2));
+                }
+            }
+            edit(&arena, &mut cluster, 5);
+            faults.cut_watches(&watches, Cut::Clean);
+            edit(&arena, &mut cluster, 3);
+        }
+        arena.assert_serves(&node, "after the faults");
+    });
+}
+
+#[test]
+fn killed_in_the_middle_of_a_sync_it_converges_after_a_restart() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        for variant in ["nft", "legacy"] {
+            let arena = Arena::new(variant);
+            let node = lab.namespace(variant);
+            let mut cluster = cluster(&arena, 3);
+            arena.serve(&node);
+            for round in 0..8 {
+                let proxy = arena.start_weft(&node);
+                edit(&arena, &mut cluster, 4);
+                // Each round a little later, so that it dies at different moments.
+                std::thread::sleep(Duration::from_millis(40 * round));
+                // SIGKILL, to the programs that it started too.
+                drop(proxy);
+            }
+            let _proxy = arena.start_weft(&node);
+            arena.assert_serves(&node, variant);
+        }
+    });
+}
+
+#[test]
+fn what_others_do_to_the_rules_is_repaired_and_counted() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        for variant in ["nft", "legacy"] {
+            let arena = Arena::new(variant);
+            let node = lab.namespace(variant);
+            cluster(&arena, 4);
+            arena.serve(&node);
+            let _proxy = arena.start_weft_with(&node, &["--iptables-sync-period=1s"]);
+            arena.assert_serves(&node, "before");
+            let iptables = format!("iptables-{variant}");
+            for flush in [
+                &["-t", "nat", "-F"][..],
+                &["-t", "filter", "-F"],
+                &["-t", "nat", "-D", "PREROUTING", "1"],
+                &["-t", "nat", "-F", "KUBE-SERVICES"],
+                &["-t", "mangle", "-X"],
+            ] {
+                node.program(&iptables, flush);
+                arena.assert_serves(&node, &format!("{variant} {flush:?}"));
+            }
+            let counted = Arena::metric(&node, "weft_proxy_repaired_chains_total");
+            assert!(counted.contains("table=\"nat\""), "{counted}");
+            let failures = Arena::metric(&node, "consecutive_sync_failures");
+            assert_eq!(failures, "");
+        }
+    });
+}
+
+#[test]
+fn flows_to_an_endpoint_that_went_are_forgotten() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        let ip = |arguments: &str| {
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            node.program("ip", &arguments);
+        };
+        ip("link add pods type bridge");
+        ip("link set pods up");
+        ip("address add 10.244.0.254/16 dev pods");
+        ip("route add 10.96.0.0/12 dev pods");
+        arena.serve(&node);
+        arena.create_namespace("dns");
+        arena.apply(&[node_object(), dns_service(), dns_slice("10.244.0.1")]);
+        let _proxy = arena.start_weft(&node);
+        let send = || {
+            node.run(|| {
+                let socket = UdpSocket::bind("10.244.0.254:5000").unwrap();
+                socket.send_to(b"who is", "10.96.0.53:53").unwrap();
+            });
+        };
+        let goes_to = |endpoint: &str| {
+            send();
+            flows(&node).iter().any(|answer| answer == endpoint)
+        };
+        wait_until("the first endpoint is used", || goes_to("10.244.0.1:5353"));
+        arena.apply(&[dns_slice("10.244.0.2")]);
+        // The client keeps sending from the same port: only a forgotten flow is translated anew.
+        wait_until("the second endpoint is used", || goes_to("10.244.0.2:5353"));
+        let mut service = dns_service();
+        if let Edit::Put(name, _) = &service {
+            service = Edit::Delete(name.clone());
+        }
+        arena.apply(&[service]);
+        wait_until("the flow is forgotten with its Service", || {
+            !flows(&node)
+                .iter()
+                .any(|answer| answer == "10.244.0.2:5353")
+        });
+    });
+}
+
+#[test]
+fn it_ends_when_told_and_leaves_the_rules() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        cluster(&arena, 5);
+        arena.serve(&node);
+        let mut proxy = arena.start_weft(&node);
+        arena.assert_serves(&node, "before");
+        let pid = proxy.0.id().to_string();
+        let status = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(status.success());
+        assert_eq!(wait(&mut proxy.0), Some(0), "{}", arena.log("weft"));
+        arena.assert_serves(&node, "after");
+        node.program(
+            env!("CARGO_BIN_EXE_weft"),
+            &["proxy", "--iptables-variant=nft", "cleanup"],
+        );
+        let left = arena.rules(&node, IpFamily::V4).to_string();
+        let ours: Vec<&str> = left.lines().filter(|l| l.contains("KUBE-S")).collect();
+        assert_eq!(ours, [""; 0]);
+    });
+}
+
+fn node_object() -> Edit {
+    let name = ObjectName {
+        kind: "Node",
+        namespace: String::new(),
+        name: NODE.to_owned(),
+    };
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
+        "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
+    Edit::Put(name, object)
+}
+
+fn dns_service() -> Edit {
+    let name = ObjectName {
+        kind: "Service",
+        namespace: "dns".to_owned(),
+        name: "dns".to_owned(),
+    };
+    let object = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "dns", "name": "dns"},
+        "spec": {"clusterIP": "10.96.0.53", "clusterIPs": ["10.96.0.53"],
+                 "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+    Edit::Put(name, object)
+}
+
+fn dns_slice(address: &str) -> Edit {
+    let name = ObjectName {
+        kind: "EndpointSlice",
+        namespace: "dns".to_owned(),
+        name: "dns-1".to_owned(),
+    };
+    let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": "dns", "name": "dns-1",
+                     "labels": {"kubernetes.io/service-name": "dns"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": [address]}],
+        "ports": [{"name": "dns", "port": 5353, "protocol": "UDP"}]});
+    Edit::Put(name, object)
+}
+
+/// Who answers the flows that the kernel tracks.
+fn flows(node: &Namespace) -> Vec<String> {
+    node.run(|| {
+        let mut netfilter = Netfilter::open().unwrap();
+        let flows = netfilter.flows(IpFamily::V4, Protocol::Udp).unwrap();
+        flows
+            .iter()
+            .map(|flow| flow.reply.source.to_string())
+            .collect()
+    })
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The code with which a process ends within reasonable time.
+fn wait(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return status.code(),
+            None if Instant::now() > deadline => return None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
