@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use weft_agent::proxy::offline::Snapshot;
-use weft_apiserver::ApiServer;
+use weft_apiserver::{ApiServer, Builder};
 use weft_model::IpFamily;
 use weft_proxy::config::KubeProxyConfiguration;
 use weft_ruleset::{ComparisonOptions, Ruleset, compare};
@@ -58,11 +58,15 @@ impl Drop for Running {
 
 impl Arena {
     pub(crate) fn new(variant: &str) -> Self {
+        Self::of(variant, ApiServer::builder())
+    }
+
+    pub(crate) fn of(variant: &str, server: Builder) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let ranges = ["10.96.0.0/12", "fd00:10:96::/112"].map(|range| range.parse().unwrap());
         let server = {
             let _inside = runtime.enter();
-            ApiServer::builder().service_ranges(ranges).build()
+            server.service_ranges(ranges).build()
         };
         let programs = tempfile::tempdir().unwrap();
         for family in ["iptables", "ip6tables"] {
@@ -131,6 +135,7 @@ impl Arena {
     pub(crate) fn api(&self, name: &ObjectName) -> Api<DynamicObject> {
         let (group, version) = match name.kind {
             "EndpointSlice" => ("discovery.k8s.io", "v1"),
+            "ClusterRole" | "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             _ => ("", "v1"),
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, name.kind));
@@ -150,6 +155,24 @@ impl Arena {
         let object = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name.name}});
         self.apply(&[Edit::Put(name, object)]);
+    }
+
+    /// Creates the roles and bindings of a manifest.
+    pub(crate) fn apply_rights(&self, manifest: &str) {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+        for object in documents {
+            let kind = match object["kind"].as_str() {
+                Some("ClusterRole") => "ClusterRole",
+                Some("ClusterRoleBinding") => "ClusterRoleBinding",
+                _ => continue,
+            };
+            let name = ObjectName {
+                kind,
+                namespace: String::new(),
+                name: object["metadata"]["name"].as_str().unwrap().to_owned(),
+            };
+            self.apply(&[Edit::Put(name, object)]);
+        }
     }
 
     pub(crate) fn apply(&self, edits: &[Edit]) {
@@ -179,7 +202,7 @@ impl Arena {
             }
         };
         let written = written.unwrap_or_else(|error| panic!("{name:?}: {error}\n{object:?}"));
-        if name.kind == "Namespace" || name.kind == "EndpointSlice" {
+        if !["Service", "Node"].contains(&name.kind) {
             return;
         }
         let mut status = written;

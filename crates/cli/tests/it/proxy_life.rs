@@ -9,7 +9,7 @@ use std::{
 
 use http::StatusCode;
 use serde_json::json;
-use weft_apiserver::{Cut, Fault, Matcher, Times, Verb};
+use weft_apiserver::{ApiServer, AuthorizationMode, Cut, Fault, Matcher, Times, User, Verb};
 use weft_host::netfilter::Netfilter;
 use weft_model::{IpFamily, Protocol};
 use weft_testkit::{
@@ -219,6 +219,51 @@ fn it_ends_when_told_and_leaves_the_rules() {
         assert_eq!(ours, [""; 0]);
     });
 }
+
+#[test]
+fn the_rights_in_the_manifest_are_enough() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let user = User::new("system:serviceaccount:kube-system:weft-proxy", []);
+        let arena = Arena::of(
+            "nft",
+            ApiServer::builder()
+                .authorization_mode(AuthorizationMode::Rbac)
+                .token("proxy", user),
+        );
+        let node = lab.namespace("node");
+        arena.serve(&node);
+        arena.apply_rights(include_str!("../../../../deploy/proxy/daemonset.yaml"));
+        cluster(&arena, 6);
+        let kubeconfig = arena.programs.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
+        let flag = format!("--kubeconfig={}", kubeconfig.display());
+        let _proxy = arena.start_weft_with(&node, &[&flag]);
+        arena.assert_serves(&node, "with the rights of the manifest");
+        let stats = arena.server.stats();
+        let refused = || {
+            let all = stats.requests(&Matcher::any().user_agent("weft"));
+            let refused = all.iter().filter(|record| record.status == 403);
+            refused.count()
+        };
+        wait_until("its start was told", || {
+            let events = Matcher::any().verb(Verb::Create).resource("events");
+            stats
+                .requests(&events)
+                .iter()
+                .any(|record| record.status == 201)
+        });
+        assert_eq!(refused(), 0, "{}", arena.log("weft"));
+    });
+}
+
+const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:6443'}}]
+users: [{name: u, user: {token: proxy}}]
+";
 
 fn node_object() -> Edit {
     let name = ObjectName {
