@@ -2,7 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod faults;
+mod golden;
+mod host;
 mod injection;
+mod kernel;
+mod mishaps;
 mod partial;
 mod proportion;
 mod restart;
