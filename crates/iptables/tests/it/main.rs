@@ -10,4 +10,5 @@ mod mishaps;
 mod partial;
 mod proportion;
 mod restart;
+mod trace;
 mod world;
