@@ -7,6 +7,7 @@ mod host;
 mod injection;
 mod kernel;
 mod mishaps;
+mod packets;
 mod partial;
 mod proportion;
 mod restart;

@@ -189,7 +189,11 @@ fn guarded(rng: &mut Rng) -> [Value; 3] {
     let policy = rng.choice(["Local", "Cluster"]).unwrap();
     let endpoints = |prefix: &str| -> Value {
         let endpoint = |number: u8| {
-            let node = if number.is_multiple_of(2) { NODE } else { "node-1" };
+            let node = if number.is_multiple_of(2) {
+                NODE
+            } else {
+                "node-1"
+            };
             json!({"addresses": [format!("{prefix}{number}")], "nodeName": node})
         };
         (5..5 + rng.u8(1..4)).map(endpoint).collect()
