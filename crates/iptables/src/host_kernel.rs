@@ -72,15 +72,13 @@ impl HostKernel {
 impl Kernel for HostKernel {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let saved = self.programs.save_lines(None, line);
-        self.spent += saved.map_err(|error| KernelError(error.to_string()))?.cpu;
+        self.spent += saved.map_err(|error| told(&error))?.cpu;
         Ok(())
     }
 
     fn restore(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
-        self.spent += restored
-            .map_err(|error| KernelError(error.to_string()))?
-            .cpu;
+        self.spent += restored.map_err(|error| told(&error))?.cpu;
         // Each table is one write, and every plan of ours changes the tables that it names.
         let tables = input.lines().filter(|line| *line == "COMMIT").count();
         self.own_writes.0.fetch_add(tables as u64, Ordering::SeqCst);
@@ -103,4 +101,11 @@ impl Kernel for HostKernel {
     fn take_spent(&mut self) -> Duration {
         std::mem::take(&mut self.spent)
     }
+}
+
+/// An error with all its causes: what the program said stands in the last of them.
+fn told(error: &dyn std::error::Error) -> KernelError {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    KernelError(words.join(": "))
 }

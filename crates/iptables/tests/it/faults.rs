@@ -41,14 +41,11 @@ fn a_flush_of_any_table_is_found_and_repaired() {
         let mut world = world(1);
         let chains: Vec<ChainName> = world.rules().user_chains(table).map(|(c, _)| c).collect();
         let built_in: Vec<ChainName> = world.rules().chains(table).map(|(c, _)| c).collect();
-        let mut input = format!("*{table}\n");
-        for chain in &built_in {
-            input += &format!("-F {chain}\n");
-        }
-        for chain in &chains {
-            input += &format!("-X {chain}\n");
-        }
-        world.backend.kernel().disturb(&format!("{input}COMMIT\n"));
+        let flushed = built_in.iter().map(|chain| format!("-F {chain}"));
+        let removed = chains.iter().map(|chain| format!("-X {chain}"));
+        let lines: Vec<String> = flushed.chain(removed).collect();
+        let input = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
+        world.backend.kernel().disturb(&input);
         assert!(!audit(&mut world).is_empty(), "{table}");
         world.assert_as_fresh(table.as_str());
     }

@@ -61,11 +61,11 @@ fn words() -> impl Strategy<Value = [String; 8]> {
     (words, any::<bool>(), any::<bool>()).prop_map(|(mut words, address, name)| {
         // Half of the time a valid address and name, so that the rest gets far.
         if address {
-            words[3] = "10.96.0.1".to_owned();
+            "10.96.0.1".clone_into(&mut words[3]);
         }
         if name {
-            words[0] = "shop".to_owned();
-            words[1] = "cart".to_owned();
+            "shop".clone_into(&mut words[0]);
+            "cart".clone_into(&mut words[1]);
         }
         words
     })

@@ -2,8 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod faults;
+mod golden;
+mod host;
 mod injection;
+mod kernel;
+mod mishaps;
+mod packets;
 mod partial;
 mod proportion;
 mod restart;
+mod trace;
 mod world;

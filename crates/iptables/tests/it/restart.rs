@@ -1,8 +1,7 @@
 //! A proxy that starts over rules that are there already.
 
-use weft_iptables::{Iptables, Options};
+use weft_iptables::Options;
 use weft_model::IpFamily;
-use weft_proxy::{Backend as _, Scope};
 use weft_testkit::cluster::RandomCluster;
 
 use crate::world::{OPTIONS, World};
@@ -30,15 +29,7 @@ fn restart(world: &mut World, options: Options) {
     let mut kernel = crate::world::Simulated::new(family);
     std::mem::swap(&mut kernel, world.backend.kernel());
     kernel.inputs.clear();
-    world.backend = Iptables::new(kernel, options);
-}
-
-fn full(world: &mut World) -> usize {
-    let report = world
-        .backend
-        .sync(&world.desired, &world.settings, Scope::Full)
-        .unwrap();
-    report.bytes
+    world.restart(kernel, options);
 }
 
 #[test]
@@ -46,7 +37,7 @@ fn a_restart_over_its_own_rules_writes_nothing() {
     for family in IpFamily::ALL {
         let (mut world, _) = world(1, family, OPTIONS);
         restart(&mut world, OPTIONS);
-        assert_eq!(full(&mut world), 0, "{family}");
+        assert_eq!(world.full_sync().bytes, 0, "{family}");
     }
 }
 
@@ -59,10 +50,8 @@ fn what_changed_in_between_is_written_and_what_is_stale_is_removed() {
                 world.edit(&edit);
             }
         }
-        world.derive();
-        world.changed.clear();
         restart(&mut world, OPTIONS);
-        full(&mut world);
+        world.full_sync();
         world.assert_as_fresh(&format!("seed {seed}"));
     }
 }
@@ -72,7 +61,7 @@ fn the_gate_can_be_switched_by_a_restart_in_both_directions() {
     let (mut world, mut cluster) = world(2, IpFamily::V4, GATE_OFF);
     for options in [OPTIONS, GATE_OFF, OPTIONS, GATE_OFF] {
         restart(&mut world, options);
-        full(&mut world);
+        world.full_sync();
         for edit in cluster.edit() {
             world.edit(&edit);
         }
@@ -85,8 +74,8 @@ fn the_gate_can_be_switched_by_a_restart_in_both_directions() {
 #[test]
 fn without_the_gate_every_sync_writes_everything() {
     let (mut world, _) = world(3, IpFamily::V4, GATE_OFF);
-    let first = full(&mut world);
-    assert_eq!(full(&mut world), first);
+    let first = world.full_sync().bytes;
+    assert_eq!(world.full_sync().bytes, first);
     assert!(first > 1000);
 }
 
@@ -105,7 +94,7 @@ fn groups_in_another_order_are_no_difference() {
     let moved = format!("*nat\n-D KUBE-SERVICES {rule}\n-I KUBE-SERVICES {rule}\nCOMMIT\n");
     world.backend.kernel().disturb(&moved);
     restart(&mut world, OPTIONS);
-    assert_eq!(full(&mut world), 0);
+    assert_eq!(world.full_sync().bytes, 0);
 }
 
 #[test]

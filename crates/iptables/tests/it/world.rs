@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use serde_json::Value;
 use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options};
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
     Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
-    SyncReport, objects::Object,
+    SyncError, SyncReport, objects::Object,
 };
 use weft_ruleset::{ComparisonOptions, Ruleset, compare};
 use weft_testkit::cluster::{Edit, NODE};
@@ -90,17 +91,35 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
     }
 }
 
+/// A kernel whose rules a test can look at.
+pub(crate) trait Visible: Kernel {
+    fn rules(&mut self, family: IpFamily) -> Ruleset;
+}
+
+impl Visible for Simulated {
+    fn rules(&mut self, _: IpFamily) -> Ruleset {
+        self.rules.clone()
+    }
+}
+
 /// One family's proxy.
-pub(crate) struct World {
+pub(crate) struct World<K = Simulated> {
     pub(crate) model: Model,
     pub(crate) desired: Desired,
     pub(crate) settings: Settings,
-    pub(crate) backend: Iptables<Simulated>,
+    pub(crate) options: Options,
+    pub(crate) backend: Iptables<K>,
     pub(crate) changed: BTreeSet<ObjectKey>,
 }
 
 impl World {
     pub(crate) fn new(family: IpFamily, options: Options) -> Self {
+        Self::on(Simulated::new(family), family, options)
+    }
+}
+
+impl<K: Visible> World<K> {
+    pub(crate) fn on(kernel: K, family: IpFamily, options: Options) -> Self {
         let node = NodeFacts {
             name: NODE.into(),
             zone: None,
@@ -109,9 +128,16 @@ impl World {
             model: Model::new(family, node),
             desired: Desired::new(),
             settings: settings(family),
-            backend: Iptables::new(Simulated::new(family), options),
+            options,
+            backend: Iptables::new(kernel, options),
             changed: BTreeSet::new(),
         }
+    }
+
+    /// Takes in an object that must be right.
+    pub(crate) fn put(&mut self, object: &Value) {
+        let problems = self.model.set(&Object::decode(object).unwrap().unwrap());
+        assert!(problems.is_empty(), "{problems:?}");
     }
 
     pub(crate) fn edit(&mut self, edit: &Edit) {
@@ -142,15 +168,34 @@ impl World {
     }
 
     pub(crate) fn sync(&mut self) -> SyncReport {
+        self.try_sync().unwrap()
+    }
+
+    /// As the loop does it: what changed is kept until a sync worked.
+    pub(crate) fn try_sync(&mut self) -> Result<SyncReport, SyncError> {
         self.derive();
-        let changed = std::mem::take(&mut self.changed);
+        let scope = Scope::Changed(&self.changed);
+        let report = self.backend.sync(&self.desired, &self.settings, scope)?;
+        self.changed.clear();
+        Ok(report)
+    }
+
+    pub(crate) fn full_sync(&mut self) -> SyncReport {
+        self.derive();
+        self.changed.clear();
         self.backend
-            .sync(&self.desired, &self.settings, Scope::Changed(&changed))
+            .sync(&self.desired, &self.settings, Scope::Full)
             .unwrap()
     }
 
+    /// The process ends and starts again with these options, over this kernel.
+    pub(crate) fn restart(&mut self, kernel: K, options: Options) {
+        self.options = options;
+        self.backend = Iptables::new(kernel, options);
+    }
+
     pub(crate) fn rules(&mut self) -> Ruleset {
-        self.backend.kernel().rules.clone()
+        self.backend.kernel().rules(self.settings.family)
     }
 
     /// Fails unless the kernel holds what a fresh start would write.
@@ -167,10 +212,10 @@ impl World {
     /// The rules of a proxy that starts now on an empty kernel.
     pub(crate) fn fresh(&self) -> Ruleset {
         let family = self.settings.family;
-        let mut fresh = Iptables::new(Simulated::new(family), OPTIONS);
+        let mut fresh = Iptables::new(Simulated::new(family), self.options);
         fresh
             .sync(&self.desired, &self.settings, Scope::Full)
             .unwrap();
-        fresh.kernel().rules.clone()
+        fresh.kernel().rules(family)
     }
 }
