@@ -17,6 +17,7 @@ mod plan;
 mod port_rules;
 mod probe;
 mod shared;
+mod state;
 
 pub use backend::{Iptables, Options, differences, render};
 pub use cleanup::cleanup;
