@@ -6,8 +6,10 @@ use weft_model::ObjectKey;
 use weft_proxy::{AuditReport, Backend, Desired, Scope, Service, Settings, SyncError, SyncReport};
 
 use crate::{
+    baseline::{Baseline, Reading},
     difference::{Difference, Finding},
-    kernel::Kernel,
+    expected::Expected,
+    kernel::{Fingerprint, Kernel},
     observed::{Observed, Reader},
     plan::Plan,
     shared::SharedChain,
@@ -41,6 +43,23 @@ pub struct Iptables<K> {
     options: Options,
     /// What is in the kernel, as far as we know. `None` before the first sync and after a failure.
     state: Option<State>,
+    /// Without a state, what is left of the last one.
+    known: Option<Known>,
+}
+
+/// What is known of the kernel though a write failed: chains that nobody touched hold what was
+/// expected of them.
+#[derive(Debug)]
+struct Known {
+    expected: Expected,
+    baseline: Baseline,
+}
+
+/// What the kernel holds.
+struct Seen {
+    observed: Observed,
+    /// From before it was looked at: whatever is written while we look makes a difference to it.
+    fingerprint: Option<Fingerprint>,
 }
 
 impl<K: Kernel> Iptables<K> {
@@ -50,6 +69,7 @@ impl<K: Kernel> Iptables<K> {
             kernel,
             options,
             state: None,
+            known: None,
         }
     }
 
@@ -59,32 +79,82 @@ impl<K: Kernel> Iptables<K> {
     }
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
-        self.state = None;
+        self.forget();
         let state = State::of(desired, settings, self.options);
-        let observed = self.observe(&state)?;
-        let fresh = !observed.shared.contains_key(&SharedChain::NatServices);
+        let seen = self.look(&state)?;
+        let fresh = !seen.observed.shared.contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
-            self.write(urgent, &observed)?;
-            let observed = self.observe(&state)?;
-            return self.write(state, &observed);
+            self.write(urgent, seen)?;
+            self.forget();
+            let seen = self.look(&state)?;
+            return self.write(state, seen);
         }
-        self.write(state, &observed)
+        self.write(state, seen)
+    }
+
+    /// Keeps no more of the state than what is true after a write that failed.
+    fn forget(&mut self) {
+        if let Some(state) = self.state.take() {
+            let expected = state.expected;
+            let known = |baseline| Known { expected, baseline };
+            self.known = state.baseline.map(known);
+        }
+    }
+
+    /// Reads what a state will be compared with.
+    fn look(&mut self, state: &State) -> Result<Seen, SyncError> {
+        let fingerprint = self.kernel.fingerprint();
+        let reading = self.known.as_mut().and_then(|known| {
+            let Known { expected, baseline } = known;
+            read_raw(&mut self.kernel, baseline, expected, state)
+        });
+        let observed = if let Some(reading) = reading {
+            reading.observed
+        } else {
+            self.known = None;
+            read_text(&mut self.kernel, state)?
+        };
+        Ok(Seen {
+            observed,
+            fingerprint,
+        })
     }
 
     /// Makes the kernel agree with a state.
-    fn write(&mut self, mut state: State, observed: &Observed) -> Result<SyncReport, SyncError> {
+    fn write(&mut self, mut state: State, seen: Seen) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
-            Difference::between(&state.expected, observed)
+            Difference::between(&state.expected, &seen.observed)
         } else {
-            Difference::everything(&state.expected, observed)
+            Difference::everything(&state.expected, &seen.observed)
         };
         let plan = state.plan(&difference, self.options);
-        let bytes = self.apply(&plan)?;
-        state.fingerprint = self.kernel.fingerprint();
+        if let Some(known) = &mut self.known {
+            known.baseline.touch(&plan);
+        }
+        let bytes = apply(&mut self.kernel, &plan)?;
+        state.baseline = self.known.take().map(|known| known.baseline);
+        state.fingerprint = seen.fingerprint;
+        state.follow(&mut self.kernel);
         let report = state.report(&plan, bytes, true);
         self.state = Some(state);
+        self.settle();
         Ok(report)
+    }
+
+    /// Notes how the kernel looks after what we wrote.
+    fn settle(&mut self) {
+        // Without, every sync writes everything, and nothing is ever known for long.
+        if !self.options.minimize {
+            return;
+        }
+        if let Some(state) = &mut self.state {
+            let since = state.fingerprint.as_ref();
+            let settled = Baseline::settle(&mut state.baseline, &mut self.kernel, since);
+            if let Err(error) = settled {
+                tracing::warn!(%error, "cannot note how the rules look in the kernel");
+            }
+        }
     }
 
     fn partial(
@@ -92,44 +162,61 @@ impl<K: Kernel> Iptables<K> {
         desired: &Desired,
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
-        let options = self.options;
-        let Some(state) = &mut self.state else {
+        let Some(mut state) = self.state.take() else {
             return Err(unknown());
         };
-        let update = state.update(desired, changed, options);
-        let plan = update.plan;
-        let before = self.kernel.fingerprint();
-        let bytes = self.apply(&plan)?;
-        let Some(state) = &mut self.state else {
-            return Err(unknown());
-        };
-        state.accept(update.services);
+        let update = state.update(desired, changed, self.options);
+        if let Some(baseline) = &mut state.baseline {
+            baseline.touch(&update.plan);
+        }
         // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
-        if before == state.fingerprint && !plan.is_empty() {
-            state.fingerprint = self.kernel.fingerprint();
+        let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
+        let applied = apply(&mut self.kernel, &update.plan);
+        if applied.is_err() {
+            state.undo(&update, self.options);
+            self.state = Some(state);
+            self.forget();
+            return applied.map(|_| SyncReport::default());
         }
-        Ok(state.report(&plan, bytes, false))
+        state.accept(update.services);
+        if follow {
+            state.follow(&mut self.kernel);
+        }
+        let report = state.report(&update.plan, applied?, false);
+        self.state = Some(state);
+        Ok(report)
     }
 
-    fn apply(&mut self, plan: &Plan) -> Result<usize, SyncError> {
-        if plan.is_empty() {
-            return Ok(0);
+    /// Writes what an audit found.
+    fn repair(&mut self, difference: &Difference) -> Result<(), SyncError> {
+        let Some(state) = &mut self.state else {
+            return Err(unknown());
+        };
+        let plan = state.plan(difference, self.options);
+        if let Some(baseline) = &mut state.baseline {
+            baseline.touch(&plan);
         }
-        let input = plan.to_string();
-        match self.kernel.restore(&input) {
-            Ok(()) => Ok(input.len()),
-            Err(error) => {
-                self.state = None;
-                Err(SyncError {
-                    message: error.to_string(),
-                    input: Some(input.into()),
-                })
-            }
+        let applied = apply(&mut self.kernel, &plan);
+        match applied {
+            Ok(_) => state.follow(&mut self.kernel),
+            Err(_) => self.forget(),
         }
+        applied.map(|_| ())
     }
+}
 
-    fn observe(&mut self, state: &State) -> Result<Observed, SyncError> {
-        observe(&mut self.kernel, state)
+/// Writes a plan; says how many bytes that took.
+fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, SyncError> {
+    if plan.is_empty() {
+        return Ok(0);
+    }
+    let input = plan.to_string();
+    match kernel.restore(&input) {
+        Ok(()) => Ok(input.len()),
+        Err(error) => Err(SyncError {
+            message: error.to_string(),
+            input: Some(input.into()),
+        }),
     }
 }
 
@@ -140,7 +227,7 @@ fn unknown() -> SyncError {
     }
 }
 
-fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
+fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
@@ -149,6 +236,39 @@ fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncErro
             input: None,
         })?;
     Ok(reader.finish())
+}
+
+/// `None` where it does not work: then there is still the text.
+fn read_raw(
+    kernel: &mut impl Kernel,
+    baseline: &mut Baseline,
+    then: &Expected,
+    state: &State,
+) -> Option<Reading> {
+    let reading = baseline.observe(kernel, then, &state.expected, state.settings.family);
+    match reading {
+        Ok(reading) => reading,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read how the rules look in the kernel");
+            None
+        }
+    }
+}
+
+/// Reads what is to be compared with a state that is in force.
+fn observe(kernel: &mut impl Kernel, state: &mut State) -> Result<Observed, SyncError> {
+    let mut baseline = state.baseline.take();
+    let reading = baseline
+        .as_mut()
+        .and_then(|baseline| read_raw(kernel, baseline, &state.expected, state));
+    if let Some(reading) = reading {
+        state.baseline = baseline;
+        // A full sync would write the rest anew. An audit must not take it for somebody's deed.
+        if reading.complete {
+            return Ok(reading.observed);
+        }
+    }
+    read_text(kernel, state)
 }
 
 /// What a fresh kernel would be given, without a kernel.
@@ -166,7 +286,7 @@ pub fn differences(
     options: Options,
 ) -> Result<(Vec<Finding>, Plan), SyncError> {
     let state = State::of(desired, settings, options);
-    let observed = observe(kernel, &state)?;
+    let observed = read_text(kernel, &state)?;
     let difference = Difference::between(&state.expected, &observed);
     Ok((difference.describe(), state.plan(&difference, options)))
 }
@@ -215,12 +335,15 @@ impl<K: Kernel> Backend for Iptables<K> {
     }
 
     fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
-        let Some(state) = &self.state else {
+        let Some(state) = &mut self.state else {
             return Ok(AuditReport::Postponed);
         };
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
+            if may_read {
+                self.settle();
+            }
             return Ok(AuditReport::Unchanged);
         }
         if !may_read {
@@ -232,15 +355,11 @@ impl<K: Kernel> Backend for Iptables<K> {
         }
         let observed = observe(&mut self.kernel, state)?;
         let difference = Difference::between(&state.expected, &observed);
-        let mut fingerprint = fingerprint;
+        state.fingerprint = fingerprint;
         if !difference.is_empty() {
-            let plan = state.plan(&difference, self.options);
-            self.apply(&plan)?;
-            fingerprint = self.kernel.fingerprint();
+            self.repair(&difference)?;
         }
-        if let Some(state) = &mut self.state {
-            state.fingerprint = fingerprint;
-        }
+        self.settle();
         let repaired = difference.describe();
         Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),

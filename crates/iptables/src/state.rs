@@ -14,10 +14,11 @@ use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::{
     backend::Options,
+    baseline::Baseline,
     difference::Difference,
     expected::{Expected, service_rules},
     fixed,
-    kernel::Fingerprint,
+    kernel::{Fingerprint, Kernel},
     plan::Plan,
     port_rules::PortRules,
     shared::SharedChain,
@@ -38,6 +39,10 @@ pub(crate) struct State {
     endpoints: usize,
     without_local_endpoints: WithoutLocalEndpoints,
     pub(crate) expected: Expected,
+    /// How that looks in the kernel, where it can be read cheaply.
+    pub(crate) baseline: Option<Baseline>,
+    /// The kernel's when it was last known to hold what is expected. An exact one stays the same
+    /// over our own writes.
     pub(crate) fingerprint: Option<Fingerprint>,
 }
 
@@ -78,6 +83,7 @@ impl State {
             endpoints,
             without_local_endpoints,
             expected,
+            baseline: None,
             fingerprint: None,
         }
     }
@@ -148,7 +154,7 @@ impl State {
     }
 
     /// Plans the change of some Services. What is expected afterwards is noted at once: should the
-    /// write fail, nothing is known any more anyway.
+    /// write fail, [`undo`](Self::undo) takes it back.
     pub(crate) fn update(
         &mut self,
         desired: &Desired,
@@ -195,6 +201,38 @@ impl State {
         }
         self.plan_edits(&mut update, &edits, options);
         update
+    }
+
+    /// Expects what was expected before an update that could not be written. The numbers of the
+    /// update stay: a state that knows no better than this is not kept.
+    pub(crate) fn undo(&mut self, update: &Update, options: Options) {
+        let mut expected = std::mem::take(&mut self.expected);
+        for (key, new) in update.services.iter().rev() {
+            for port in new.iter().flat_map(|new| self.rules_of(new, options)) {
+                expected.remove(&port);
+            }
+            let old = self.services.get(key);
+            for port in old.iter().flat_map(|old| self.rules_of(old, options)) {
+                expected.add(&port);
+            }
+        }
+        self.expected = expected;
+    }
+
+    /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.
+    pub(crate) fn is_followed(&self, kernel: &mut impl Kernel) -> bool {
+        self.is_inexact() && kernel.fingerprint() == self.fingerprint
+    }
+
+    /// Takes the kernel's fingerprint after our own write, if that is one which shows it.
+    pub(crate) fn follow(&mut self, kernel: &mut impl Kernel) {
+        if self.is_inexact() {
+            self.fingerprint = kernel.fingerprint();
+        }
+    }
+
+    fn is_inexact(&self) -> bool {
+        self.fingerprint.as_ref().is_some_and(|f| !f.exact)
     }
 
     /// Notes that an update was written.

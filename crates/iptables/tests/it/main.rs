@@ -1,9 +1,11 @@
 //! The backend against a simulated kernel, and against the real one in namespaces.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod baseline;
 mod faults;
 mod injection;
 mod partial;
 mod proportion;
+mod raw;
 mod restart;
 mod world;
