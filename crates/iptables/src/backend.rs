@@ -173,7 +173,7 @@ impl<K: Kernel> Iptables<K> {
         let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
         let applied = apply(&mut self.kernel, &update.plan);
         if applied.is_err() {
-            state.undo(&update, self.options);
+            // It expects what was to be written, but of no chain that the plan did not touch.
             self.state = Some(state);
             self.forget();
             return applied.map(|_| SyncReport::default());

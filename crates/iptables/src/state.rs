@@ -154,7 +154,8 @@ impl State {
     }
 
     /// Plans the change of some Services. What is expected afterwards is noted at once: should the
-    /// write fail, [`undo`](Self::undo) takes it back.
+    /// write fail, the chains of the plan are unknown, and of the others the same is expected as
+    /// before.
     pub(crate) fn update(
         &mut self,
         desired: &Desired,
@@ -201,22 +202,6 @@ impl State {
         }
         self.plan_edits(&mut update, &edits, options);
         update
-    }
-
-    /// Expects what was expected before an update that could not be written. The numbers of the
-    /// update stay: a state that knows no better than this is not kept.
-    pub(crate) fn undo(&mut self, update: &Update, options: Options) {
-        let mut expected = std::mem::take(&mut self.expected);
-        for (key, new) in update.services.iter().rev() {
-            for port in new.iter().flat_map(|new| self.rules_of(new, options)) {
-                expected.remove(&port);
-            }
-            let old = self.services.get(key);
-            for port in old.iter().flat_map(|old| self.rules_of(old, options)) {
-                expected.add(&port);
-            }
-        }
-        self.expected = expected;
     }
 
     /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.

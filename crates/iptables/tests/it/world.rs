@@ -24,6 +24,8 @@ pub(crate) struct Simulated {
     pub(crate) inputs: Vec<String>,
     /// How often all text was read.
     pub(crate) saves: usize,
+    /// Chains that were read as text one by one.
+    pub(crate) listed: Vec<ChainName>,
     /// Makes the raw hashes of this kernel its own; `None` if it has none.
     pub(crate) salt: Option<u64>,
     /// What somebody else writes after so many more steps of this kernel.
@@ -38,6 +40,7 @@ impl Simulated {
             failures: 0,
             inputs: Vec::new(),
             saves: 0,
+            listed: Vec::new(),
             salt: Some(fastrand::u64(..)),
             intrusion: None,
         }
@@ -98,6 +101,7 @@ impl Kernel for Simulated {
 
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
         self.step();
+        self.listed.push(chain);
         if self.rules.chain(table, chain).is_none() {
             return Err(KernelError(format!("no chain {chain}")));
         }
