@@ -1,6 +1,6 @@
 //! Raw hashes of the real kernel.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use weft_host::iptables::{Iptables as Programs, VariantChoice};
 use weft_iptables::{
@@ -217,5 +217,42 @@ fn our_own_writes_are_told_from_those_of_others_without_reading_text() {
             }
             assert_eq!(real.backend.kernel().saves, 0);
         }
+    });
+}
+
+#[test]
+fn a_fingerprint_shows_the_writes_of_others_and_none_of_ours() {
+    lab::with_programs(&PROGRAMS, |_| {
+        let own_writes = OwnWrites::default();
+        let [mut kernel, mut sibling] = IpFamily::ALL.map(|family| {
+            let programs = Programs::detect(family, VariantChoice::Nft).unwrap();
+            HostKernel::new(programs, own_writes.clone())
+        });
+        let others = Programs::detect(IpFamily::V4, VariantChoice::Nft).unwrap();
+        let write = "*nat\n:KUBE-TEST - [0:0]\n-A KUBE-TEST -j RETURN\nCOMMIT\n";
+        kernel.restore(write).unwrap();
+        let before = kernel.fingerprint().unwrap();
+        assert!(before.exact);
+
+        // The sibling writes while we look.
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..40 {
+                    sibling.restore(write).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                assert_eq!(kernel.fingerprint().as_ref(), Some(&before));
+            }
+        });
+
+        // Emptying an empty chain changes nothing, and the kernel does not count it.
+        let nothing = "*mangle\n:KUBE-EMPTY - [0:0]\nCOMMIT\n";
+        for _ in 0..3 {
+            kernel.restore(nothing).unwrap();
+            assert_eq!(kernel.fingerprint().as_ref(), Some(&before));
+        }
+        others.restore(write.as_bytes()).unwrap();
+        assert_ne!(kernel.fingerprint().as_ref(), Some(&before));
     });
 }
