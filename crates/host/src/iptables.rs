@@ -133,6 +133,25 @@ impl Iptables {
         }
     }
 
+    /// The rules of one chain, as `iptables-save` prints them behind `-A` and the chain's name, and
+    /// what that cost. A chain that does not exist is an error.
+    ///
+    /// With iptables-nft this reads that chain alone, however many there are.
+    pub fn chain_rules(
+        &self,
+        table: &str,
+        chain: &str,
+    ) -> Result<(Vec<String>, Spent), CommandError> {
+        let listed = self.list(table, chain)?;
+        let text = String::from_utf8_lossy(&listed.output);
+        let rules = text.lines().filter_map(|line| {
+            let rule = line.strip_prefix("-A ")?.strip_prefix(chain)?;
+            // A rule without matches and target is only the chain's name.
+            Some(rule.strip_prefix(' ').unwrap_or(rule).to_owned())
+        });
+        Ok((rules.collect(), listed.spent))
+    }
+
     fn list(&self, table: &str, chain: &str) -> Result<Finished, CommandError> {
         let wait = self.lock_seconds();
         let arguments = ["-w", &wait, "-S", chain, "-t", table];

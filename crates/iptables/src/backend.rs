@@ -1,33 +1,20 @@
 //! Keeps track of what was written, and writes what differs.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use weft_model::ObjectKey;
-use weft_proxy::{
-    AuditReport, Backend, Desired, Scope, Service, Settings, SyncError, SyncReport,
-    backend::{RuleCount, WithoutLocalEndpoints},
-};
-use weft_ruleset::{ChainName, Rule, Table};
+use weft_proxy::{AuditReport, Backend, Desired, Scope, Service, Settings, SyncError, SyncReport};
 
 use crate::{
+    baseline::{Baseline, Reading},
     difference::{Difference, Finding},
-    expected::{Expected, service_rules},
-    fixed,
+    expected::Expected,
     kernel::{Fingerprint, Kernel},
     observed::{Observed, Reader},
     plan::Plan,
-    port_rules::PortRules,
     shared::SharedChain,
+    state::State,
 };
-
-/// More endpoints than these, and rules of single endpoints do without comments.
-const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
-
-/// Single edits of a shared chain up to this number; above, writing it anew is cheaper.
-const EDIT_LIMIT: usize = 64;
 
 /// From this number of Services on, a kernel without any gets the most important ones first.
 const URGENT_FIRST: usize = 500;
@@ -56,24 +43,23 @@ pub struct Iptables<K> {
     options: Options,
     /// What is in the kernel, as far as we know. `None` before the first sync and after a failure.
     state: Option<State>,
+    /// Without a state, what is left of the last one.
+    known: Option<Known>,
 }
 
+/// What is known of the kernel though a write failed: chains that nobody touched hold what was
+/// expected of them.
 #[derive(Debug)]
-struct State {
-    settings: Settings,
-    services: HashMap<ObjectKey, Applied>,
-    /// Endpoints of all Services together.
-    endpoints: usize,
-    without_local_endpoints: WithoutLocalEndpoints,
+struct Known {
     expected: Expected,
-    fingerprint: Option<Fingerprint>,
+    baseline: Baseline,
 }
 
-/// A Service as it was written.
-#[derive(Clone, Debug)]
-struct Applied {
-    service: Arc<Service>,
-    comments: bool,
+/// What the kernel holds.
+struct Seen {
+    observed: Observed,
+    /// From before it was looked at: whatever is written while we look makes a difference to it.
+    fingerprint: Option<Fingerprint>,
 }
 
 impl<K: Kernel> Iptables<K> {
@@ -83,6 +69,7 @@ impl<K: Kernel> Iptables<K> {
             kernel,
             options,
             state: None,
+            known: None,
         }
     }
 
@@ -92,32 +79,82 @@ impl<K: Kernel> Iptables<K> {
     }
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
-        self.state = None;
+        self.forget();
         let state = State::of(desired, settings, self.options);
-        let observed = self.observe(&state)?;
-        let fresh = !observed.shared.contains_key(&SharedChain::NatServices);
+        let seen = self.look(&state)?;
+        let fresh = !seen.observed.shared.contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
-            self.write(urgent, &observed)?;
-            let observed = self.observe(&state)?;
-            return self.write(state, &observed);
+            self.write(urgent, seen)?;
+            self.forget();
+            let seen = self.look(&state)?;
+            return self.write(state, seen);
         }
-        self.write(state, &observed)
+        self.write(state, seen)
+    }
+
+    /// Keeps no more of the state than what is true after a write that failed.
+    fn forget(&mut self) {
+        if let Some(state) = self.state.take() {
+            let expected = state.expected;
+            let known = |baseline| Known { expected, baseline };
+            self.known = state.baseline.map(known);
+        }
+    }
+
+    /// Reads what a state will be compared with.
+    fn look(&mut self, state: &State) -> Result<Seen, SyncError> {
+        let fingerprint = self.kernel.fingerprint();
+        let reading = self.known.as_mut().and_then(|known| {
+            let Known { expected, baseline } = known;
+            read_raw(&mut self.kernel, baseline, expected, state)
+        });
+        let observed = if let Some(reading) = reading {
+            reading.observed
+        } else {
+            self.known = None;
+            read_text(&mut self.kernel, state)?
+        };
+        Ok(Seen {
+            observed,
+            fingerprint,
+        })
     }
 
     /// Makes the kernel agree with a state.
-    fn write(&mut self, mut state: State, observed: &Observed) -> Result<SyncReport, SyncError> {
+    fn write(&mut self, mut state: State, seen: Seen) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
-            Difference::between(&state.expected, observed)
+            Difference::between(&state.expected, &seen.observed)
         } else {
-            Difference::everything(&state.expected, observed)
+            Difference::everything(&state.expected, &seen.observed)
         };
         let plan = state.plan(&difference, self.options);
-        let bytes = self.apply(&plan)?;
-        state.fingerprint = self.kernel.fingerprint();
+        if let Some(known) = &mut self.known {
+            known.baseline.touch(&plan);
+        }
+        let bytes = apply(&mut self.kernel, &plan)?;
+        state.baseline = self.known.take().map(|known| known.baseline);
+        state.fingerprint = seen.fingerprint;
+        state.follow(&mut self.kernel);
         let report = state.report(&plan, bytes, true);
         self.state = Some(state);
+        self.settle();
         Ok(report)
+    }
+
+    /// Notes how the kernel looks after what we wrote.
+    fn settle(&mut self) {
+        // Without, every sync writes everything, and nothing is ever known for long.
+        if !self.options.minimize {
+            return;
+        }
+        if let Some(state) = &mut self.state {
+            let since = state.fingerprint.as_ref();
+            let settled = Baseline::settle(&mut state.baseline, &mut self.kernel, since);
+            if let Err(error) = settled {
+                tracing::warn!(%error, "cannot note how the rules look in the kernel");
+            }
+        }
     }
 
     fn partial(
@@ -125,49 +162,61 @@ impl<K: Kernel> Iptables<K> {
         desired: &Desired,
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
-        let options = self.options;
-        let Some(state) = &mut self.state else {
+        let Some(mut state) = self.state.take() else {
             return Err(unknown());
         };
-        let update = state.update(desired, changed, options);
-        let plan = update.plan;
-        let before = self.kernel.fingerprint();
-        let bytes = self.apply(&plan)?;
-        let Some(state) = &mut self.state else {
-            return Err(unknown());
-        };
-        for (key, applied) in update.services {
-            match applied {
-                Some(applied) => state.services.insert(key, applied),
-                None => state.services.remove(&key),
-            };
+        let update = state.update(desired, changed, self.options);
+        if let Some(baseline) = &mut state.baseline {
+            baseline.touch(&update.plan);
         }
         // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
-        if before == state.fingerprint && !plan.is_empty() {
-            state.fingerprint = self.kernel.fingerprint();
+        let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
+        let applied = apply(&mut self.kernel, &update.plan);
+        if applied.is_err() {
+            // It expects what was to be written, but of no chain that the plan did not touch.
+            self.state = Some(state);
+            self.forget();
+            return applied.map(|_| SyncReport::default());
         }
-        Ok(state.report(&plan, bytes, false))
+        state.accept(update.services);
+        if follow {
+            state.follow(&mut self.kernel);
+        }
+        let report = state.report(&update.plan, applied?, false);
+        self.state = Some(state);
+        Ok(report)
     }
 
-    fn apply(&mut self, plan: &Plan) -> Result<usize, SyncError> {
-        if plan.is_empty() {
-            return Ok(0);
+    /// Writes what an audit found.
+    fn repair(&mut self, difference: &Difference) -> Result<(), SyncError> {
+        let Some(state) = &mut self.state else {
+            return Err(unknown());
+        };
+        let plan = state.plan(difference, self.options);
+        if let Some(baseline) = &mut state.baseline {
+            baseline.touch(&plan);
         }
-        let input = plan.to_string();
-        match self.kernel.restore(&input) {
-            Ok(()) => Ok(input.len()),
-            Err(error) => {
-                self.state = None;
-                Err(SyncError {
-                    message: error.to_string(),
-                    input: Some(input.into()),
-                })
-            }
+        let applied = apply(&mut self.kernel, &plan);
+        match applied {
+            Ok(_) => state.follow(&mut self.kernel),
+            Err(_) => self.forget(),
         }
+        applied.map(|_| ())
     }
+}
 
-    fn observe(&mut self, state: &State) -> Result<Observed, SyncError> {
-        observe(&mut self.kernel, state)
+/// Writes a plan; says how many bytes that took.
+fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, SyncError> {
+    if plan.is_empty() {
+        return Ok(0);
+    }
+    let input = plan.to_string();
+    match kernel.restore(&input) {
+        Ok(()) => Ok(input.len()),
+        Err(error) => Err(SyncError {
+            message: error.to_string(),
+            input: Some(input.into()),
+        }),
     }
 }
 
@@ -178,7 +227,7 @@ fn unknown() -> SyncError {
     }
 }
 
-fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
+fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
@@ -187,6 +236,39 @@ fn observe(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncErro
             input: None,
         })?;
     Ok(reader.finish())
+}
+
+/// `None` where it does not work: then there is still the text.
+fn read_raw(
+    kernel: &mut impl Kernel,
+    baseline: &mut Baseline,
+    then: &Expected,
+    state: &State,
+) -> Option<Reading> {
+    let reading = baseline.observe(kernel, then, &state.expected, state.settings.family);
+    match reading {
+        Ok(reading) => reading,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read how the rules look in the kernel");
+            None
+        }
+    }
+}
+
+/// Reads what is to be compared with a state that is in force.
+fn observe(kernel: &mut impl Kernel, state: &mut State) -> Result<Observed, SyncError> {
+    let mut baseline = state.baseline.take();
+    let reading = baseline
+        .as_mut()
+        .and_then(|baseline| read_raw(kernel, baseline, &state.expected, state));
+    if let Some(reading) = reading {
+        state.baseline = baseline;
+        // A full sync would write the rest anew. An audit must not take it for somebody's deed.
+        if reading.complete {
+            return Ok(reading.observed);
+        }
+    }
+    read_text(kernel, state)
 }
 
 /// What a fresh kernel would be given, without a kernel.
@@ -204,7 +286,7 @@ pub fn differences(
     options: Options,
 ) -> Result<(Vec<Finding>, Plan), SyncError> {
     let state = State::of(desired, settings, options);
-    let observed = observe(kernel, &state)?;
+    let observed = read_text(kernel, &state)?;
     let difference = Difference::between(&state.expected, &observed);
     Ok((difference.describe(), state.plan(&difference, options)))
 }
@@ -253,12 +335,15 @@ impl<K: Kernel> Backend for Iptables<K> {
     }
 
     fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
-        let Some(state) = &self.state else {
+        let Some(state) = &mut self.state else {
             return Ok(AuditReport::Postponed);
         };
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
+            if may_read {
+                self.settle();
+            }
             return Ok(AuditReport::Unchanged);
         }
         if !may_read {
@@ -270,296 +355,14 @@ impl<K: Kernel> Backend for Iptables<K> {
         }
         let observed = observe(&mut self.kernel, state)?;
         let difference = Difference::between(&state.expected, &observed);
-        let mut fingerprint = fingerprint;
+        state.fingerprint = fingerprint;
         if !difference.is_empty() {
-            let plan = state.plan(&difference, self.options);
-            self.apply(&plan)?;
-            fingerprint = self.kernel.fingerprint();
+            self.repair(&difference)?;
         }
-        if let Some(state) = &mut self.state {
-            state.fingerprint = fingerprint;
-        }
+        self.settle();
         let repaired = difference.describe();
         Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),
         })
     }
-}
-
-/// A partial sync: what to write, and what is true once it is written.
-struct Update {
-    plan: Plan,
-    services: Vec<(ObjectKey, Option<Applied>)>,
-}
-
-impl State {
-    fn of(desired: &Desired, settings: &Settings, options: Options) -> Self {
-        let endpoints = desired.values().map(|s| s.endpoint_count()).sum();
-        let comments = endpoints <= LARGE_CLUSTER_ENDPOINTS;
-        let mut expected = Expected::without_services(settings, options);
-        let mut services = HashMap::with_capacity(desired.len());
-        let mut without_local_endpoints = WithoutLocalEndpoints::default();
-        for (key, service) in desired {
-            without_local_endpoints += WithoutLocalEndpoints::of(service);
-            for port in service_rules(service, settings, options, comments) {
-                expected.add(&port);
-            }
-            let applied = Applied {
-                service: service.clone(),
-                comments,
-            };
-            services.insert(key.clone(), applied);
-        }
-        Self {
-            settings: settings.clone(),
-            services,
-            endpoints,
-            without_local_endpoints,
-            expected,
-            fingerprint: None,
-        }
-    }
-
-    fn rules_of(&self, applied: &Applied, options: Options) -> Vec<PortRules> {
-        service_rules(&applied.service, &self.settings, options, applied.comments)
-    }
-
-    /// Writes all chains of a difference, with the content they should have.
-    fn plan(&self, difference: &Difference, options: Options) -> Plan {
-        let mut plan = Plan::default();
-        let is_wanted = |table, chain| difference.chains.contains(&(table, chain));
-        for (table, chain, rules) in fixed::chains(&self.settings, options) {
-            if is_wanted(table, chain) {
-                plan.write(table, chain, &rules);
-            }
-        }
-        // Not among the fixed ones where its content is nobody's business.
-        if is_wanted(Table::Filter, fixed::FIREWALL) {
-            plan.empty(Table::Filter, fixed::FIREWALL);
-        }
-        for chain in SharedChain::ALL {
-            if is_wanted(chain.table(), chain.name()) {
-                plan.empty(chain.table(), chain.name());
-            }
-        }
-        if !difference.chains.is_empty() {
-            self.plan_services(&mut plan, &is_wanted, options);
-        }
-        if is_wanted(Table::Nat, fixed::SERVICES) {
-            for rule in fixed::node_port_tail(&self.settings) {
-                plan.append(Table::Nat, fixed::SERVICES, &rule);
-            }
-        }
-        for chain in &difference.stale {
-            plan.remove(Table::Nat, *chain);
-        }
-        for jump in &difference.jumps {
-            plan.insert_jump(jump);
-        }
-        plan
-    }
-
-    fn plan_services(
-        &self,
-        plan: &mut Plan,
-        is_wanted: &impl Fn(Table, ChainName) -> bool,
-        options: Options,
-    ) {
-        let mut services: Vec<(&ObjectKey, &Applied)> = self.services.iter().collect();
-        services.sort_by_key(|(key, _)| *key);
-        for (_, applied) in services {
-            for port in self.rules_of(applied, options) {
-                for (chain, rules) in &port.groups {
-                    if is_wanted(chain.table(), chain.name()) {
-                        for rule in rules {
-                            plan.append(chain.table(), chain.name(), rule);
-                        }
-                    }
-                }
-                for (chain, rules) in &port.chains {
-                    if is_wanted(Table::Nat, *chain) {
-                        plan.write(Table::Nat, *chain, rules);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Plans the change of some Services. What is expected afterwards is noted at once: should the
-    /// write fail, nothing is known any more anyway.
-    fn update(
-        &mut self,
-        desired: &Desired,
-        changed: &BTreeSet<ObjectKey>,
-        options: Options,
-    ) -> Update {
-        for key in changed {
-            if let Some(old) = self.services.get(key) {
-                self.endpoints -= old.service.endpoint_count();
-                self.without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
-            }
-            if let Some(new) = desired.get(key) {
-                self.endpoints += new.endpoint_count();
-                self.without_local_endpoints += WithoutLocalEndpoints::of(new);
-            }
-        }
-        let comments = self.endpoints <= LARGE_CLUSTER_ENDPOINTS;
-        let mut update = Update {
-            plan: Plan::default(),
-            services: Vec::with_capacity(changed.len()),
-        };
-        let mut edits = Edits::default();
-        for key in changed {
-            let old = self.services.get(key).cloned();
-            let new = desired.get(key).map(|service| Applied {
-                service: service.clone(),
-                comments,
-            });
-            let rules = |applied: &Option<Applied>| {
-                applied
-                    .as_ref()
-                    .map_or_else(Vec::new, |applied| self.rules_of(applied, options))
-            };
-            let (before, after) = (rules(&old), rules(&new));
-            for port in &before {
-                self.expected.remove(port);
-            }
-            for port in &after {
-                self.expected.add(port);
-            }
-            plan_chains(&mut update.plan, &before, &after);
-            edits.compare(&before, &after);
-            update.services.push((key.clone(), new));
-        }
-        self.plan_edits(&mut update, &edits, options);
-        update
-    }
-
-    fn plan_edits(&self, update: &mut Update, edits: &Edits, options: Options) {
-        let mut rewritten = BTreeSet::new();
-        for (chain, edit) in &edits.0 {
-            if edit.deletions.len() + edit.insertions.len() > EDIT_LIMIT {
-                rewritten.insert(*chain);
-                continue;
-            }
-            for rule in &edit.deletions {
-                update.plan.delete(chain.table(), chain.name(), rule);
-            }
-            update
-                .plan
-                .insert(chain.table(), chain.name(), &edit.insertions);
-        }
-        if rewritten.is_empty() {
-            return;
-        }
-        self.rewrite(update, &rewritten, options);
-    }
-
-    fn rewrite(&self, update: &mut Update, chains: &BTreeSet<SharedChain>, options: Options) {
-        for chain in chains {
-            update.plan.empty(chain.table(), chain.name());
-        }
-        let changed: HashMap<&ObjectKey, Option<&Applied>> = update
-            .services
-            .iter()
-            .map(|(key, applied)| (key, applied.as_ref()))
-            .collect();
-        let unchanged = self.services.iter();
-        let unchanged = unchanged.filter(|(key, _)| !changed.contains_key(key));
-        let mut services: Vec<(&ObjectKey, &Applied)> = unchanged.collect();
-        services.extend(
-            changed
-                .iter()
-                .filter_map(|(key, new)| Some((*key, (*new)?))),
-        );
-        services.sort_by_key(|(key, _)| *key);
-        let mut lines: Vec<(SharedChain, Rule)> = Vec::new();
-        for (_, applied) in services {
-            for port in self.rules_of(applied, options) {
-                for (chain, rules) in port.groups {
-                    if chains.contains(&chain) {
-                        lines.extend(rules.into_iter().map(|rule| (chain, rule)));
-                    }
-                }
-            }
-        }
-        if chains.contains(&SharedChain::NatServices) {
-            let tail = fixed::node_port_tail(&self.settings);
-            lines.extend(tail.into_iter().map(|r| (SharedChain::NatServices, r)));
-        }
-        for (chain, rule) in &lines {
-            update.plan.append(chain.table(), chain.name(), rule);
-        }
-    }
-
-    fn report(&self, plan: &Plan, bytes: usize, full: bool) -> SyncReport {
-        let count = |table| RuleCount {
-            total: self.expected.rules.get(&table).copied().unwrap_or_default(),
-            written: plan.rules(table),
-        };
-        SyncReport {
-            full,
-            bytes,
-            rules: [Table::Filter, Table::Nat]
-                .map(|table| (table.as_str(), count(table)))
-                .into(),
-            without_local_endpoints: self.without_local_endpoints,
-            ..SyncReport::default()
-        }
-    }
-}
-
-/// Writes the chains of a Service whose text changed, and removes those it no longer has.
-fn plan_chains(plan: &mut Plan, before: &[PortRules], after: &[PortRules]) {
-    fn chains(ports: &[PortRules]) -> HashMap<ChainName, &[Rule]> {
-        let all = ports.iter().flat_map(|port| &port.chains);
-        all.map(|(chain, rules)| (*chain, &**rules)).collect()
-    }
-    let (before, after) = (chains(before), chains(after));
-    for (chain, rules) in &after {
-        if before.get(chain) != Some(rules) {
-            plan.write(Table::Nat, *chain, rules);
-        }
-    }
-    for chain in before.keys().filter(|chain| !after.contains_key(*chain)) {
-        plan.remove(Table::Nat, *chain);
-    }
-}
-
-/// Changes of shared chains, gathered over all changed Services.
-#[derive(Debug, Default)]
-struct Edits(HashMap<SharedChain, Edit>);
-
-#[derive(Debug, Default)]
-struct Edit {
-    deletions: Vec<Rule>,
-    insertions: Vec<Rule>,
-}
-
-impl Edits {
-    /// A group that changed is deleted as a whole and inserted anew, so it stays in one piece.
-    fn compare(&mut self, before: &[PortRules], after: &[PortRules]) {
-        for chain in SharedChain::ALL {
-            let mut old: Vec<&[Rule]> = groups(before, chain);
-            let mut new: Vec<&[Rule]> = groups(after, chain);
-            new.retain(|group| match old.iter().position(|o| o == group) {
-                Some(position) => {
-                    old.remove(position);
-                    false
-                }
-                None => true,
-            });
-            if old.is_empty() && new.is_empty() {
-                continue;
-            }
-            let edit = self.0.entry(chain).or_default();
-            edit.deletions.extend(old.concat());
-            edit.insertions.extend(new.concat());
-        }
-    }
-}
-
-fn groups(ports: &[PortRules], chain: SharedChain) -> Vec<&[Rule]> {
-    let groups = ports.iter().filter_map(|port| port.groups.get(&chain));
-    groups.map(Vec::as_slice).collect()
 }

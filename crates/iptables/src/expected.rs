@@ -110,6 +110,13 @@ impl Expected {
             .copied()
     }
 
+    /// Whether anything is expected of a chain.
+    pub(crate) fn has(&self, chain: (Table, ChainName)) -> bool {
+        self.chain(chain).is_some()
+            || SharedChain::find(chain.0, chain.1)
+                .is_some_and(|shared| self.shared.contains_key(&shared))
+    }
+
     /// Adds the rules of a Service port.
     pub(crate) fn add(&mut self, port: &PortRules) {
         for (chain, rules) in &port.chains {

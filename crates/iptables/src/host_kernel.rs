@@ -1,33 +1,45 @@
 //! The kernel behind the host's iptables programs.
 
 use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hasher as _},
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use weft_host::{
+    NetlinkError,
     iptables::{Iptables as Programs, Variant},
     netfilter::{Netfilter, legacy_fingerprint},
 };
-use weft_ruleset::Table;
+use weft_model::IpFamily;
+use weft_ruleset::{ChainName, Table};
 
-use crate::kernel::{Fingerprint, Kernel, KernelError};
+use crate::kernel::{Fingerprint, Kernel, KernelError, RawHash};
 
 /// How often this process wrote, over all families.
 ///
 /// nftables counts the writes of everybody to everything in one number. Less our own, it tells
 /// whether somebody else wrote.
 #[derive(Clone, Debug, Default)]
-pub struct OwnWrites(Arc<AtomicU64>);
+pub struct OwnWrites(Arc<Writes>);
+
+#[derive(Debug, Default)]
+struct Writes {
+    count: AtomicU64,
+    /// Shared by those who write, and held alone to compare the two numbers: a write that the kernel
+    /// has counted and we have not yet would look like somebody else's, and hide one later.
+    running: RwLock<()>,
+}
 
 /// Reads and writes through the iptables programs of one family and variant.
 #[derive(Debug)]
 pub struct HostKernel {
     programs: Programs,
-    /// Asked for the generation of the rules; opened when first needed.
+    /// Asked for the generation of the rules and for hashes; opened when first needed.
     netfilter: Option<Netfilter>,
     own_writes: OwnWrites,
     spent: Duration,
@@ -44,16 +56,55 @@ impl HostKernel {
         }
     }
 
-    fn generation(&mut self) -> Option<u64> {
-        if self.netfilter.is_none() {
-            self.netfilter = Netfilter::open().ok();
+    /// Asks over netlink. After an error the next question gets a new socket.
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut Netfilter) -> Result<T, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        let mut netfilter = match self.netfilter.take() {
+            Some(netfilter) => netfilter,
+            None => Netfilter::open()?,
+        };
+        let answer = question(&mut netfilter)?;
+        self.netfilter = Some(netfilter);
+        Ok(answer)
+    }
+
+    /// What the kernel counted.
+    fn all_writes(&mut self) -> Option<u32> {
+        self.ask(Netfilter::nftables_generation).ok()
+    }
+
+    fn writes_of_others(&mut self) -> Option<u64> {
+        let own = self.own_writes.clone();
+        let running = &own.0.running;
+        let _nobody_writes = running.write().unwrap_or_else(PoisonError::into_inner);
+        let all = u64::from(self.all_writes()?);
+        Some(all.wrapping_sub(own.0.count.load(Ordering::SeqCst)))
+    }
+
+    fn write_nft(&mut self, input: &str) -> Result<(), KernelError> {
+        let own = self.own_writes.clone();
+        let running = &own.0.running;
+        let _running = running.read().unwrap_or_else(PoisonError::into_inner);
+        let before = self.all_writes();
+        self.write(input)?;
+        // Each table is one write, or none if there was nothing to do. To count too few costs a
+        // reading, to count too many would hide somebody else's.
+        let tables = input.lines().filter(|line| *line == "COMMIT").count() as u64;
+        if let (Some(before), Some(after)) = (before, self.all_writes()) {
+            let counted = u64::from(after.wrapping_sub(before));
+            own.0.count.fetch_add(tables.min(counted), Ordering::SeqCst);
         }
-        let generation = self.netfilter.as_mut()?.nftables_generation();
-        if generation.is_err() {
-            self.netfilter = None;
-        }
-        let own = self.own_writes.0.load(Ordering::SeqCst);
-        generation.ok().map(|all| u64::from(all).wrapping_sub(own))
+        Ok(())
+    }
+
+    fn write(&mut self, input: &str) -> Result<(), KernelError> {
+        let restored = self.programs.restore(input.as_bytes());
+        self.spent += restored
+            .map_err(|error| told(&error))?
+            .cpu;
+        Ok(())
     }
 
     /// Sizes of the tables: most changes show in them, but not all.
@@ -77,18 +128,16 @@ impl Kernel for HostKernel {
     }
 
     fn restore(&mut self, input: &str) -> Result<(), KernelError> {
-        let restored = self.programs.restore(input.as_bytes());
-        self.spent += restored.map_err(|error| told(&error))?.cpu;
-        // Each table is one write, and every plan of ours changes the tables that it names.
-        let tables = input.lines().filter(|line| *line == "COMMIT").count();
-        self.own_writes.0.fetch_add(tables as u64, Ordering::SeqCst);
-        Ok(())
+        match self.programs.variant() {
+            Variant::Nft => self.write_nft(input),
+            Variant::Legacy => self.write(input),
+        }
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         Some(match self.programs.variant() {
             Variant::Nft => Fingerprint {
-                values: vec![self.generation()?],
+                values: vec![self.writes_of_others()?],
                 exact: true,
             },
             Variant::Legacy => Fingerprint {
@@ -96,6 +145,35 @@ impl Kernel for HostKernel {
                 exact: false,
             },
         })
+    }
+
+    fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
+        let listed = self.programs.chain_rules(table.as_str(), chain.as_str());
+        let (rules, spent) = listed.map_err(|error| told(&error))?;
+        self.spent += spent.cpu;
+        Ok(rules)
+    }
+
+    fn raw_chains(
+        &mut self,
+        which: Option<&[(Table, ChainName)]>,
+        each: &mut dyn FnMut(Table, ChainName, RawHash),
+    ) -> Result<bool, KernelError> {
+        if self.programs.variant() != Variant::Nft {
+            return Ok(false);
+        }
+        let family = self.programs.family();
+        let read = |netfilter: &mut Netfilter| {
+            for table in Table::ALL {
+                for chain in chains(netfilter, family, table, which)? {
+                    each(table, chain, raw_hash(netfilter, family, table, chain)?);
+                }
+            }
+            Ok(())
+        };
+        self.ask(read)
+            .map_err(|error| told(&error))?;
+        Ok(true)
     }
 
     fn take_spent(&mut self) -> Duration {
@@ -108,4 +186,50 @@ fn told(error: &dyn std::error::Error) -> KernelError {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let words: Vec<String> = causes.map(ToString::to_string).collect();
     KernelError(words.join(": "))
+}
+
+/// Those of the chains asked for that exist.
+fn chains(
+    netfilter: &mut Netfilter,
+    family: IpFamily,
+    table: Table,
+    which: Option<&[(Table, ChainName)]>,
+) -> Result<Vec<ChainName>, NetlinkError> {
+    let wanted: Option<HashSet<ChainName>> = which.map(|which| {
+        let of_table = which.iter().filter(|(t, _)| *t == table);
+        of_table.map(|(_, chain)| *chain).collect()
+    });
+    if wanted.as_ref().is_some_and(HashSet::is_empty) {
+        return Ok(Vec::new());
+    }
+    let is_wanted = |chain: &ChainName| match &wanted {
+        Some(wanted) => wanted.contains(chain),
+        None => chain.as_str().starts_with("KUBE-") || table.has_built_in(*chain),
+    };
+    let names = netfilter.nftables_chains(family, table.as_str())?;
+    // A name that we could not write is none of ours.
+    let names = names.iter().filter_map(|name| ChainName::parse(name).ok());
+    Ok(names.filter(is_wanted).collect())
+}
+
+fn raw_hash(
+    netfilter: &mut Netfilter,
+    family: IpFamily,
+    table: Table,
+    chain: ChainName,
+) -> Result<RawHash, NetlinkError> {
+    let mut hasher = DefaultHasher::new();
+    let mut is_empty = true;
+    let (table, chain) = (table.as_str(), Some(chain.as_str()));
+    netfilter.nftables_rules(family, table, chain, &mut |_, rule| {
+        let bytes = rule.as_bytes();
+        hasher.write_usize(bytes.len());
+        hasher.write(bytes);
+        is_empty = false;
+    })?;
+    Ok(if is_empty {
+        RawHash::EMPTY
+    } else {
+        RawHash(hasher.finish().max(1))
+    })
 }

@@ -5,6 +5,7 @@
 //! `iptables-restore`. [`Iptables`] keeps track and applies plans through a [`Kernel`].
 
 mod backend;
+mod baseline;
 mod cleanup;
 mod difference;
 mod expected;
@@ -17,12 +18,13 @@ mod plan;
 mod port_rules;
 mod probe;
 mod shared;
+mod state;
 
 pub use backend::{Iptables, Options, differences, render};
 pub use cleanup::cleanup;
 pub use difference::Finding;
 pub use host_kernel::{HostKernel, OwnWrites};
-pub use kernel::{Fingerprint, Kernel, KernelError};
+pub use kernel::{Fingerprint, Kernel, KernelError, RawHash};
 pub use plan::Plan;
 pub use port_rules::{PortRules, port_rules};
 pub use probe::can_count;

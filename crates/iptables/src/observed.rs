@@ -7,6 +7,7 @@ use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::{
     expected::{ChainHash, ChainHasher, Expected, SharedHash, line_hash},
+    fixed,
     shared::SharedChain,
 };
 
@@ -39,14 +40,27 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(expected: &'a Expected, family: IpFamily) -> Self {
+        Self::resume(Observed::default(), expected, family)
+    }
+
+    /// Adds to what was observed already.
+    pub(crate) fn resume(observed: Observed, expected: &'a Expected, family: IpFamily) -> Self {
         Self {
             expected,
             family,
             table: None,
             chain: None,
             rules: Lines::default(),
-            observed: Observed::default(),
+            observed,
         }
+    }
+
+    /// Takes all rules of one chain.
+    pub(crate) fn chain(&mut self, table: Table, chain: ChainName, rules: &[String]) {
+        for rule in rules {
+            self.rule(table, chain.as_str(), rule);
+        }
+        self.finish_chain();
     }
 
     /// Takes the next line.
@@ -58,7 +72,10 @@ impl<'a> Reader<'a> {
         }
         let Some(table) = self.table else { return };
         if let Some(declared) = line.strip_prefix(':') {
-            self.observed.declare(table, declared);
+            let name = declared.split(' ').next().unwrap_or_default();
+            if let (true, Ok(chain)) = (name.starts_with("KUBE-"), ChainName::parse(name)) {
+                self.observed.declare(table, chain);
+            }
         } else if let Some((chain, rule)) = split(line) {
             self.rule(table, chain, rule);
         }
@@ -126,20 +143,32 @@ impl<'a> Reader<'a> {
 }
 
 impl Observed {
-    fn declare(&mut self, table: Table, declared: &str) {
-        let name = declared.split(' ').next().unwrap_or_default();
-        if !name.starts_with("KUBE-") {
-            return;
-        }
-        let Ok(chain) = ChainName::parse(name) else {
-            return;
-        };
+    /// A chain of ours or of kubelet's exists; empty unless rules of it follow.
+    pub(crate) fn declare(&mut self, table: Table, chain: ChainName) {
         if let Some(shared) = SharedChain::find(table, chain) {
             self.shared.entry(shared).or_default();
         } else {
             let empty = ChainHasher::default().finish();
             self.chains.insert((table, chain), empty);
         }
+    }
+
+    /// A chain holds what is expected of it. `false` if nothing is.
+    pub(crate) fn expect(&mut self, chain: (Table, ChainName), expected: &Expected) -> bool {
+        if let Some(shared) = SharedChain::find(chain.0, chain.1) {
+            let hash = expected.shared.get(&shared).cloned();
+            return hash.map(|hash| self.shared.insert(shared, hash)).is_some();
+        }
+        let hash = expected.chain(chain);
+        hash.map(|hash| self.chains.insert(chain, hash)).is_some()
+    }
+
+    /// A built-in chain has all its jumps.
+    pub(crate) fn expect_jumps(&mut self, table: Table, chain: ChainName) {
+        let jumps = fixed::jumps().into_iter();
+        let jumps = jumps.filter(|jump| (jump.table, jump.from) == (table, chain));
+        self.jumps
+            .extend(jumps.map(|jump| (table, chain, jump.rule.to_string())));
     }
 
     fn note_jumps(&mut self, table: Table, chain: ChainName, rules: &Lines, family: IpFamily) {

@@ -27,6 +27,8 @@ struct TablePlan {
     additions: String,
     insertions: String,
     removals: BTreeSet<ChainName>,
+    /// Chains with deletions or insertions.
+    edited: BTreeSet<ChainName>,
     rules: usize,
 }
 
@@ -39,6 +41,15 @@ impl Plan {
     /// How many rules are written to a table.
     pub fn rules(&self, table: Table) -> usize {
         self.part(table).rules
+    }
+
+    /// All chains that it writes, edits or removes.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = (Table, ChainName)> {
+        Table::ALL.into_iter().flat_map(|table| {
+            let part = self.part(table);
+            let chains = part.chains.union(&part.edited);
+            chains.map(move |chain| (table, *chain))
+        })
     }
 
     /// Replaces the content of a chain, or creates it.
@@ -71,6 +82,7 @@ impl Plan {
     pub(crate) fn insert(&mut self, table: Table, chain: ChainName, rules: &[Rule]) {
         let part = self.part_mut(table);
         for rule in rules.iter().rev() {
+            part.edited.insert(chain);
             line(&mut part.insertions, "-I", chain, rule);
             part.rules += 1;
         }
@@ -81,11 +93,14 @@ impl Plan {
     pub(crate) fn insert_jump(&mut self, jump: &Jump) {
         let part = self.part_mut(jump.table);
         line(&mut part.insertions, "-I", jump.from, &jump.rule);
+        part.edited.insert(jump.from);
     }
 
     /// Deletes a rule by its text. A rule that is not there makes the whole table fail.
     pub(crate) fn delete(&mut self, table: Table, chain: ChainName, rule: &Rule) {
-        line(&mut self.part_mut(table).deletions, "-D", chain, rule);
+        let part = self.part_mut(table);
+        part.edited.insert(chain);
+        line(&mut part.deletions, "-D", chain, rule);
     }
 
     fn part(&self, table: Table) -> &TablePlan {

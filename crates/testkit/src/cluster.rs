@@ -91,7 +91,7 @@ impl RandomCluster {
         self.next_name += 1;
         let name = format!("s{}", self.next_name);
         let mut edits = vec![self.put_service(&name)];
-        for _ in 0..self.rng.usize(0..4) {
+        for _ in 0..self.rng.usize(0..6) {
             edits.push(self.put_slice(&name));
         }
         edits

@@ -63,6 +63,29 @@ fn chains_that_the_input_does_not_name_stay() {
 }
 
 #[test]
+fn the_rules_of_one_chain_are_those_that_save_prints() {
+    lab::with_programs(&IPTABLES, |_| {
+        for tables in all() {
+            let input = "*nat\n:WEFT-A - [0:0]\n:WEFT-AB - [0:0]\n:WEFT-C - [0:0]\n\
+                         -A WEFT-A -p udp -m comment --comment \"-A WEFT-A x\" -m udp --dport 53 -j WEFT-AB\n\
+                         -A WEFT-A\n-A WEFT-AB -j RETURN\n-A OUTPUT -j WEFT-A\nCOMMIT\n";
+            tables.restore(input.as_bytes()).unwrap();
+            let (saved, _) = saved(&tables, Some("nat"));
+            for chain in ["WEFT-A", "WEFT-AB", "WEFT-C", "OUTPUT"] {
+                let (rules, spent) = tables.chain_rules("nat", chain).unwrap();
+                assert!(!spent.wall.is_zero());
+                let lines = rules.iter().map(|rule| format!("-A {chain} {rule}"));
+                let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
+                let of_chain = |line: &&str| line.split(' ').take(2).eq(["-A", chain]);
+                let expected: Vec<&str> = saved.lines().filter(of_chain).collect();
+                assert_eq!(lines, expected, "{tables:?}");
+            }
+            assert!(tables.chain_rules("nat", "WEFT-NONE").is_err());
+        }
+    });
+}
+
+#[test]
 fn a_table_that_is_not_one_is_an_error_and_not_a_missing_chain() {
     lab::with_programs(&IPTABLES, |_| {
         for tables in all() {

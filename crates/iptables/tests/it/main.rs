@@ -1,6 +1,7 @@
 //! The backend against a simulated kernel, and against the real one in namespaces.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod baseline;
 mod faults;
 mod golden;
 mod host;
@@ -10,6 +11,7 @@ mod mishaps;
 mod packets;
 mod partial;
 mod proportion;
+mod raw;
 mod restart;
 mod trace;
 mod world;

@@ -1,23 +1,36 @@
 //! A proxy without processes: a model, a backend and a simulated kernel.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 
 use serde_json::Value;
-use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options};
+use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options, RawHash};
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
     Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
     SyncError, SyncReport, objects::Object,
 };
-use weft_ruleset::{ComparisonOptions, Ruleset, compare};
+use weft_ruleset::{ChainName, ComparisonOptions, Ruleset, Table, compare};
 use weft_testkit::cluster::{Edit, NODE};
 
 /// A kernel in memory that can be told to fail.
 pub(crate) struct Simulated {
     pub(crate) rules: Ruleset,
+    /// Writes of others.
     pub(crate) generation: u64,
     pub(crate) failures: usize,
     pub(crate) inputs: Vec<String>,
+    /// How often all text was read.
+    pub(crate) saves: usize,
+    /// Chains that were read as text one by one.
+    pub(crate) listed: Vec<ChainName>,
+    /// Makes the raw hashes of this kernel its own; `None` if it has none.
+    pub(crate) salt: Option<u64>,
+    /// What somebody else writes after so many more steps of this kernel.
+    pub(crate) intrusion: Option<(usize, String)>,
 }
 
 impl Simulated {
@@ -27,6 +40,10 @@ impl Simulated {
             generation: 0,
             failures: 0,
             inputs: Vec::new(),
+            saves: 0,
+            listed: Vec::new(),
+            salt: Some(fastrand::u64(..)),
+            intrusion: None,
         }
     }
 
@@ -35,27 +52,87 @@ impl Simulated {
         self.rules.restore(input).unwrap();
         self.generation += 1;
     }
+
+    fn step(&mut self) {
+        match &mut self.intrusion {
+            Some((0, input)) => {
+                let input = std::mem::take(input);
+                self.intrusion = None;
+                // It may name a chain that is not there any more.
+                self.generation += u64::from(self.rules.restore(&input).is_ok());
+            }
+            Some((steps, _)) => *steps -= 1,
+            None => {}
+        }
+    }
+
+    fn raw_hash(&self, table: Table, chain: ChainName, salt: u64) -> RawHash {
+        let rules = self.rules.rules(table, chain);
+        if rules.is_empty() {
+            return RawHash::EMPTY;
+        }
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        for rule in rules {
+            rule.to_string().hash(&mut hasher);
+        }
+        RawHash(hasher.finish())
+    }
 }
 
 impl Kernel for Simulated {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
+        self.saves += 1;
+        self.step();
         self.rules.to_string().lines().for_each(line);
         Ok(())
     }
 
     fn restore(&mut self, input: &str) -> Result<(), KernelError> {
+        self.step();
         self.inputs.push(input.to_owned());
         if self.failures > 0 {
             self.failures -= 1;
             return Err(KernelError("told to fail".to_owned()));
         }
-        self.generation += 1;
         self.rules
             .restore(input)
             .map_err(|error| KernelError(format!("{error}\n{input}")))
     }
 
+    fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
+        self.step();
+        self.listed.push(chain);
+        if self.rules.chain(table, chain).is_none() {
+            return Err(KernelError(format!("no chain {chain}")));
+        }
+        let rules = self.rules.rules(table, chain).iter();
+        Ok(rules.map(ToString::to_string).collect())
+    }
+
+    fn raw_chains(
+        &mut self,
+        which: Option<&[(Table, ChainName)]>,
+        each: &mut dyn FnMut(Table, ChainName, RawHash),
+    ) -> Result<bool, KernelError> {
+        let Some(salt) = self.salt else {
+            return Ok(false);
+        };
+        for table in Table::ALL {
+            let names: Vec<ChainName> = self.rules.chains(table).map(|(name, _)| name).collect();
+            for chain in names {
+                let named = chain.as_str().starts_with("KUBE-") || table.has_built_in(chain);
+                if which.map_or(named, |which| which.contains(&(table, chain))) {
+                    self.step();
+                    each(table, chain, self.raw_hash(table, chain, salt));
+                }
+            }
+        }
+        Ok(true)
+    }
+
     fn fingerprint(&mut self) -> Option<Fingerprint> {
+        self.step();
         Some(Fingerprint {
             values: vec![self.generation],
             exact: true,
@@ -212,7 +289,9 @@ impl<K: Visible> World<K> {
     /// The rules of a proxy that starts now on an empty kernel.
     pub(crate) fn fresh(&self) -> Ruleset {
         let family = self.settings.family;
-        let mut fresh = Iptables::new(Simulated::new(family), self.options);
+        let mut kernel = Simulated::new(family);
+        kernel.salt = None;
+        let mut fresh = Iptables::new(kernel, self.options);
         fresh
             .sync(&self.desired, &self.settings, Scope::Full)
             .unwrap();

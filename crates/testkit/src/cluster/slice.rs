@@ -10,7 +10,9 @@ impl RandomCluster {
         self.next_name += 1;
         let family = *self
             .rng
-            .choice(&["IPv4", "IPv4", "IPv6", "IPv6", "FQDN"])
+            .choice(&[
+                "IPv4", "IPv4", "IPv4", "IPv4", "IPv6", "IPv6", "IPv6", "FQDN",
+            ])
             .unwrap_or(&"IPv4");
         let name = self.named("EndpointSlice", &format!("{service}-{}", self.next_name));
         self.write_slice(name, service, family)

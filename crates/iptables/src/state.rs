@@ -1,0 +1,360 @@
+//! What was written last, and the plans that follow from it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use weft_model::ObjectKey;
+use weft_proxy::{
+    Desired, Service, Settings, SyncReport,
+    backend::{RuleCount, WithoutLocalEndpoints},
+};
+use weft_ruleset::{ChainName, Rule, Table};
+
+use crate::{
+    backend::Options,
+    baseline::Baseline,
+    difference::Difference,
+    expected::{Expected, service_rules},
+    fixed,
+    kernel::{Fingerprint, Kernel},
+    plan::Plan,
+    port_rules::PortRules,
+    shared::SharedChain,
+};
+
+/// More endpoints than these, and rules of single endpoints do without comments.
+const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
+
+/// Single edits of a shared chain up to this number; above, writing it anew is cheaper.
+const EDIT_LIMIT: usize = 64;
+
+/// What the kernel holds as far as we wrote it.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    services: HashMap<ObjectKey, Applied>,
+    /// Endpoints of all Services together.
+    endpoints: usize,
+    without_local_endpoints: WithoutLocalEndpoints,
+    pub(crate) expected: Expected,
+    /// How that looks in the kernel, where it can be read cheaply.
+    pub(crate) baseline: Option<Baseline>,
+    /// The kernel's when it was last known to hold what is expected. An exact one stays the same
+    /// over our own writes.
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+/// A Service as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Applied {
+    service: Arc<Service>,
+    comments: bool,
+}
+
+/// A partial sync: what to write, and what is true once it is written.
+pub(crate) struct Update {
+    pub(crate) plan: Plan,
+    pub(crate) services: Vec<(ObjectKey, Option<Applied>)>,
+}
+
+impl State {
+    pub(crate) fn of(desired: &Desired, settings: &Settings, options: Options) -> Self {
+        let endpoints = desired.values().map(|s| s.endpoint_count()).sum();
+        let comments = endpoints <= LARGE_CLUSTER_ENDPOINTS;
+        let mut expected = Expected::without_services(settings, options);
+        let mut services = HashMap::with_capacity(desired.len());
+        let mut without_local_endpoints = WithoutLocalEndpoints::default();
+        for (key, service) in desired {
+            without_local_endpoints += WithoutLocalEndpoints::of(service);
+            for port in service_rules(service, settings, options, comments) {
+                expected.add(&port);
+            }
+            let applied = Applied {
+                service: service.clone(),
+                comments,
+            };
+            services.insert(key.clone(), applied);
+        }
+        Self {
+            settings: settings.clone(),
+            services,
+            endpoints,
+            without_local_endpoints,
+            expected,
+            baseline: None,
+            fingerprint: None,
+        }
+    }
+
+    fn rules_of(&self, applied: &Applied, options: Options) -> Vec<PortRules> {
+        service_rules(&applied.service, &self.settings, options, applied.comments)
+    }
+
+    /// Writes all chains of a difference, with the content they should have.
+    pub(crate) fn plan(&self, difference: &Difference, options: Options) -> Plan {
+        let mut plan = Plan::default();
+        let is_wanted = |table, chain| difference.chains.contains(&(table, chain));
+        for (table, chain, rules) in fixed::chains(&self.settings, options) {
+            if is_wanted(table, chain) {
+                plan.write(table, chain, &rules);
+            }
+        }
+        // Not among the fixed ones where its content is nobody's business.
+        if is_wanted(Table::Filter, fixed::FIREWALL) {
+            plan.empty(Table::Filter, fixed::FIREWALL);
+        }
+        for chain in SharedChain::ALL {
+            if is_wanted(chain.table(), chain.name()) {
+                plan.empty(chain.table(), chain.name());
+            }
+        }
+        if !difference.chains.is_empty() {
+            self.plan_services(&mut plan, &is_wanted, options);
+        }
+        if is_wanted(Table::Nat, fixed::SERVICES) {
+            for rule in fixed::node_port_tail(&self.settings) {
+                plan.append(Table::Nat, fixed::SERVICES, &rule);
+            }
+        }
+        for chain in &difference.stale {
+            plan.remove(Table::Nat, *chain);
+        }
+        for jump in &difference.jumps {
+            plan.insert_jump(jump);
+        }
+        plan
+    }
+
+    fn plan_services(
+        &self,
+        plan: &mut Plan,
+        is_wanted: &impl Fn(Table, ChainName) -> bool,
+        options: Options,
+    ) {
+        let mut services: Vec<(&ObjectKey, &Applied)> = self.services.iter().collect();
+        services.sort_by_key(|(key, _)| *key);
+        for (_, applied) in services {
+            for port in self.rules_of(applied, options) {
+                for (chain, rules) in &port.groups {
+                    if is_wanted(chain.table(), chain.name()) {
+                        for rule in rules {
+                            plan.append(chain.table(), chain.name(), rule);
+                        }
+                    }
+                }
+                for (chain, rules) in &port.chains {
+                    if is_wanted(Table::Nat, *chain) {
+                        plan.write(Table::Nat, *chain, rules);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Plans the change of some Services. What is expected afterwards is noted at once: should the
+    /// write fail, the chains of the plan are unknown, and of the others the same is expected as
+    /// before.
+    pub(crate) fn update(
+        &mut self,
+        desired: &Desired,
+        changed: &BTreeSet<ObjectKey>,
+        options: Options,
+    ) -> Update {
+        for key in changed {
+            if let Some(old) = self.services.get(key) {
+                self.endpoints -= old.service.endpoint_count();
+                self.without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
+            }
+            if let Some(new) = desired.get(key) {
+                self.endpoints += new.endpoint_count();
+                self.without_local_endpoints += WithoutLocalEndpoints::of(new);
+            }
+        }
+        let comments = self.endpoints <= LARGE_CLUSTER_ENDPOINTS;
+        let mut update = Update {
+            plan: Plan::default(),
+            services: Vec::with_capacity(changed.len()),
+        };
+        let mut edits = Edits::default();
+        for key in changed {
+            let old = self.services.get(key).cloned();
+            let new = desired.get(key).map(|service| Applied {
+                service: service.clone(),
+                comments,
+            });
+            let rules = |applied: &Option<Applied>| {
+                applied
+                    .as_ref()
+                    .map_or_else(Vec::new, |applied| self.rules_of(applied, options))
+            };
+            let (before, after) = (rules(&old), rules(&new));
+            for port in &before {
+                self.expected.remove(port);
+            }
+            for port in &after {
+                self.expected.add(port);
+            }
+            plan_chains(&mut update.plan, &before, &after);
+            edits.compare(&before, &after);
+            update.services.push((key.clone(), new));
+        }
+        self.plan_edits(&mut update, &edits, options);
+        update
+    }
+
+    /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.
+    pub(crate) fn is_followed(&self, kernel: &mut impl Kernel) -> bool {
+        self.is_inexact() && kernel.fingerprint() == self.fingerprint
+    }
+
+    /// Takes the kernel's fingerprint after our own write, if that is one which shows it.
+    pub(crate) fn follow(&mut self, kernel: &mut impl Kernel) {
+        if self.is_inexact() {
+            self.fingerprint = kernel.fingerprint();
+        }
+    }
+
+    fn is_inexact(&self) -> bool {
+        self.fingerprint.as_ref().is_some_and(|f| !f.exact)
+    }
+
+    /// Notes that an update was written.
+    pub(crate) fn accept(&mut self, services: Vec<(ObjectKey, Option<Applied>)>) {
+        for (key, applied) in services {
+            match applied {
+                Some(applied) => self.services.insert(key, applied),
+                None => self.services.remove(&key),
+            };
+        }
+    }
+
+    fn plan_edits(&self, update: &mut Update, edits: &Edits, options: Options) {
+        let mut rewritten = BTreeSet::new();
+        for (chain, edit) in &edits.0 {
+            if edit.deletions.len() + edit.insertions.len() > EDIT_LIMIT {
+                rewritten.insert(*chain);
+                continue;
+            }
+            for rule in &edit.deletions {
+                update.plan.delete(chain.table(), chain.name(), rule);
+            }
+            update
+                .plan
+                .insert(chain.table(), chain.name(), &edit.insertions);
+        }
+        if rewritten.is_empty() {
+            return;
+        }
+        self.rewrite(update, &rewritten, options);
+    }
+
+    fn rewrite(&self, update: &mut Update, chains: &BTreeSet<SharedChain>, options: Options) {
+        for chain in chains {
+            update.plan.empty(chain.table(), chain.name());
+        }
+        let changed: HashMap<&ObjectKey, Option<&Applied>> = update
+            .services
+            .iter()
+            .map(|(key, applied)| (key, applied.as_ref()))
+            .collect();
+        let unchanged = self.services.iter();
+        let unchanged = unchanged.filter(|(key, _)| !changed.contains_key(key));
+        let mut services: Vec<(&ObjectKey, &Applied)> = unchanged.collect();
+        services.extend(
+            changed
+                .iter()
+                .filter_map(|(key, new)| Some((*key, (*new)?))),
+        );
+        services.sort_by_key(|(key, _)| *key);
+        let mut lines: Vec<(SharedChain, Rule)> = Vec::new();
+        for (_, applied) in services {
+            for port in self.rules_of(applied, options) {
+                for (chain, rules) in port.groups {
+                    if chains.contains(&chain) {
+                        lines.extend(rules.into_iter().map(|rule| (chain, rule)));
+                    }
+                }
+            }
+        }
+        if chains.contains(&SharedChain::NatServices) {
+            let tail = fixed::node_port_tail(&self.settings);
+            lines.extend(tail.into_iter().map(|r| (SharedChain::NatServices, r)));
+        }
+        for (chain, rule) in &lines {
+            update.plan.append(chain.table(), chain.name(), rule);
+        }
+    }
+
+    pub(crate) fn report(&self, plan: &Plan, bytes: usize, full: bool) -> SyncReport {
+        let count = |table| RuleCount {
+            total: self.expected.rules.get(&table).copied().unwrap_or_default(),
+            written: plan.rules(table),
+        };
+        SyncReport {
+            full,
+            bytes,
+            rules: [Table::Filter, Table::Nat]
+                .map(|table| (table.as_str(), count(table)))
+                .into(),
+            without_local_endpoints: self.without_local_endpoints,
+            ..SyncReport::default()
+        }
+    }
+}
+
+/// Writes the chains of a Service whose text changed, and removes those it no longer has.
+fn plan_chains(plan: &mut Plan, before: &[PortRules], after: &[PortRules]) {
+    fn chains(ports: &[PortRules]) -> HashMap<ChainName, &[Rule]> {
+        let all = ports.iter().flat_map(|port| &port.chains);
+        all.map(|(chain, rules)| (*chain, &**rules)).collect()
+    }
+    let (before, after) = (chains(before), chains(after));
+    for (chain, rules) in &after {
+        if before.get(chain) != Some(rules) {
+            plan.write(Table::Nat, *chain, rules);
+        }
+    }
+    for chain in before.keys().filter(|chain| !after.contains_key(*chain)) {
+        plan.remove(Table::Nat, *chain);
+    }
+}
+
+/// Changes of shared chains, gathered over all changed Services.
+#[derive(Debug, Default)]
+struct Edits(HashMap<SharedChain, Edit>);
+
+#[derive(Debug, Default)]
+struct Edit {
+    deletions: Vec<Rule>,
+    insertions: Vec<Rule>,
+}
+
+impl Edits {
+    /// A group that changed is deleted as a whole and inserted anew, so it stays in one piece.
+    fn compare(&mut self, before: &[PortRules], after: &[PortRules]) {
+        for chain in SharedChain::ALL {
+            let mut old: Vec<&[Rule]> = groups(before, chain);
+            let mut new: Vec<&[Rule]> = groups(after, chain);
+            new.retain(|group| match old.iter().position(|o| o == group) {
+                Some(position) => {
+                    old.remove(position);
+                    false
+                }
+                None => true,
+            });
+            if old.is_empty() && new.is_empty() {
+                continue;
+            }
+            let edit = self.0.entry(chain).or_default();
+            edit.deletions.extend(old.concat());
+            edit.insertions.extend(new.concat());
+        }
+    }
+}
+
+fn groups(ports: &[PortRules], chain: SharedChain) -> Vec<&[Rule]> {
+    let groups = ports.iter().filter_map(|port| port.groups.get(&chain));
+    groups.map(Vec::as_slice).collect()
+}
