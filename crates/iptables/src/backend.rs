@@ -93,13 +93,13 @@ impl<K: Kernel> Iptables<K> {
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
         self.state = None;
-        let state = State::of(desired, settings, self.options);
-        let observed = self.observe(&state)?;
+        let mut state = State::of(desired, settings, self.options);
+        let observed = self.observe(&mut state)?;
         let fresh = !observed.shared.contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
             self.write(urgent, &observed)?;
-            let observed = self.observe(&state)?;
+            let observed = self.observe(&mut state)?;
             return self.write(state, &observed);
         }
         self.write(state, &observed)
@@ -114,7 +114,7 @@ impl<K: Kernel> Iptables<K> {
         };
         let plan = state.plan(&difference, self.options);
         let bytes = self.apply(&plan)?;
-        state.fingerprint = self.kernel.fingerprint();
+        state.fingerprint = self.after_writing(state.fingerprint);
         let report = state.report(&plan, bytes, true);
         self.state = Some(state);
         Ok(report)
@@ -133,6 +133,7 @@ impl<K: Kernel> Iptables<K> {
         let plan = update.plan;
         let before = self.kernel.fingerprint();
         let bytes = self.apply(&plan)?;
+        let after = self.after_writing(before.clone());
         let Some(state) = &mut self.state else {
             return Err(unknown());
         };
@@ -144,9 +145,19 @@ impl<K: Kernel> Iptables<K> {
         }
         // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
         if before == state.fingerprint && !plan.is_empty() {
-            state.fingerprint = self.kernel.fingerprint();
+            state.fingerprint = after;
         }
         Ok(state.report(&plan, bytes, false))
+    }
+
+    /// What stands for the rules once we have written, if `before` stood for them when we looked.
+    ///
+    /// An exact one still does. Asking again would take in what others wrote in the meantime.
+    fn after_writing(&mut self, before: Option<Fingerprint>) -> Option<Fingerprint> {
+        match before {
+            Some(inexact) if !inexact.exact => self.kernel.fingerprint(),
+            exact => exact,
+        }
     }
 
     fn apply(&mut self, plan: &Plan) -> Result<usize, SyncError> {
@@ -166,7 +177,8 @@ impl<K: Kernel> Iptables<K> {
         }
     }
 
-    fn observe(&mut self, state: &State) -> Result<Observed, SyncError> {
+    fn observe(&mut self, state: &mut State) -> Result<Observed, SyncError> {
+        state.fingerprint = self.kernel.fingerprint();
         observe(&mut self.kernel, state)
     }
 }
@@ -274,7 +286,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         if !difference.is_empty() {
             let plan = state.plan(&difference, self.options);
             self.apply(&plan)?;
-            fingerprint = self.kernel.fingerprint();
+            fingerprint = self.after_writing(fingerprint);
         }
         if let Some(state) = &mut self.state {
             state.fingerprint = fingerprint;

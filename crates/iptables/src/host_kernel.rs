@@ -1,10 +1,7 @@
 //! The kernel behind the host's iptables programs.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +18,43 @@ use crate::kernel::{Fingerprint, Kernel, KernelError};
 /// nftables counts the writes of everybody to everything in one number. Less our own, it tells
 /// whether somebody else wrote.
 #[derive(Clone, Debug, Default)]
-pub struct OwnWrites(Arc<AtomicU64>);
+pub struct OwnWrites(Arc<Mutex<Count>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    begun: u64,
+    ended: u64,
+    written: u32,
+}
+
+impl OwnWrites {
+    /// Does a write, of which `written` says how much it adds to the kernel's number.
+    fn during<T, E>(&self, written: u32, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.count().begun += 1;
+        let result = write();
+        let mut count = self.count();
+        count.ended += 1;
+        // A write that failed may have been done in part. Then there are more writes than we
+        // know, which is as if somebody else had done them: a reason to look.
+        if result.is_ok() {
+            count.written = count.written.wrapping_add(written);
+        }
+        result
+    }
+
+    /// The kernel's number less our writes. `None` while one of ours is under way in another
+    /// family: it may be in the kernel's number already, and is not yet in ours.
+    fn subtract(&self, number: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        let before = *self.count();
+        let number = number()?;
+        let quiet = before.begun == before.ended && self.count().begun == before.begun;
+        quiet.then(|| number.wrapping_sub(before.written))
+    }
+
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Reads and writes through the iptables programs of one family and variant.
 #[derive(Debug)]
@@ -44,7 +77,7 @@ impl HostKernel {
         }
     }
 
-    fn generation(&mut self) -> Option<u64> {
+    fn generation(&mut self) -> Option<u32> {
         if self.netfilter.is_none() {
             self.netfilter = Netfilter::open().ok();
         }
@@ -52,8 +85,7 @@ impl HostKernel {
         if generation.is_err() {
             self.netfilter = None;
         }
-        let own = self.own_writes.0.load(Ordering::SeqCst);
-        generation.ok().map(|all| u64::from(all).wrapping_sub(own))
+        generation.ok()
     }
 
     /// Sizes of the tables: most changes show in them, but not all.
@@ -79,20 +111,22 @@ impl Kernel for HostKernel {
     }
 
     fn restore(&mut self, input: &str) -> Result<(), KernelError> {
-        let restored = self.programs.restore(input.as_bytes());
+        let write = || self.programs.restore(input.as_bytes());
+        let restored = self.own_writes.during(certain_writes(input), write);
         self.spent += restored.map_err(|error| told(&error))?.cpu;
-        // Each table is one write, and every plan of ours changes the tables that it names.
-        let tables = input.lines().filter(|line| *line == "COMMIT").count();
-        self.own_writes.0.fetch_add(tables as u64, Ordering::SeqCst);
         Ok(())
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         Some(match self.programs.variant() {
-            Variant::Nft => Fingerprint {
-                values: vec![self.generation()?],
-                exact: true,
-            },
+            Variant::Nft => {
+                let own_writes = self.own_writes.clone();
+                let of_others = own_writes.subtract(|| self.generation())?;
+                Fingerprint {
+                    values: vec![of_others.into()],
+                    exact: true,
+                }
+            }
             Variant::Legacy => Fingerprint {
                 values: self.sizes()?,
                 exact: false,
@@ -103,6 +137,16 @@ impl Kernel for HostKernel {
     fn take_spent(&mut self) -> Duration {
         std::mem::take(&mut self.spent)
     }
+}
+
+/// How many tables an input is sure to change, each in one write.
+///
+/// A table of which it only names chains may have had them, empty, already. Then the kernel writes
+/// nothing; and to count a write too many could hide one of others.
+fn certain_writes(input: &str) -> u32 {
+    let tables = input.split("COMMIT\n");
+    let changed = tables.filter(|table| table.lines().any(|line| line.starts_with('-')));
+    u32::try_from(changed.count()).unwrap_or_default()
 }
 
 /// An error with all its causes: what the program said stands in the last of them.

@@ -10,8 +10,8 @@ pub trait Kernel: Send {
     /// Writes as `iptables-restore --noflush` does: each table at once or not at all.
     fn restore(&mut self, input: &str) -> Result<(), KernelError>;
 
-    /// Something that differs after a write, ours or somebody else's, and is cheap to ask for.
-    /// `None` where the kernel has no such thing.
+    /// Something that differs after a write of somebody else, and is cheap to ask for. `None`
+    /// where the kernel has no such thing, or cannot tell right now.
     fn fingerprint(&mut self) -> Option<Fingerprint>;
 
     /// Processor time of the programs that ran since the last call.
@@ -23,7 +23,8 @@ pub trait Kernel: Send {
 pub struct Fingerprint {
     /// What the kernel says.
     pub values: Vec<u64>,
-    /// Whether it differs after every write, and not only after most.
+    /// Whether it differs after every write of others and after none of ours. Otherwise most
+    /// writes of anybody change it.
     pub exact: bool,
 }
 

@@ -137,6 +137,33 @@ fn a_write_of_ours_does_not_hide_a_write_of_others() {
 }
 
 #[test]
+fn a_write_of_others_in_the_middle_of_ours_is_found_too() {
+    let (mut world, mut cluster) = world_of(9);
+    let flush = "*nat\n-F KUBE-POSTROUTING\nCOMMIT\n";
+    let differs = ["nat KUBE-POSTROUTING differs"];
+    // While a partial sync writes, a full one, and an audit that repairs something else.
+    for edit in cluster.add_service() {
+        world.edit(&edit);
+    }
+    world.backend.kernel().meanwhile = Some(flush.to_owned());
+    world.sync();
+    assert_eq!(audit(&mut world), differs);
+
+    world.settings.masquerade_all = true;
+    world.backend.kernel().meanwhile = Some(flush.to_owned());
+    assert!(world.sync().full);
+    assert_eq!(audit(&mut world), differs);
+
+    let kernel = world.backend.kernel();
+    kernel.disturb("*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n");
+    kernel.meanwhile = Some(flush.to_owned());
+    assert_eq!(audit(&mut world), ["nat KUBE-MARK-MASQ differs"]);
+    assert_eq!(audit(&mut world), differs);
+    assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
+    world.assert_as_fresh("after all");
+}
+
+#[test]
 fn a_failed_partial_sync_is_followed_by_a_full_one_at_once() {
     let (mut world, mut cluster) = world_of(7);
     world.backend.kernel().failures = 1;

@@ -1,7 +1,7 @@
 //! The backend over the real kernel holds what it holds over the simulated one.
 
 use weft_host::iptables::Variant;
-use weft_iptables::{HostKernel, Options};
+use weft_iptables::{HostKernel, Options, OwnWrites};
 use weft_model::IpFamily;
 use weft_proxy::{AuditReport, Backend as _};
 use weft_ruleset::Table;
@@ -66,6 +66,7 @@ fn every_partial_sync_on_the_real_kernel_leaves_what_a_fresh_start_would() {
                 let mut cluster = RandomCluster::new(seed);
                 let mut world = world(family, variant, OPTIONS);
                 assert!(world.sync().full);
+                assert_eq!(audit(&mut world), [""; 0], "{family} {variant}");
                 for round in 0..25 {
                     edit(&mut world, &mut cluster);
                     let report = world.sync();
@@ -259,6 +260,44 @@ fn whether_packets_can_be_counted_is_found_out_by_trying() {
             assert!(weft_iptables::can_count(&mut kernel), "{family} {variant}");
             let text = saved(&mut kernel);
             assert!(!text.contains("WEFT"), "the attempt left something: {text}");
+        }
+    });
+}
+
+/// Proxies of both families over one kernel, as a process has them.
+fn dual_stack(options: Options) -> [World<HostKernel>; 2] {
+    let own_writes = OwnWrites::default();
+    IpFamily::ALL.map(|family| {
+        let mut world = world(family, Variant::Nft, options);
+        let kernel = HostKernel::new(programs(family, Variant::Nft), own_writes.clone());
+        world.restart(kernel, options);
+        world
+    })
+}
+
+#[test]
+fn writes_of_the_other_family_neither_alarm_nor_hide_anything() {
+    lab::with_programs(&PROGRAMS, |_| {
+        for options in [OPTIONS, GATE_OFF] {
+            let [mut four, mut six] = dual_stack(options);
+            let mut cluster = some_services(&mut four, 36);
+            six.sync();
+            // What is known to be so is seen without a look at the rules.
+            four.backend.audit(true).unwrap();
+            assert_eq!(four.backend.audit(true).unwrap(), AuditReport::Unchanged);
+            six.backend.audit(true).unwrap();
+            for _ in 0..5 {
+                edit(&mut four, &mut cluster);
+                four.sync();
+                let unchanged = six.backend.audit(true).unwrap();
+                assert_eq!(unchanged, AuditReport::Unchanged, "{options:?}");
+            }
+            disturb(
+                IpFamily::V6,
+                Variant::Nft,
+                "*nat\n-F KUBE-POSTROUTING\nCOMMIT\n",
+            );
+            assert_eq!(audit(&mut six), ["nat KUBE-POSTROUTING differs"]);
         }
     });
 }

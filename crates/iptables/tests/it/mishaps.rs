@@ -10,9 +10,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::WaitOptions;
+use rustix::{
+    fs::{CWD, FileType, Mode},
+    process::WaitOptions,
+};
 use weft_host::iptables::{Limits, SearchPath, Variant};
-use weft_iptables::{HostKernel, OwnWrites};
+use weft_iptables::{HostKernel, Kernel as _, OwnWrites};
 use weft_model::IpFamily;
 use weft_proxy::{AuditReport, Backend as _};
 use weft_testkit::{cluster::RandomCluster, lab};
@@ -87,9 +90,12 @@ fn moody(directory: &Path, program: &Path) {
          *) exec {real} \"$@\";;\n\
          esac\n"
     );
-    let path = directory.join(name);
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&directory.join(name), &script);
+}
+
+fn write_script(path: &Path, script: &str) {
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
@@ -130,6 +136,46 @@ fn a_restore_program_that_fails_at_random_loses_nothing_in_the_end() {
             world.sync();
             world.assert_as_fresh(&format!("{variant}: in the end"));
         }
+    });
+}
+
+#[test]
+fn what_a_write_under_way_has_done_is_not_taken_for_known() {
+    lab::with_programs(&PROGRAMS, |_| {
+        let (family, variant) = (IpFamily::V4, Variant::Nft);
+        let directory = tempfile::tempdir().unwrap();
+        let (written, go_on) = (
+            directory.path().join("written"),
+            directory.path().join("go-on"),
+        );
+        let real = programs(family, variant).programs().restore.clone();
+        // Writes, says so, and ends when it is told to.
+        let script = format!(
+            "#!/bin/sh\n{} \"$@\"\necho >{}\nread word <{}\n",
+            real.display(),
+            written.display(),
+            go_on.display()
+        );
+        write_script(&directory.path().join(real.file_name().unwrap()), &script);
+        for fifo in [&written, &go_on] {
+            rustix::fs::mknodat(CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+
+        let own_writes = OwnWrites::default();
+        let search = SearchPath::from_environment().with_first(directory.path());
+        let slow = programs_in(&search, family, variant);
+        let mut slow = HostKernel::new(slow, own_writes.clone());
+        let mut other = HostKernel::new(programs(IpFamily::V6, variant), own_writes);
+        let before = other.fingerprint().unwrap();
+        thread::scope(|scope| {
+            let rule = "*nat\n:WEFT -\n-A WEFT -j RETURN\nCOMMIT\n";
+            let writing = scope.spawn(move || slow.restore(rule));
+            fs::read(&written).unwrap();
+            assert_eq!(other.fingerprint(), None, "it is in one number of two");
+            fs::write(&go_on, "now\n").unwrap();
+            writing.join().unwrap().unwrap();
+            assert_eq!(other.fingerprint(), Some(before), "it is our own");
+        });
     });
 }
 

@@ -15,9 +15,12 @@ use weft_testkit::cluster::{Edit, NODE};
 /// A kernel in memory that can be told to fail.
 pub(crate) struct Simulated {
     pub(crate) rules: Ruleset,
+    /// Counts the writes of others.
     pub(crate) generation: u64,
     pub(crate) failures: usize,
     pub(crate) inputs: Vec<String>,
+    /// What somebody else writes while we do, just behind us.
+    pub(crate) meanwhile: Option<String>,
 }
 
 impl Simulated {
@@ -27,6 +30,7 @@ impl Simulated {
             generation: 0,
             failures: 0,
             inputs: Vec::new(),
+            meanwhile: None,
         }
     }
 
@@ -49,10 +53,11 @@ impl Kernel for Simulated {
             self.failures -= 1;
             return Err(KernelError("told to fail".to_owned()));
         }
-        self.generation += 1;
-        self.rules
-            .restore(input)
-            .map_err(|error| KernelError(format!("{error}\n{input}")))
+        let restored = self.rules.restore(input);
+        if let Some(foreign) = self.meanwhile.take() {
+            self.disturb(&foreign);
+        }
+        restored.map_err(|error| KernelError(format!("{error}\n{input}")))
     }
 
     fn fingerprint(&mut self) -> Option<Fingerprint> {
