@@ -10,6 +10,7 @@ mod read;
 mod review;
 mod subresource;
 pub(crate) mod table;
+pub(crate) mod turn;
 mod watch;
 pub(crate) mod write;
 

@@ -12,7 +12,8 @@ use crate::{
     decode::BodyType,
     encoding::{json as json_body, yaml},
     handler::{
-        read::{find, list_reply, object_reply},
+        read::{list_reply, object_reply},
+        turn::Turn,
         write,
     },
     kind::{GenerationRule, ResourceType},
@@ -44,17 +45,9 @@ pub(crate) fn delete(
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let options = options(context)?;
-    let info = &context.info;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &info.namespace, &info.name)?;
-    let outcome = delete_object(&scene, &stored, &options)?;
-    drop(writer);
+    let turn = Turn::take(api, context, kind, None);
+    let outcome = delete_object(&turn.scene(), &turn.find()?, &options)?;
+    drop(turn);
     match outcome {
         Deleted::Marked(stored) => {
             object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
@@ -93,16 +86,10 @@ pub(crate) fn delete_collection(
         .page(&kind.storage, &request)
         .map_err(|_| ApiError::too_old_list())?;
     for stored in &page.items {
-        let writer = api.store.write();
-        let scene = Scene {
-            api,
-            context: Some(context),
-            writer: &writer,
-            kind,
-        };
+        let turn = Turn::take(api, context, kind, None);
         // Someone may have deleted it since it was listed; that is as good.
-        if let Some(stored) = writer.get(&kind.storage, &stored.key) {
-            delete_object(&scene, &stored, &options)?;
+        if let Some(stored) = turn.get(&stored.key) {
+            delete_object(&turn.scene(), &stored, &options)?;
         }
     }
     let metadata = json!({"resourceVersion": page.version.to_string()});

@@ -13,14 +13,15 @@ use crate::{
         delete::delete_object,
         patch,
         read::{find, get_sync},
-        subresource_of, write,
+        subresource_of,
+        turn::Turn,
+        write,
     },
     kind::{ResourceType, Subresource},
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    rules::Scene,
     status::{ApiError, Outcome},
     store::Object,
     view,
@@ -125,14 +126,8 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
             &[error],
         ));
     }
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Binding));
+    let stored = turn.find()?;
     let mut pod = view::object(kind, &stored);
     if pod.is_deleting() {
         let detail = format!(
@@ -164,7 +159,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         conditions.retain(|known| known.get("type") != Some(&json!("PodScheduled")));
         conditions.push(condition);
     }
-    write::store(&scene, pod, options.dry_run);
+    write::store(&turn.scene(), pod, options.dry_run);
     Ok(success(StatusCode::CREATED))
 }
 
@@ -173,15 +168,8 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     let eviction = body(context, kind, Subresource::Eviction)?;
     let asked = eviction.get("deleteOptions");
     let options = DeleteOptions::read(&context.query, asked)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
-    delete_object(&scene, &stored, &options)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Eviction));
+    delete_object(&turn.scene(), &turn.find()?, &options)?;
     Ok(success(StatusCode::CREATED))
 }
 

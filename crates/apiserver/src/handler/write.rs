@@ -16,7 +16,10 @@ use crate::{
     api::{Api, Context},
     decode,
     encoding::json,
-    handler::read::object_reply,
+    handler::{
+        read::object_reply,
+        turn::{Target, Turn},
+    },
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
     meta::Meta as _,
@@ -42,22 +45,16 @@ pub(crate) fn create(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "CreateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let namespace = &context.info.namespace;
+    let turn = Turn::take(api, context, kind, None);
+    let operation = managed::Operation::Update;
     let stored = create_object(
-        &scene,
-        namespace,
+        &turn.scene(),
+        turn.target.namespace,
         object,
         &options,
-        managed::Operation::Update,
+        operation,
     )?;
-    drop(writer);
+    drop(turn);
     object_reply(api, context, kind, negotiated, StatusCode::CREATED, &stored)
 }
 
@@ -71,16 +68,9 @@ pub(crate) fn update(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "UpdateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let target = Target::of(context, subresource);
-    let found = writer.get(&kind.storage, &target.key());
-    let (code, stored) = match found {
+    let turn = Turn::take(api, context, kind, subresource);
+    let (scene, target) = (turn.scene(), turn.target);
+    let (code, stored) = match turn.found() {
         Some(old) => {
             let update = Update {
                 target,
@@ -101,30 +91,8 @@ pub(crate) fn update(
         }
         None => return Err(ApiError::not_found(kind, target.name)),
     };
-    drop(writer);
+    drop(turn);
     object_reply(api, context, kind, negotiated, code, &stored)
-}
-
-/// What a write is aimed at.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) subresource: Option<Subresource>,
-}
-
-impl<'a> Target<'a> {
-    pub(crate) fn of(context: &'a Context, subresource: Option<Subresource>) -> Self {
-        Self {
-            namespace: &context.info.namespace,
-            name: &context.info.name,
-            subresource,
-        }
-    }
-
-    pub(crate) fn key(&self) -> String {
-        object_key(self.namespace, self.name)
-    }
 }
 
 /// How an update came in; what is forgiven differs.
