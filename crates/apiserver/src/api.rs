@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission::Policies,
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
     encoding::paths::shortened,
@@ -57,6 +58,7 @@ pub(crate) struct Api {
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,
     pub(crate) event_expiry: Expiry,
+    pub(crate) policies: Policies,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
 }

@@ -10,6 +10,7 @@ mod api;
 mod apply;
 mod auth;
 mod bootstrap;
+mod cel;
 mod clock;
 mod custom;
 mod decode;

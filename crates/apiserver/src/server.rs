@@ -133,6 +133,7 @@ impl Builder {
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),
             event_expiry: crate::rules::event::Expiry::default(),
+            policies: crate::admission::Policies::default(),
             fault_endpoint: self.fault_endpoint,
         });
         crate::bootstrap::restore(&api, snapshot);

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     clock::seconds_text,
     decode::BodyType,
@@ -20,6 +21,7 @@ use crate::{
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, ListOptions, Propagation},
     reply::Reply,
+    request::Verb,
     rules::Scene,
     status::{ApiError, Outcome, details},
     store::{Object, PageRequest, Stored},
@@ -136,14 +138,17 @@ pub(crate) fn delete_object(
     let waits = grace > 0
         || !object.finalizers().is_empty()
         || (kind.is("", "Namespace") && !spec_finalizers(&object).is_empty());
-    if object.is_deleting() {
-        let remaining = object
-            .at(&["metadata", "deletionGracePeriodSeconds"])
-            .and_then(Value::as_i64);
-        let shorter = remaining.is_some_and(|remaining| grace < remaining);
-        if waits && !shorter && same_finalizers(stored, &object) {
-            return Ok(Deleted::Marked(stored.clone()));
-        }
+    let remaining = object
+        .at(&["metadata", "deletionGracePeriodSeconds"])
+        .and_then(Value::as_i64);
+    let shorter = remaining.is_some_and(|remaining| grace < remaining);
+    let begun = object.is_deleting() && !shorter;
+    // A grace that runs already is nothing new to decide on.
+    if !(begun && grace > 0) {
+        admit_deletion(scene, stored, options)?;
+    }
+    if begun && waits && same_finalizers(stored, &object) {
+        return Ok(Deleted::Marked(stored.clone()));
     }
     mark(api, kind, grace, &mut object);
     if waits {
@@ -170,6 +175,25 @@ pub(crate) fn delete_object(
         last,
         options.dry_run,
     )))
+}
+
+/// Policies are asked about deletions of clients, not about those that follow from something else.
+fn admit_deletion(scene: &Scene<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
+    let Some(info) = scene.context.map(|context| &context.info) else {
+        return Ok(());
+    };
+    if !matches!(info.verb, Verb::Delete | Verb::DeleteCollection) {
+        return Ok(());
+    }
+    let attempt = Attempt {
+        operation: Operation::Delete,
+        subresource: None,
+        name: &info.name,
+        object: None,
+        old: Some(&view::object(scene.kind, stored)),
+        dry_run: options.dry_run,
+    };
+    admit(scene, &attempt)
 }
 
 fn same_finalizers(stored: &Stored, object: &Object) -> bool {

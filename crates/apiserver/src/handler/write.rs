@@ -13,6 +13,7 @@ use changes::{
 };
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     decode,
     encoding::json,
@@ -139,6 +140,15 @@ pub(crate) fn create_object(
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, object.name(), &errors));
     }
+    let attempt = Attempt {
+        operation: Operation::Create,
+        subresource: None,
+        name: object.name(),
+        object: Some(&object),
+        old: None,
+        dry_run: options.dry_run,
+    };
+    admit(scene, &attempt)?;
     for attempt in 1.. {
         if writer
             .get(&kind.storage, &object_key(namespace, object.name()))
@@ -153,7 +163,6 @@ pub(crate) fn create_object(
         let name = generated(api, &prefix);
         object.metadata_mut().insert("name".into(), name.into());
     }
-    crate::admission::admit(scene, &object, None)?;
     managed::record(scene, None, &mut object, options, operation, None);
     check_depth(&object)?;
     rules::commit(scene, None, &mut object, options.dry_run)?;
@@ -311,10 +320,21 @@ pub(crate) fn update_object(
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, target.name, &errors));
     }
+    // Of a scale, policies see the scale.
+    if target.subresource != Some(Subresource::Scale) {
+        let attempt = Attempt {
+            operation: Operation::Update,
+            subresource: target.subresource,
+            name: target.name,
+            object: Some(&object),
+            old: Some(&old),
+            dry_run: update.options.dry_run,
+        };
+        admit(scene, &attempt)?;
+    }
     if same_content(&old, &object) && update.means != Means::Apply {
         return Ok(stored.clone());
     }
-    crate::admission::admit(scene, &object, Some(&old))?;
     let operation = match update.means {
         Means::Apply => managed::Operation::Apply,
         Means::Put | Means::Patch => managed::Operation::Update,

@@ -142,6 +142,71 @@ async fn admission_policies_are_evaluated() {
 }
 
 #[tokio::test]
+async fn a_policy_is_given_the_parameters_its_binding_names() {
+    let server = ApiServer::builder().build();
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["secrets"],
+            }]},
+            "validations": [{
+                "expression": "size(object.metadata.name) <= int(params.data.most)",
+                "messageExpression": "'at most ' + params.data.most",
+            }],
+        },
+    });
+    post(
+        &server,
+        &format!("{group}/validatingadmissionpolicies"),
+        &policy,
+    )
+    .await;
+    let bindings = format!("{group}/validatingadmissionpolicybindings");
+    for (name, reference) in [
+        (
+            "named",
+            json!({"name": "four", "parameterNotFoundAction": "Deny"}),
+        ),
+        (
+            "selected",
+            json!({
+                "selector": {"matchLabels": {"limit": "yes"}}, "parameterNotFoundAction": "Allow",
+            }),
+        ),
+    ] {
+        let binding = json!({"metadata": {"name": name}, "spec": {
+            "policyName": "p", "validationActions": ["Deny"], "paramRef": reference,
+        }});
+        post(&server, &bindings, &binding).await;
+    }
+    let create = async |name: &str| {
+        let path = "/api/v1/namespaces/default/secrets?dryRun=All";
+        post(&server, path, &json!({"metadata": {"name": name}}))
+            .await
+            .message()
+    };
+    assert!(
+        create("a")
+            .await
+            .ends_with("no params found for policy binding with `Deny` parameterNotFoundAction")
+    );
+    let limit = |name: &str, most: &str| {
+        let mut map = config_map(name);
+        map["data"] = json!({"most": most});
+        map["metadata"]["labels"] = json!({"limit": "yes"});
+        map
+    };
+    post(&server, MAPS, &limit("four", "4")).await;
+    post(&server, MAPS, &limit("six", "6")).await;
+    assert_eq!(create("abcd").await, "", "not refused");
+    assert!(create("abcde").await.ends_with("at most 4"));
+}
+
+#[tokio::test]
 async fn state_survives_a_restart_and_old_versions_do_not() {
     let directory = std::env::temp_dir().join(format!("weft-data-{}", std::process::id()));
     let first = ApiServer::builder().open(&directory).unwrap();

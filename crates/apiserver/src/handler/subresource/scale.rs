@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use weft_model::LabelSelector;
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     decode::{self, BodyType},
     handler::{
@@ -83,6 +84,17 @@ pub(super) fn handle(
         options: &options,
         means: Means::Patch,
     };
+    let mut asked = scale_of(kind, &object);
+    asked.insert("spec".into(), json!({"replicas": replicas}));
+    let attempt = Attempt {
+        operation: Operation::Update,
+        subresource: turn.target.subresource,
+        name: turn.target.name,
+        object: Some(&asked),
+        old: Some(&scale_of(kind, &view::object(kind, &stored))),
+        dry_run: options.dry_run,
+    };
+    admit(&turn.scene(), &attempt)?;
     let stored = update_object(&turn.scene(), &update, &stored, object)?;
     let scale = scale_of(kind, &view::object(kind, &stored));
     Ok(Reply::value(StatusCode::OK, Value::Object(scale)))
