@@ -253,34 +253,6 @@ async fn state_survives_a_restart_and_old_versions_do_not() {
 }
 
 #[tokio::test]
-async fn faults_over_http_exist_only_when_asked_for() {
-    let server = ApiServer::builder().build();
-    let order = json!({"verb": "list", "status": 500, "times": 1});
-    assert_eq!(
-        post(&server, "/weft/faults", &order).await.status,
-        StatusCode::NOT_FOUND
-    );
-    let server = ApiServer::builder().fault_endpoint(true).build();
-    assert_eq!(
-        post(&server, "/weft/faults", &order).await.status,
-        StatusCode::OK
-    );
-    assert_eq!(
-        get(&server, MAPS).await.status,
-        StatusCode::INTERNAL_SERVER_ERROR
-    );
-    assert_eq!(get(&server, MAPS).await.status, StatusCode::OK);
-    let wrong = post(&server, "/weft/faults", &json!({"verbs": 1})).await;
-    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
-    assert_eq!(
-        post(&server, "/weft/faults/compact", &Value::Null)
-            .await
-            .status,
-        StatusCode::OK
-    );
-}
-
-#[tokio::test]
 async fn a_unix_socket_and_a_client_certificate_get_in() {
     let directory = std::env::temp_dir().join(format!("weft-run-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

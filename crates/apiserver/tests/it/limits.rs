@@ -25,7 +25,7 @@ async fn times_beyond_every_clock_are_accepted() {
     post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}?watch=1&timeoutSeconds=9223372036854775807");
     assert_eq!(Lines::open(&server, &path).await.event().await, "ADDED a");
-    let order = json!({"verb": "list", "status": 500, "seconds": u64::MAX});
+    let order = json!({"fault": {"status": {"code": 500}}, "times": {"seconds": u64::MAX}});
     assert_eq!(
         post(&server, "/weft/faults", &order).await.status,
         StatusCode::OK

@@ -7,6 +7,7 @@
 mod cascades;
 mod cases;
 mod core;
+mod fault_endpoint;
 mod faults;
 mod features;
 mod go_clients;
@@ -14,3 +15,4 @@ mod limits;
 mod properties;
 mod rights;
 mod support;
+mod transport;

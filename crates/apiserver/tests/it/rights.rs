@@ -142,7 +142,7 @@ async fn a_right_to_one_name_covers_the_list_of_that_name() {
 
 #[tokio::test]
 async fn reading_a_path_gives_no_right_to_post_to_it() {
-    let order = json!({"verb": "list", "status": 500, "times": 1});
+    let order = json!({"fault": {"status": {"code": 500}}});
     for (verb, status) in [("get", 403), ("post", 200)] {
         let rules = json!([{"nonResourceURLs": ["/weft/*"], "verbs": [verb]}]);
         let server = server_for_bob(rules).await;
