@@ -207,3 +207,32 @@ async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
     }
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[tokio::test]
+async fn a_watcher_that_does_not_read_is_cut_off_and_can_resume() {
+    let server = ApiServer::builder().build();
+    let path = format!("{MAPS}?watch=1");
+    let mut slow = Lines::open(&server, &path).await;
+    let mut quick = Lines::open(&server, &path).await;
+    // One more than anyone may lag behind.
+    for number in 0..=4096 {
+        post(&server, MAPS, &config_map(&format!("m{number}"))).await;
+        assert_eq!(quick.event().await, format!("ADDED m{number}"));
+    }
+    let mut last = String::new();
+    let mut count = 0;
+    while let Some(event) = slow.next().await {
+        let version = &event["object"]["metadata"]["resourceVersion"];
+        version.as_str().unwrap().clone_into(&mut last);
+        count += 1;
+    }
+    assert_eq!(
+        count, 4096,
+        "what was kept is still told, then the stream ends"
+    );
+    let resumed = format!("{MAPS}?watch=1&resourceVersion={last}");
+    let mut resumed = Lines::open(&server, &resumed).await;
+    assert_eq!(resumed.event().await, "ADDED m4096");
+    post(&server, MAPS, &config_map("after")).await;
+    assert_eq!(quick.event().await, "ADDED after", "others are not cut off");
+}

@@ -33,7 +33,7 @@ impl Kubectl {
         let mut command = Command::new(&self.binary);
         command
             .args(arguments.split(' '))
-            .env("HOME", &self.home.path());
+            .env("HOME", self.home.path());
         command.env("KUBECONFIG", self.home.path().join("kubeconfig"));
         command
     }
