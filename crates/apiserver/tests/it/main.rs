@@ -11,6 +11,7 @@ mod fault_endpoint;
 mod faults;
 mod features;
 mod go_clients;
+mod kinds;
 mod kube_rs;
 mod limits;
 mod properties;
