@@ -221,7 +221,9 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_can_resume() {
     }
     let mut last = String::new();
     let mut count = 0;
-    while let Some(event) = slow.next().await {
+    let limit = std::time::Duration::from_secs(20);
+    let mut next = async || tokio::time::timeout(limit, slow.next()).await;
+    while let Some(event) = next().await.expect("the stream never ends") {
         let version = &event["object"]["metadata"]["resourceVersion"];
         version.as_str().unwrap().clone_into(&mut last);
         count += 1;
