@@ -450,7 +450,7 @@ async fn kubectl_scales_and_waits() {
     }]}});
     let waiting = kubectl.run("wait --for=condition=Available deployment/web --timeout=30s");
     let change = async {
-        watched(&kubectl.server).await;
+        watches(&kubectl.server, 1).await;
         support::patch(
             &kubectl.server,
             &format!("{path}/status"),
@@ -462,9 +462,11 @@ async fn kubectl_scales_and_waits() {
     let (waited, changed) = tokio::join!(waiting, change);
     assert!(changed.status.is_success(), "{}", changed.text);
     assert_eq!(waited, "deployment.apps/web condition met\n");
+    // The server takes a moment to see that the one before hung up.
+    watches(&kubectl.server, 0).await;
     let waiting = kubectl.run("wait --for=delete deployment/web --timeout=30s");
     let deletion = async {
-        watched(&kubectl.server).await;
+        watches(&kubectl.server, 1).await;
         support::delete(&kubectl.server, path).await
     };
     let (waited, _) = tokio::join!(waiting, deletion);
@@ -475,9 +477,9 @@ async fn kubectl_scales_and_waits() {
     assert!(!late.status.success());
 }
 
-/// Waits until someone watches.
-async fn watched(server: &ApiServer) {
-    while server.stats().open_watches(&weft_apiserver::Matcher::any()) == 0 {
+/// Waits until so many watches are open.
+async fn watches(server: &ApiServer, count: usize) {
+    while server.stats().open_watches(&weft_apiserver::Matcher::any()) != count {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
