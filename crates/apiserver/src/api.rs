@@ -10,9 +10,10 @@ use http::{HeaderMap, Method, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    admission::Policies,
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
     encoding::paths::shortened,
@@ -53,10 +54,13 @@ pub(crate) struct Api {
     pub(crate) allocator: Allocator,
     /// Ends every watch and every background task.
     pub(crate) shutdown: CancellationToken,
+    /// Connections that are not closed yet.
+    pub(crate) connections: TaskTracker,
     /// Wakes the housekeeper: something was deleted that others depend on.
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,
     pub(crate) event_expiry: Expiry,
+    pub(crate) policies: Policies,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
 }
@@ -139,7 +143,7 @@ impl Api {
             .and_then(|v| v.to_str().ok());
         agent.unwrap_or_default().clone_into(&mut info.user_agent);
 
-        let interference = if info.path.starts_with(handler::admin::PREFIX) {
+        let interference = if handler::orders_faults(&self, &info.path) {
             Interference::default()
         } else {
             self.faults.interfere(&info)

@@ -9,7 +9,10 @@ use crate::{
     api::{Api, Context},
     decode,
     encoding::yaml,
-    handler::write::{Means, Target, Update, create_object, update_object},
+    handler::{
+        turn::{Target, Turn},
+        write::{Means, Update, create_object, update_object},
+    },
     kind::{ResourceType, Subresource},
     managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
     meta::Meta as _,
@@ -25,23 +28,17 @@ pub(crate) fn apply(
     api: &Arc<Api>,
     context: &Context,
     kind: &Arc<ResourceType>,
-    target: Target<'_>,
+    subresource: Option<Subresource>,
     options: &WriteOptions,
 ) -> Outcome<(StatusCode, Arc<Stored>)> {
     let Some(manager) = options.manager.as_deref() else {
         let error = FieldError::required("fieldManager", "is required for apply patch");
         return Err(ApiError::invalid_options("PatchOptions", error));
     };
-    let applied = body(context, kind, options, &target)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let found = writer.get(&kind.storage, &target.key());
-    let Some(stored) = found else {
+    let applied = body(context, kind, options)?;
+    let turn = Turn::take(api, context, kind, subresource);
+    let (scene, target) = (turn.scene(), turn.target);
+    let Some(stored) = turn.found() else {
         api.authorizer.authorize_creation(api, context)?;
         return create(&scene, &target, options, manager, applied);
     };
@@ -82,12 +79,7 @@ pub(crate) fn apply(
 }
 
 /// The applied object, checked for what only apply forbids.
-fn body(
-    context: &Context,
-    kind: &ResourceType,
-    options: &WriteOptions,
-    target: &Target<'_>,
-) -> Outcome<Object> {
+fn body(context: &Context, kind: &ResourceType, options: &WriteOptions) -> Outcome<Object> {
     let document = yaml::parse(&context.body)
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
     let Value::Object(mut applied) = document.value else {
@@ -124,9 +116,9 @@ fn body(
         unknown,
     )?;
     let metadata = applied.metadata_mut();
-    crate::meta::default_to(metadata, "name", target.name);
+    crate::meta::default_to(metadata, "name", context.info.name.as_str());
     if kind.namespaced {
-        crate::meta::default_to(metadata, "namespace", target.namespace);
+        crate::meta::default_to(metadata, "namespace", context.info.namespace.as_str());
     }
     remove_nulls(&mut applied);
     Ok(applied)

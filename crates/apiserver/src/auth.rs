@@ -2,6 +2,7 @@
 
 mod impersonation;
 mod rbac;
+mod token_file;
 
 use std::{collections::HashMap, sync::RwLockWriteGuard};
 
@@ -9,6 +10,9 @@ use http::{HeaderMap, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use weft_model::{FieldSelector, SharedStr};
+
+pub use token_file::TokenFileError;
+pub(crate) use token_file::read_tokens;
 
 use crate::{
     api::{Api, Context},

@@ -3,6 +3,7 @@
 pub(crate) mod definition;
 mod lifecycle;
 mod path;
+mod rules;
 mod schema;
 
 use serde_json::Value;
@@ -19,7 +20,7 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Value,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
-    has_rules: bool,
+    rules: Option<rules::CompiledRules>,
 }
 
 /// Where a custom resource keeps its number of replicas.
@@ -90,7 +91,7 @@ impl CustomVersion {
     pub(crate) fn validate(&self, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let value = Value::Object(object.clone());
         let mut errors = schema::schema_errors(&self.schema, &value, "");
-        if !errors.is_empty() && self.has_rules {
+        if !errors.is_empty() && self.rules.is_some() {
             errors.push(FieldError::invalid(
                 "<nil>",
                 &Value::Null,
@@ -100,30 +101,13 @@ impl CustomVersion {
             return errors;
         }
         errors.extend(schema::list_errors(&self.schema, &value, ""));
-        if errors.is_empty() && self.has_rules {
-            errors.extend(self.rule_errors(&value, old));
+        if errors.is_empty()
+            && let Some(rules) = &self.rules
+        {
+            let old = old.map(|old| Value::Object(old.clone()));
+            errors.extend(rules.errors(&value, old.as_ref()));
         }
         errors
-    }
-
-    fn rule_errors(&self, value: &Value, old: Option<&Object>) -> Vec<FieldError> {
-        let old = old.map(|old| Value::Object(old.clone()));
-        let outcome = kube_cel::Validator::new().validate(&self.schema, value, old.as_ref());
-        let Err(broken) = outcome else {
-            return Vec::new();
-        };
-        let complaint = |error: kube_cel::ValidationError| {
-            let field = match error.field_path.as_str() {
-                "" => "<nil>",
-                path => path,
-            };
-            match error.reason.as_deref() {
-                Some("FieldValueForbidden") => FieldError::forbidden(field, &error.message),
-                Some("FieldValueRequired") => FieldError::required(field, &error.message),
-                _ => FieldError::rule(field, &error.message),
-            }
-        };
-        broken.into_vec().into_iter().map(complaint).collect()
     }
 
     fn new(
@@ -132,13 +116,13 @@ impl CustomVersion {
         columns: Vec<PrinterColumn>,
         scale: Option<ScalePaths>,
     ) -> Self {
-        let has_rules = schema::has_rules(&schema);
+        let rules = rules::CompiledRules::compile(&schema);
         Self {
             storage_api_version,
             schema,
             columns,
             scale,
-            has_rules,
+            rules,
         }
     }
 }

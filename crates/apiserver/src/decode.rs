@@ -195,7 +195,8 @@ fn check_type(
         } else {
             said_kind
         };
-        let why = if wrong_version {
+        let known = crate::schema::message_of(group, version, said_kind).is_some();
+        let why = if wrong_version || !known {
             format!(
                 "no kind {said_kind:?} is registered for version {said_version:?} in scheme \
                  \"pkg/api/legacyscheme/scheme.go:30\""

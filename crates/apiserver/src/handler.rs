@@ -1,6 +1,7 @@
 //! From a classified request to the code that answers it.
 
-pub(crate) mod admin;
+#[cfg(feature = "fault-endpoint")]
+mod admin;
 pub(crate) mod delete;
 pub(crate) mod discovery;
 mod health;
@@ -10,6 +11,7 @@ mod read;
 mod review;
 mod subresource;
 pub(crate) mod table;
+pub(crate) mod turn;
 mod watch;
 pub(crate) mod write;
 
@@ -100,9 +102,18 @@ fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> Ap
     ApiError::resource_not_found()
 }
 
+/// Where faults are ordered over HTTP.
+const FAULT_PATH: &str = "/weft/faults";
+
+/// Whether a path is where this server takes orders for faults; those must not suffer from them.
+pub(crate) fn orders_faults(api: &Api, path: &str) -> bool {
+    cfg!(feature = "fault-endpoint") && api.fault_endpoint && path.starts_with(FAULT_PATH)
+}
+
 fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.as_str();
-    if api.fault_endpoint && path.starts_with(admin::PREFIX) {
+    #[cfg(feature = "fault-endpoint")]
+    if orders_faults(api, path) {
         return admin::answer(api, context);
     }
     if context.method != Method::GET && context.method != Method::HEAD {

@@ -10,6 +10,7 @@ mod api;
 mod apply;
 mod auth;
 mod bootstrap;
+mod cel;
 mod clock;
 mod custom;
 mod decode;
@@ -39,7 +40,7 @@ mod transport;
 mod view;
 
 pub use api::Disconnected;
-pub use auth::{AuthorizationMode, User};
+pub use auth::{AuthorizationMode, TokenFileError, User};
 pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
 pub use persistence::PersistenceError;
 pub use reply::{Body, BodyError};

@@ -3,3 +3,6 @@
 pub(crate) mod json;
 pub(crate) mod merge;
 pub(crate) mod strategic;
+
+#[cfg(test)]
+mod properties;

@@ -80,6 +80,37 @@ mod tests {
         assert_eq!(query.get("absent"), None);
     }
 
+    fn encode(text: &str) -> String {
+        let encode = |byte: u8| match byte {
+            b'a'..=b'z' | b'0'..=b'9' => char::from(byte).to_string(),
+            b' ' => "+".to_owned(),
+            other => format!("%{other:02X}"),
+        };
+        text.bytes().map(encode).collect()
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_query_is_read_as_it_was_written(pairs in proptest::collection::vec(("[a-c]{1,2}", ".{0,6}"), 0..5)) {
+            let text: Vec<String> = pairs.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
+            let query = Query::parse(&text.join("&"));
+            proptest::prop_assert_eq!(&query.pairs, &pairs);
+            for name in ["a", "b", "cc"] {
+                let all: Vec<&str> = pairs.iter().filter(|p| p.0 == name).map(|p| &*p.1).collect();
+                proptest::prop_assert_eq!(query.get(name), all.first().copied());
+                proptest::prop_assert_eq!(query.all(name).collect::<Vec<_>>(), all);
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_query(text in ".{0,40}|[%=&+0-9a-fA-F]{0,40}") {
+            let pairs = Query::parse(&text).pairs.len();
+            proptest::prop_assert_eq!(pairs, text.split('&').filter(|pair| !pair.is_empty()).count());
+        }
+    }
+
     #[test]
     fn broken_escapes_are_kept() {
         assert_eq!(decode("100%"), "100%");

@@ -102,6 +102,9 @@ pub(crate) fn validate(
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::validate(object, &mut errors);
         }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            crate::admission::validate(object, &mut errors);
+        }
         _ => small::validate(group, kind, object, old, &mut errors),
     }
     errors

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -11,7 +12,7 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::{AuthorizationMode, User},
+    auth::{AuthorizationMode, TokenFileError, User},
     persistence::PersistenceError,
     server::ApiServer,
     transport::ListenError,
@@ -36,9 +37,12 @@ pub struct RunConfig {
     pub service_ranges: Vec<IpNet>,
     /// More bearer tokens and whom they stand for.
     pub tokens: Vec<(String, User)>,
+    /// A file of more of them, in the format of kube-apiserver.
+    pub token_file: Option<PathBuf>,
     /// Makes everything random repeatable.
     pub seed: Option<u64>,
-    /// Lets clients inject faults over HTTP; only for tests and playgrounds.
+    /// Lets clients inject faults over HTTP; only for tests and playgrounds, and only in builds with
+    /// the feature `fault-endpoint`.
     pub fault_endpoint: bool,
     /// More names for the server's certificate.
     pub names: Vec<String>,
@@ -56,6 +60,7 @@ impl RunConfig {
             authorization_mode: AuthorizationMode::default(),
             service_ranges: Vec::new(),
             tokens: Vec::new(),
+            token_file: None,
             seed: None,
             fault_endpoint: false,
             names: Vec::new(),
@@ -72,6 +77,12 @@ pub enum RunError {
     /// It cannot keep or read its state.
     #[error("open data directory")]
     Persistence(#[from] PersistenceError),
+    /// The file of tokens cannot be used.
+    #[error("read tokens")]
+    Tokens(#[from] TokenFileError),
+    /// Faults over HTTP are asked for.
+    #[error("this build has no fault endpoint")]
+    NoFaultEndpoint,
     /// The kubeconfig cannot be written.
     #[error("write kubeconfig {path}")]
     Kubeconfig {
@@ -82,18 +93,30 @@ pub enum RunError {
     },
 }
 
+/// How long a stopping server waits for its clients.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Starts a server as configured; it runs until it is dropped or shut down.
 pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
-    let mut builder = ApiServer::builder()
-        .authorization_mode(config.authorization_mode)
-        .fault_endpoint(config.fault_endpoint);
+    let mut builder = ApiServer::builder().authorization_mode(config.authorization_mode);
+    #[cfg(feature = "fault-endpoint")]
+    {
+        builder = builder.fault_endpoint(config.fault_endpoint);
+    }
+    if config.fault_endpoint && !cfg!(feature = "fault-endpoint") {
+        return Err(RunError::NoFaultEndpoint);
+    }
+    let tokens_of_file = match &config.token_file {
+        Some(path) => crate::auth::read_tokens(path)?,
+        None => Vec::new(),
+    };
     if let Some(seed) = config.seed {
         builder = builder.seed(seed);
     }
     if !config.service_ranges.is_empty() {
         builder = builder.service_ranges(config.service_ranges);
     }
-    for (token, user) in config.tokens {
+    for (token, user) in config.tokens.into_iter().chain(tokens_of_file) {
         builder = builder.token(&token, user);
     }
     let mut server = match &config.data_dir {
@@ -112,14 +135,16 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
     Ok(server)
 }
 
-/// Runs a server as configured until told to stop.
+/// Runs a server as configured until told to stop; then what is being answered is finished.
 pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunError> {
     let server = start(config).await?;
     if let Some(listening) = server.listening() {
         tracing::info!(address = %listening.https, "serving the Kubernetes API");
     }
     stop.cancelled().await;
-    server.shutdown();
+    if !server.drain(PATIENCE).await {
+        tracing::warn!("connections were still open after {PATIENCE:?}");
+    }
     Ok(())
 }
 

@@ -4,12 +4,16 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use ipnet::{IpNet, Ipv4Net};
 
 use tokio::net::{TcpListener, UnixListener};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 use crate::{
     api::Api,
@@ -105,7 +109,8 @@ impl Builder {
         Ok(self.assemble(Some(journal), snapshot))
     }
 
-    /// Lets clients inject faults over HTTP, at `/weft/faults`.
+    /// Lets clients inject faults over HTTP, at `/weft/faults`; see `docs/apiserver.md`.
+    #[cfg(feature = "fault-endpoint")]
     #[must_use]
     pub fn fault_endpoint(mut self, enabled: bool) -> Self {
         self.fault_endpoint = enabled;
@@ -130,9 +135,11 @@ impl Builder {
             authorizer: Authorizer { mode: self.mode },
             allocator: Allocator::new(self.service_ranges),
             shutdown: shutdown.clone(),
+            connections: TaskTracker::new(),
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),
             event_expiry: crate::rules::event::Expiry::default(),
+            policies: crate::admission::Policies::default(),
             fault_endpoint: self.fault_endpoint,
         });
         crate::bootstrap::restore(&api, snapshot);
@@ -213,12 +220,14 @@ impl ApiServer {
 
     /// Serves plain HTTP on one more listener.
     pub fn serve_http(&self, listener: TcpListener) {
-        tokio::spawn(listen::accept_plain(self.api.clone(), listener));
+        let accepting = listen::accept_plain(self.api.clone(), listener);
+        self.api.connections.spawn(accepting);
     }
 
     /// Serves plain HTTP on a Unix socket; whoever may open it is the administrator.
     pub fn serve_unix(&self, listener: UnixListener) {
-        tokio::spawn(listen::accept_unix(self.api.clone(), listener));
+        let accepting = listen::accept_unix(self.api.clone(), listener);
+        self.api.connections.spawn(accepting);
     }
 
     /// Where the server listens, if it does.
@@ -245,9 +254,18 @@ impl ApiServer {
         self.api.store.version()
     }
 
-    /// Ends every watch and stops listening.
+    /// Ends every watch and stops listening; what is being answered is finished.
     pub fn shutdown(&self) {
         self.api.shutdown.cancel();
+    }
+
+    /// Shuts down and waits until every connection is closed; false when some are still open after
+    /// the limit.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.shutdown();
+        self.api.connections.close();
+        let closed = self.api.connections.wait();
+        tokio::time::timeout(limit, closed).await.is_ok()
     }
 }
 
@@ -275,8 +293,14 @@ mod tests {
         assert_eq!(send("GET", maps, "").await, StatusCode::OK);
         for (path, status) in [
             ("/readyz", 500),
+            ("/livez", 500),
+            ("/healthz", 500),
+            ("/livez?exclude=etcd", 200),
+            ("/readyz?exclude=etcd", 500),
             ("/readyz/ping", 200),
             ("/readyz/etcd", 500),
+            ("/readyz/etcd-readiness", 500),
+            ("/readyz/informer-sync", 200),
         ] {
             assert_eq!(send("GET", path, "").await.as_u16(), status, "{path}");
         }

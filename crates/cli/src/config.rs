@@ -16,9 +16,11 @@ use std::{
 use crate::logging::{LogDirectives, LogFormat};
 
 mod layer;
+mod ranges;
 mod settings;
 
 pub(crate) use layer::{ApiserverLayer, Authorization, ConfigError, Environment, Layer, LogLayer};
+pub(crate) use ranges::ServiceRanges;
 pub(crate) use settings::{Origin, Setting, Settings};
 
 /// What the program works with.
@@ -43,6 +45,8 @@ pub(crate) struct ApiserverConfig {
     pub(crate) bind: Setting<SocketAddr>,
     pub(crate) kubeconfig: Setting<Option<PathBuf>>,
     pub(crate) authorization_mode: Setting<Authorization>,
+    pub(crate) service_cluster_ip_range: Setting<ServiceRanges>,
+    pub(crate) token_auth_file: Setting<Option<PathBuf>>,
     pub(crate) data_dir: Setting<Option<PathBuf>>,
     pub(crate) unix_socket: Setting<Option<PathBuf>>,
     pub(crate) fault_endpoint: Setting<bool>,
@@ -82,6 +86,12 @@ impl Config {
             "authorizationMode",
             &apiserver.authorization_mode,
         );
+        settings.push(
+            "apiserver",
+            "serviceClusterIpRange",
+            &apiserver.service_cluster_ip_range,
+        );
+        settings.push("apiserver", "tokenAuthFile", &apiserver.token_auth_file);
         settings.push("apiserver", "dataDir", &apiserver.data_dir);
         settings.push("apiserver", "unixSocket", &apiserver.unix_socket);
         settings.push("apiserver", "faultEndpoint", &apiserver.fault_endpoint);
@@ -106,6 +116,11 @@ impl Config {
             kubeconfig: layers.strongest(|l| api(l).kubeconfig.map(Some), None),
             authorization_mode: layers
                 .strongest(|l| api(l).authorization_mode, Authorization::AlwaysAllow),
+            service_cluster_ip_range: layers.strongest(
+                |l| api(l).service_cluster_ip_range,
+                "10.96.0.0/12".parse().expect("the default range is valid"),
+            ),
+            token_auth_file: layers.strongest(|l| api(l).token_auth_file.map(Some), None),
             data_dir: layers.strongest(|l| api(l).data_dir.map(Some), None),
             unix_socket: layers.strongest(|l| api(l).unix_socket.map(Some), None),
             fault_endpoint: layers.strongest(|l| api(l).fault_endpoint, false),

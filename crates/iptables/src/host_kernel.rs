@@ -101,9 +101,7 @@ impl HostKernel {
 
     fn write(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
-        self.spent += restored
-            .map_err(|error| told(&error))?
-            .cpu;
+        self.spent += restored.map_err(|error| told(&error))?.cpu;
         Ok(())
     }
 
@@ -171,8 +169,7 @@ impl Kernel for HostKernel {
             }
             Ok(())
         };
-        self.ask(read)
-            .map_err(|error| told(&error))?;
+        self.ask(read).map_err(|error| told(&error))?;
         Ok(true)
     }
 

@@ -30,6 +30,21 @@ func main() {
 }
 "#;
 
+/// The controller-runtime that is made for this Kubernetes release.
+const CONTROLLER_RUNTIME: &str = "v0.24.1";
+
+/// A controller that the tests of the embedded API server run.
+pub(super) const INFORMERS_MAIN: &str = include_str!("informers.go");
+
+/// The module of that controller.
+pub(super) fn informers_go_mod() -> String {
+    format!(
+        "module weft-informers\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
+         \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
+         \tsigs.k8s.io/controller-runtime {CONTROLLER_RUNTIME}\n)\n"
+    )
+}
+
 /// A module as the proxy published it.
 pub(super) struct Published {
     /// The text of its `go.mod`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath};
+use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath, rules};
 use crate::{
     handler::table::Column,
     kind::{
@@ -87,6 +87,28 @@ pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
     }
     validate_versions(object, errors);
     validate_protection(object, group, errors);
+    validate_rules(object, errors);
+}
+
+/// Schemas that are all the same stand in one place, as they did before versions had their own.
+fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
+    let schemas: Vec<Option<&Value>> = versions(object)
+        .map(|version| version.pointer("/schema/openAPIV3Schema"))
+        .collect();
+    if schemas.windows(2).all(|pair| pair[0] == pair[1]) {
+        if let Some(Some(schema)) = schemas.first() {
+            errors.extend(rules::errors(schema, "spec.validation.openAPIV3Schema"));
+        }
+        return;
+    }
+    for (position, schema) in schemas.into_iter().enumerate() {
+        let field = format!("spec.versions[{position}].schema.openAPIV3Schema");
+        errors.extend(
+            schema
+                .into_iter()
+                .flat_map(|schema| rules::errors(schema, &field)),
+        );
+    }
 }
 
 fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {

@@ -9,7 +9,7 @@ use crate::{
     store::Object,
 };
 
-pub(super) use validate::{has_rules, list_errors, schema_errors};
+pub(super) use validate::{list_errors, schema_errors};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";

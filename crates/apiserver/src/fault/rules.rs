@@ -119,7 +119,7 @@ pub enum Times {
 
 /// Names a rule, to take it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FaultId(u64);
+pub struct FaultId(pub(crate) u64);
 
 #[derive(Debug)]
 struct Rule {

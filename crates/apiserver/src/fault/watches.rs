@@ -150,7 +150,7 @@ impl OpenWatches {
         }
     }
 
-    fn release(&self, id: u64) {
+    pub(crate) fn release(&self, id: u64) {
         let mut state = self.lock();
         state.stalls.remove(&id);
         for watch in state.open.values_mut() {
@@ -183,6 +183,16 @@ impl Drop for WatchTicket {
 pub struct Stall {
     watches: OpenWatches,
     id: u64,
+}
+
+#[cfg(feature = "fault-endpoint")]
+impl Stall {
+    /// Holds the watches until the stall is released by this number.
+    pub(crate) fn keep(self) -> u64 {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
 }
 
 impl Drop for Stall {

@@ -1,86 +1,247 @@
-//! Faults over HTTP, for playgrounds whose clients are other processes.
+//! Faults over HTTP, for playgrounds whose clients are other processes: all that [`Faults`] can do.
 //!
-//! `POST /weft/faults` adds a rule, `DELETE /weft/faults` takes all back, `POST
-//! /weft/faults/compact` forgets history, `POST /weft/faults/cut` ends watches. Only there when
-//! the server was started with it.
+//! | request | effect |
+//! |---|---|
+//! | `POST /weft/faults` | adds a rule, answers its `id` |
+//! | `DELETE /weft/faults/rules/ID` | takes a rule back |
+//! | `POST /weft/faults/stall` | holds matching watches, answers an `id` |
+//! | `DELETE /weft/faults/stalls/ID` | lets them go on |
+//! | `POST /weft/faults/cut` | ends matching watches, answers their `count` |
+//! | `POST /weft/faults/watch-error` | sends matching watches an ERROR event, answers their `count` |
+//! | `POST /weft/faults/drop` | cuts and refuses matching clients for some `seconds` |
+//! | `POST /weft/faults/compact` | forgets history |
+//! | `POST /weft/faults/expire-tokens` | ends lists that have begun |
+//! | `POST /weft/faults/objects` | stores an object past every rule |
+//! | `DELETE /weft/faults` | takes everything back |
+//!
+//! Only in builds with the feature `fault-endpoint`, and there only in a server started with it.
 
 use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    fault::{Cut, Fault, Faults, Matcher, Times, WatchError},
+    fault::{Cut, Fault, FaultId, Faults, Matcher, Times, WatchError},
     reply::Reply,
     request::Verb,
     status::{ApiError, Outcome},
 };
 
-/// Where the endpoint lives.
-pub(crate) const PREFIX: &str = "/weft/faults";
-
-/// Which requests, what happens, how often.
+/// Which requests or watches are meant; all when nothing is said.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Order {
+struct Which {
     verb: Option<String>,
     resource: Option<String>,
+    subresource: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
     path: Option<String>,
+    query: Option<String>,
     user_agent: Option<String>,
     streaming_list: Option<bool>,
-    status: Option<u16>,
-    retry_after: Option<u64>,
-    message: Option<String>,
-    delay_millis: Option<u64>,
-    disconnect: bool,
-    expire_watch: bool,
+}
+
+/// A rule: which requests, what happens, how often.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleOrder {
+    #[serde(default)]
+    r#match: Which,
+    fault: FaultOrder,
+    #[serde(default)]
+    times: TimesOrder,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    deny_unknown_fields
+)]
+enum FaultOrder {
+    Status {
+        code: u16,
+        #[serde(default)]
+        retry_after: Option<u64>,
+        #[serde(default)]
+        message: Option<String>,
+    },
+    Body {
+        code: u16,
+        content_type: String,
+        body: String,
+    },
+    DelayMillis(u64),
+    Disconnect,
+    RefuseAuthorisation,
+    NoStreamingLists,
+    WatchError(WatchErrorOrder),
+    IgnoreLimit,
+    StaleList(u64),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum WatchErrorOrder {
+    Expired,
+    TooManyRequests(u64),
+    TooLargeVersion,
+    Internal,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum TimesOrder {
+    Next(u64),
+    #[default]
+    Always,
+    Rate(f64),
+    Seconds(u64),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct CutOrder {
+    r#match: Which,
     mid_frame: bool,
-    times: Option<u64>,
-    rate: Option<f64>,
-    seconds: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct StallOrder {
+    r#match: Which,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorOrder {
+    #[serde(default)]
+    r#match: Which,
+    error: WatchErrorOrder,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DropOrder {
+    #[serde(default)]
+    r#match: Which,
+    seconds: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectOrder {
+    resource: String,
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    object: Value,
 }
 
 pub(super) fn answer(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     let faults = Faults { api: api.clone() };
-    let action = context.info.path.strip_prefix(PREFIX).unwrap_or_default();
-    match (&context.method, action) {
-        (&Method::DELETE, "") => faults.clear(),
-        (&Method::POST, "/compact") => faults.compact(),
-        (&Method::POST, "/expire-tokens") => faults.expire_continue_tokens(),
-        (&Method::POST, "/cut") => {
-            let order = read(context)?;
+    let path = context.info.path.as_str();
+    let action = path.strip_prefix(super::FAULT_PATH).unwrap_or_default();
+    let answer = match (&context.method, action) {
+        (&Method::POST, action) => post(&faults, context, action)?,
+        (&Method::DELETE, "") => {
+            faults.clear();
+            json!({})
+        }
+        (&Method::DELETE, action) => take_back(&faults, action)?,
+        _ => return Err(ApiError::page_not_found()),
+    };
+    Ok(Reply::value(StatusCode::OK, answer))
+}
+
+fn post(faults: &Faults, context: &Context, action: &str) -> Outcome<Value> {
+    Ok(match action {
+        "" => {
+            let order: RuleOrder = read(context)?;
+            let (matcher, fault) = (order.r#match.matcher()?, order.fault.fault()?);
+            let FaultId(id) = faults.inject(matcher, fault, order.times.times());
+            json!({ "id": id })
+        }
+        "/stall" => {
+            let order: StallOrder = read(context)?;
+            let stall = faults.stall_watches(order.r#match.matcher()?);
+            json!({ "id": stall.keep() })
+        }
+        "/cut" => {
+            let order: CutOrder = read(context)?;
             let how = if order.mid_frame {
                 Cut::MidFrame
             } else {
                 Cut::Clean
             };
-            let count = faults.cut_watches(&order.matcher()?, how);
-            return Ok(Reply::value(StatusCode::OK, json!({ "cut": count })));
+            json!({ "count": faults.cut_watches(&order.r#match.matcher()?, how) })
         }
-        (&Method::POST, "") => {
-            let order = read(context)?;
-            faults.inject(order.matcher()?, order.fault()?, order.times());
+        "/watch-error" => {
+            let order: ErrorOrder = read(context)?;
+            let matcher = order.r#match.matcher()?;
+            json!({ "count": faults.send_watch_error(&matcher, &order.error.error()) })
+        }
+        "/drop" => {
+            let order: DropOrder = read(context)?;
+            let lasting = Duration::from_secs(order.seconds);
+            let FaultId(id) = faults.drop_client(order.r#match.matcher()?, lasting);
+            json!({ "id": id })
+        }
+        "/compact" => {
+            faults.compact();
+            json!({})
+        }
+        "/expire-tokens" => {
+            faults.expire_continue_tokens();
+            json!({})
+        }
+        "/objects" => {
+            let order: ObjectOrder = read(context)?;
+            let ObjectOrder {
+                resource,
+                namespace,
+                name,
+                object,
+            } = order;
+            if !faults.inject_raw(&resource, &namespace, &name, object) {
+                let text = format!("no resource {resource:?}, or no object given");
+                return Err(ApiError::bad_request(text));
+            }
+            json!({})
         }
         _ => return Err(ApiError::page_not_found()),
-    }
-    Ok(Reply::value(StatusCode::OK, json!({})))
+    })
 }
 
-fn read(context: &Context) -> Outcome<Order> {
-    if context.body.is_empty() {
-        return Ok(Order::default());
+fn take_back(faults: &Faults, action: &str) -> Outcome<Value> {
+    let id = |text: &str| text.parse().map_err(|_| ApiError::page_not_found());
+    if let Some(rule) = action.strip_prefix("/rules/") {
+        faults.remove(FaultId(id(rule)?));
+    } else if let Some(stall) = action.strip_prefix("/stalls/") {
+        faults.api.watches.release(id(stall)?);
+    } else {
+        return Err(ApiError::page_not_found());
     }
-    serde_json::from_slice(&context.body).map_err(|error| ApiError::bad_request(error.to_string()))
+    Ok(json!({}))
+}
+
+/// An order; no body is an empty one.
+fn read<T: DeserializeOwned>(context: &Context) -> Outcome<T> {
+    let body: &[u8] = match &*context.body {
+        [] => b"{}",
+        body => body,
+    };
+    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 /// A way to narrow a matcher by a text.
 type Setter = fn(Matcher, &str) -> Matcher;
 
-impl Order {
+impl Which {
     fn matcher(&self) -> Outcome<Matcher> {
         let mut matcher = Matcher::any();
         if let Some(verb) = &self.verb {
@@ -98,11 +259,13 @@ impl Order {
             let unknown = || ApiError::bad_request(format!("unknown verb {verb:?}"));
             matcher = matcher.verb(found.ok_or_else(unknown)?);
         }
-        let texts: [(&Option<String>, Setter); 5] = [
+        let texts: [(&Option<String>, Setter); 7] = [
             (&self.resource, Matcher::resource),
+            (&self.subresource, Matcher::subresource),
             (&self.namespace, Matcher::namespace),
             (&self.name, Matcher::name),
             (&self.path, Matcher::path),
+            (&self.query, Matcher::query),
             (&self.user_agent, Matcher::user_agent),
         ];
         for (text, set) in texts {
@@ -115,41 +278,62 @@ impl Order {
         }
         Ok(matcher)
     }
+}
 
-    fn fault(&self) -> Outcome<Fault> {
-        if let Some(code) = self.status {
-            let code = StatusCode::from_u16(code)
-                .map_err(|error| ApiError::bad_request(error.to_string()))?;
-            let message = self
-                .message
-                .clone()
-                .unwrap_or_else(|| "injected fault".to_owned());
-            return Ok(Fault::Status {
+fn status_code(code: u16) -> Outcome<StatusCode> {
+    StatusCode::from_u16(code).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+impl FaultOrder {
+    fn fault(self) -> Outcome<Fault> {
+        Ok(match self {
+            Self::Status {
                 code,
-                retry_after: self.retry_after,
+                retry_after,
                 message,
-            });
-        }
-        if let Some(millis) = self.delay_millis {
-            return Ok(Fault::Delay(Duration::from_millis(millis)));
-        }
-        if self.disconnect {
-            return Ok(Fault::Disconnect);
-        }
-        if self.expire_watch {
-            return Ok(Fault::WatchError(WatchError::Expired));
-        }
-        Err(ApiError::bad_request(
-            "one of status, delayMillis, disconnect, expireWatch is needed",
-        ))
+            } => Fault::Status {
+                code: status_code(code)?,
+                retry_after,
+                message: message.unwrap_or_else(|| "injected fault".to_owned()),
+            },
+            Self::Body {
+                code,
+                content_type,
+                body,
+            } => Fault::Body {
+                code: status_code(code)?,
+                content_type,
+                body: body.into_bytes(),
+            },
+            Self::DelayMillis(millis) => Fault::Delay(Duration::from_millis(millis)),
+            Self::Disconnect => Fault::Disconnect,
+            Self::RefuseAuthorisation => Fault::Unauthorised,
+            Self::NoStreamingLists => Fault::NoStreamingLists,
+            Self::WatchError(error) => Fault::WatchError(error.error()),
+            Self::IgnoreLimit => Fault::IgnoreLimit,
+            Self::StaleList(version) => Fault::StaleList { version },
+        })
     }
+}
 
-    fn times(&self) -> Times {
-        match (self.times, self.rate, self.seconds) {
-            (Some(count), ..) => Times::Next(count),
-            (_, Some(rate), _) => Times::Rate(rate),
-            (_, _, Some(seconds)) => Times::For(Duration::from_secs(seconds)),
-            _ => Times::Always,
+impl WatchErrorOrder {
+    fn error(self) -> WatchError {
+        match self {
+            Self::Expired => WatchError::Expired,
+            Self::TooManyRequests(retry_after) => WatchError::TooManyRequests { retry_after },
+            Self::TooLargeVersion => WatchError::TooLargeVersion,
+            Self::Internal => WatchError::Internal,
+        }
+    }
+}
+
+impl TimesOrder {
+    fn times(self) -> Times {
+        match self {
+            Self::Next(count) => Times::Next(count),
+            Self::Always => Times::Always,
+            Self::Rate(rate) => Times::Rate(rate),
+            Self::Seconds(seconds) => Times::For(Duration::from_secs(seconds)),
         }
     }
 }

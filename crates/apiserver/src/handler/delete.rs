@@ -7,18 +7,21 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     clock::seconds_text,
     decode::BodyType,
     encoding::{json as json_body, yaml},
     handler::{
-        read::{find, list_reply, object_reply},
+        read::{list_reply, object_reply},
+        turn::Turn,
         write,
     },
     kind::{GenerationRule, ResourceType},
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, ListOptions, Propagation},
     reply::Reply,
+    request::Verb,
     rules::Scene,
     status::{ApiError, Outcome, details},
     store::{Object, PageRequest, Stored},
@@ -44,17 +47,9 @@ pub(crate) fn delete(
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let options = options(context)?;
-    let info = &context.info;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &info.namespace, &info.name)?;
-    let outcome = delete_object(&scene, &stored, &options)?;
-    drop(writer);
+    let turn = Turn::take(api, context, kind, None);
+    let outcome = delete_object(&turn.scene(), &turn.find()?, &options)?;
+    drop(turn);
     match outcome {
         Deleted::Marked(stored) => {
             object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
@@ -93,16 +88,10 @@ pub(crate) fn delete_collection(
         .page(&kind.storage, &request)
         .map_err(|_| ApiError::too_old_list())?;
     for stored in &page.items {
-        let writer = api.store.write();
-        let scene = Scene {
-            api,
-            context: Some(context),
-            writer: &writer,
-            kind,
-        };
+        let turn = Turn::take(api, context, kind, None);
         // Someone may have deleted it since it was listed; that is as good.
-        if let Some(stored) = writer.get(&kind.storage, &stored.key) {
-            delete_object(&scene, &stored, &options)?;
+        if let Some(stored) = turn.get(&stored.key) {
+            delete_object(&turn.scene(), &stored, &options)?;
         }
     }
     let metadata = json!({"resourceVersion": page.version.to_string()});
@@ -149,14 +138,17 @@ pub(crate) fn delete_object(
     let waits = grace > 0
         || !object.finalizers().is_empty()
         || (kind.is("", "Namespace") && !spec_finalizers(&object).is_empty());
-    if object.is_deleting() {
-        let remaining = object
-            .at(&["metadata", "deletionGracePeriodSeconds"])
-            .and_then(Value::as_i64);
-        let shorter = remaining.is_some_and(|remaining| grace < remaining);
-        if waits && !shorter && same_finalizers(stored, &object) {
-            return Ok(Deleted::Marked(stored.clone()));
-        }
+    let remaining = object
+        .at(&["metadata", "deletionGracePeriodSeconds"])
+        .and_then(Value::as_i64);
+    let shorter = remaining.is_some_and(|remaining| grace < remaining);
+    let begun = object.is_deleting() && !shorter;
+    // A grace that runs already is nothing new to decide on.
+    if !(begun && grace > 0) {
+        admit_deletion(scene, stored, options)?;
+    }
+    if begun && waits && same_finalizers(stored, &object) {
+        return Ok(Deleted::Marked(stored.clone()));
     }
     mark(api, kind, grace, &mut object);
     if waits {
@@ -183,6 +175,25 @@ pub(crate) fn delete_object(
         last,
         options.dry_run,
     )))
+}
+
+/// Policies are asked about deletions of clients, not about those that follow from something else.
+fn admit_deletion(scene: &Scene<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
+    let Some(info) = scene.context.map(|context| &context.info) else {
+        return Ok(());
+    };
+    if !matches!(info.verb, Verb::Delete | Verb::DeleteCollection) {
+        return Ok(());
+    }
+    let attempt = Attempt {
+        operation: Operation::Delete,
+        subresource: None,
+        name: &info.name,
+        object: None,
+        old: Some(&view::object(scene.kind, stored)),
+        dry_run: options.dry_run,
+    };
+    admit(scene, &attempt)
 }
 
 fn same_finalizers(stored: &Stored, object: &Object) -> bool {

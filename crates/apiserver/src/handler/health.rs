@@ -11,38 +11,49 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// What is checked; all but the storage is fine as long as someone answers.
-const CHECKS: &[&str] = &["ping", "log", STORAGE];
-/// The check of what upstream stores in.
-const STORAGE: &str = "etcd";
+/// What every probe checks, under upstream's names; without its storage a server is not alive.
+const CHECKS: &[&str] = &["ping", "log", "etcd"];
+/// What only readiness checks.
+const READINESS: &[&str] = &["etcd-readiness", "informer-sync", "shutdown"];
+
+/// Why a check fails, if it does.
+fn problem(api: &Api, check: &str) -> Option<&'static str> {
+    match check {
+        "etcd" | "etcd-readiness" if !api.store.keeps_writes() => {
+            Some("the storage keeps no writes")
+        }
+        "shutdown" if api.shutdown.is_cancelled() => Some("process is shutting down"),
+        _ => None,
+    }
+}
 
 /// `/healthz`, `/livez`, `/readyz` and single checks below them.
 pub(super) fn probe(api: &Api, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.trim_matches('/');
     let (probe, check) = path.split_once('/').unwrap_or((path, ""));
+    let checks: Vec<&str> = match probe {
+        "readyz" => CHECKS.iter().chain(READINESS).copied().collect(),
+        "healthz" | "livez" => CHECKS.to_vec(),
+        _ => return Err(ApiError::page_not_found()),
+    };
     if !check.is_empty() {
-        let known = CHECKS.contains(&check);
-        return match known {
-            true if check == STORAGE && !api.store.keeps_writes() => Ok(unhealthy(
-                "internal server error: the storage keeps no writes\n".to_owned(),
-            )),
-            true => Ok(plain("ok".to_owned())),
-            false => Err(ApiError::page_not_found()),
+        return match (checks.contains(&check), problem(api, check)) {
+            (false, _) => Err(ApiError::page_not_found()),
+            (true, None) => Ok(plain("ok".to_owned())),
+            (true, Some(problem)) => Ok(unhealthy(format!("internal server error: {problem}\n"))),
         };
     }
-    if !["healthz", "livez", "readyz"].contains(&probe) {
-        return Err(ApiError::page_not_found());
-    }
     let excluded: Vec<&str> = context.query.all("exclude").collect();
-    let broken = !api.store.keeps_writes() && !excluded.contains(&STORAGE);
+    let fails = |check: &str| !excluded.contains(&check) && problem(api, check).is_some();
+    let broken = checks.iter().any(|check| fails(check));
     if context.query.get("verbose").is_none() && !broken {
         return Ok(plain("ok".to_owned()));
     }
     let mut report = String::new();
-    for check in CHECKS {
+    for check in &checks {
         let _ = if excluded.contains(check) {
             writeln!(report, "[+]{check} excluded: ok")
-        } else if broken && *check == STORAGE {
+        } else if fails(check) {
             writeln!(report, "[-]{check} failed: reason withheld")
         } else {
             writeln!(report, "[+]{check} ok")
@@ -50,7 +61,7 @@ pub(super) fn probe(api: &Api, context: &Context) -> Outcome<Reply> {
     }
     let unknown: Vec<String> = excluded
         .iter()
-        .filter(|name| !CHECKS.contains(name))
+        .filter(|name| !checks.contains(name))
         .map(|name| format!("{name:?}"))
         .collect();
     if !unknown.is_empty() {

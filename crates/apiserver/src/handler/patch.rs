@@ -10,13 +10,13 @@ use crate::{
     encoding::json,
     handler::{
         read::object_reply,
-        write::{Means, Target, Update, update_object},
+        turn::Turn,
+        write::{Means, Update, update_object},
     },
     kind::{ResourceType, Subresource},
     options::WriteOptions,
     patch,
     reply::Reply,
-    rules::Scene,
     status::{ApiError, FieldError, Outcome},
     store::Object,
     view,
@@ -58,9 +58,8 @@ pub(crate) fn patch(
     let negotiated = context.negotiated(kind)?;
     let patch_type = PatchType::of(context, kind)?;
     let options = WriteOptions::read(&context.query, "PatchOptions")?;
-    let target = Target::of(context, subresource);
     if patch_type == PatchType::Apply {
-        let (code, stored) = crate::apply::apply(api, context, kind, target, &options)?;
+        let (code, stored) = crate::apply::apply(api, context, kind, subresource, &options)?;
         return object_reply(api, context, kind, negotiated, code, &stored);
     }
     if options.force {
@@ -68,16 +67,8 @@ pub(crate) fn patch(
         return Err(ApiError::invalid_options("PatchOptions", error));
     }
     let change = Change::parse(patch_type, &context.body)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = writer
-        .get(&kind.storage, &target.key())
-        .ok_or_else(|| ApiError::not_found(kind, target.name))?;
+    let turn = Turn::take(api, context, kind, subresource);
+    let stored = turn.find()?;
     let mut object = change.apply(kind, view::object(kind, &stored))?;
     let unknown = crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut object)?;
     crate::decode::report(
@@ -89,12 +80,12 @@ pub(crate) fn patch(
         unknown,
     )?;
     let update = Update {
-        target,
+        target: turn.target,
         options: &options,
         means: Means::Patch,
     };
-    let stored = update_object(&scene, &update, &stored, object)?;
-    drop(writer);
+    let stored = update_object(&turn.scene(), &update, &stored, object)?;
+    drop(turn);
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
 }
 

@@ -6,21 +6,23 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     clock::seconds_text,
     decode::{self, BodyType},
     handler::{
         delete::delete_object,
         patch,
-        read::{find, get_sync},
-        subresource_of, write,
+        read::get_sync,
+        subresource_of,
+        turn::{Target, Turn},
+        write,
     },
-    kind::{ResourceType, Subresource},
+    kind::{ResourceType, Subresource, group_version},
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    rules::Scene,
     status::{ApiError, Outcome},
     store::Object,
     view,
@@ -108,6 +110,31 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
     )
 }
 
+/// Asks the policies about an object that only a subresource takes.
+fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: bool) -> Outcome<()> {
+    let Target {
+        namespace,
+        name,
+        subresource,
+    } = turn.target;
+    if let Some((group, version, kind)) = subresource.and_then(Subresource::kind) {
+        object.insert("kind".into(), kind.into());
+        object.insert("apiVersion".into(), group_version(group, version).into());
+    }
+    let metadata = object.metadata_mut();
+    metadata.insert("name".into(), name.into());
+    metadata.insert("namespace".into(), namespace.into());
+    let attempt = Attempt {
+        operation: Operation::Create,
+        subresource,
+        name,
+        object: Some(&object),
+        old: None,
+        dry_run,
+    };
+    admit(&turn.scene(), &attempt)
+}
+
 /// Places a Pod on a node.
 fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     let binding = body(context, kind, Subresource::Binding)?;
@@ -125,14 +152,8 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
             &[error],
         ));
     }
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Binding));
+    let stored = turn.find()?;
     let mut pod = view::object(kind, &stored);
     if pod.is_deleting() {
         let detail = format!(
@@ -152,6 +173,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         );
         return Err(ApiError::conflict(kind, &stored.name, &detail));
     }
+    admit_creation(&turn, binding.clone(), options.dry_run)?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -164,7 +186,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         conditions.retain(|known| known.get("type") != Some(&json!("PodScheduled")));
         conditions.push(condition);
     }
-    write::store(&scene, pod, options.dry_run);
+    write::store(&turn.scene(), pod, options.dry_run);
     Ok(success(StatusCode::CREATED))
 }
 
@@ -173,15 +195,10 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     let eviction = body(context, kind, Subresource::Eviction)?;
     let asked = eviction.get("deleteOptions");
     let options = DeleteOptions::read(&context.query, asked)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
-    delete_object(&scene, &stored, &options)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Eviction));
+    let stored = turn.find()?;
+    admit_creation(&turn, eviction, options.dry_run)?;
+    delete_object(&turn.scene(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
 }
 
@@ -189,7 +206,10 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
 fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     const DEFAULT_SECONDS: i64 = 3600;
     let mut request = body(context, kind, Subresource::Token)?;
-    let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Token));
+    let stored = turn.find()?;
+    admit_creation(&turn, request.clone(), false)?;
+    drop(turn);
     let spec = object_mut(&mut request, "spec");
     let seconds = spec
         .get("expirationSeconds")

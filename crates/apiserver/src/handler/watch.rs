@@ -1,12 +1,12 @@
 //! Watches: a stream of events, one JSON object per line.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -107,9 +107,7 @@ pub(crate) async fn watch(
         } else {
             Initial::Sending
         },
-        bookmarks: options.bookmarks,
-        next_bookmark: next_bookmark(now, deadline),
-        deadline,
+        alarm: Alarm::new(now, deadline, options.bookmarks),
         end: End::NotYet,
     };
     let lines = stream::unfold(stream, |mut stream| async move {
@@ -119,11 +117,48 @@ pub(crate) async fn watch(
     Ok(Reply::new(StatusCode::OK, Payload::Stream(streamed(lines))))
 }
 
-fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
-    let regular = now + BOOKMARK_INTERVAL;
-    match deadline.checked_sub(LAST_BOOKMARK) {
-        Some(last) if last > now && last < regular => last,
-        _ => regular,
+/// The one timer of a watch: it stays set while events come and go.
+struct Alarm {
+    timer: Pin<Box<Sleep>>,
+    deadline: Instant,
+    bookmarks: bool,
+}
+
+impl Alarm {
+    fn new(now: Instant, deadline: Instant, bookmarks: bool) -> Self {
+        let mut alarm = Self {
+            timer: Box::pin(sleep_until(deadline)),
+            deadline,
+            bookmarks,
+        };
+        alarm.set(now);
+        alarm
+    }
+
+    /// Sets it to the next bookmark, or to the end if that comes first.
+    fn set(&mut self, now: Instant) {
+        let regular = now + BOOKMARK_INTERVAL;
+        let bookmark = match self.deadline.checked_sub(LAST_BOOKMARK) {
+            Some(last) if last > now && last < regular => last,
+            _ => regular,
+        };
+        let next = if self.bookmarks {
+            bookmark.min(self.deadline)
+        } else {
+            self.deadline
+        };
+        self.timer.as_mut().reset(next);
+    }
+
+    /// Waits for it and sets it anew.
+    async fn rings(&mut self) -> Wake {
+        self.timer.as_mut().await;
+        let now = Instant::now();
+        if now >= self.deadline {
+            return Wake::Deadline;
+        }
+        self.set(now);
+        Wake::Bookmark
     }
 }
 
@@ -145,9 +180,7 @@ struct WatchStream {
     /// Whether nothing was sent yet: the first Table carries the columns.
     first: bool,
     initial: Initial,
-    bookmarks: bool,
-    next_bookmark: Instant,
-    deadline: Instant,
+    alarm: Alarm,
     /// The version of the newest line sent.
     last_sent: u64,
     end: End,
@@ -216,7 +249,6 @@ impl WatchStream {
             match self.wake().await {
                 Wake::Delivery(delivery) => return Some(Ok(self.line(&delivery?))),
                 Wake::Bookmark => {
-                    self.next_bookmark = next_bookmark(Instant::now(), self.deadline);
                     let idle = self.subscription.idle_version();
                     if let Some(version) = idle.filter(|version| *version > self.last_sent) {
                         return Some(Ok(self.bookmark(version, false)));
@@ -234,8 +266,7 @@ impl WatchStream {
             () = self.shutdown.cancelled() => Wake::Shutdown,
             Ok(()) = self.ticket.control.changed() => Wake::Control,
             delivery = self.subscription.next_live() => Wake::Delivery(delivery),
-            () = sleep_until(self.deadline) => Wake::Deadline,
-            () = sleep_until(self.next_bookmark), if self.bookmarks => Wake::Bookmark,
+            wake = self.alarm.rings() => wake,
         }
     }
 

@@ -13,10 +13,14 @@ use changes::{
 };
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     decode,
     encoding::json,
-    handler::read::object_reply,
+    handler::{
+        read::object_reply,
+        turn::{Target, Turn},
+    },
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
     meta::Meta as _,
@@ -42,22 +46,16 @@ pub(crate) fn create(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "CreateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let namespace = &context.info.namespace;
+    let turn = Turn::take(api, context, kind, None);
+    let operation = managed::Operation::Update;
     let stored = create_object(
-        &scene,
-        namespace,
+        &turn.scene(),
+        turn.target.namespace,
         object,
         &options,
-        managed::Operation::Update,
+        operation,
     )?;
-    drop(writer);
+    drop(turn);
     object_reply(api, context, kind, negotiated, StatusCode::CREATED, &stored)
 }
 
@@ -71,16 +69,9 @@ pub(crate) fn update(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "UpdateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let target = Target::of(context, subresource);
-    let found = writer.get(&kind.storage, &target.key());
-    let (code, stored) = match found {
+    let turn = Turn::take(api, context, kind, subresource);
+    let (scene, target) = (turn.scene(), turn.target);
+    let (code, stored) = match turn.found() {
         Some(old) => {
             let update = Update {
                 target,
@@ -101,30 +92,8 @@ pub(crate) fn update(
         }
         None => return Err(ApiError::not_found(kind, target.name)),
     };
-    drop(writer);
+    drop(turn);
     object_reply(api, context, kind, negotiated, code, &stored)
-}
-
-/// What a write is aimed at.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) subresource: Option<Subresource>,
-}
-
-impl<'a> Target<'a> {
-    pub(crate) fn of(context: &'a Context, subresource: Option<Subresource>) -> Self {
-        Self {
-            namespace: &context.info.namespace,
-            name: &context.info.name,
-            subresource,
-        }
-    }
-
-    pub(crate) fn key(&self) -> String {
-        object_key(self.namespace, self.name)
-    }
 }
 
 /// How an update came in; what is forgiven differs.
@@ -171,6 +140,15 @@ pub(crate) fn create_object(
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, object.name(), &errors));
     }
+    let attempt = Attempt {
+        operation: Operation::Create,
+        subresource: None,
+        name: object.name(),
+        object: Some(&object),
+        old: None,
+        dry_run: options.dry_run,
+    };
+    admit(scene, &attempt)?;
     for attempt in 1.. {
         if writer
             .get(&kind.storage, &object_key(namespace, object.name()))
@@ -185,7 +163,6 @@ pub(crate) fn create_object(
         let name = generated(api, &prefix);
         object.metadata_mut().insert("name".into(), name.into());
     }
-    crate::admission::admit(scene, &object, None)?;
     managed::record(scene, None, &mut object, options, operation, None);
     check_depth(&object)?;
     rules::commit(scene, None, &mut object, options.dry_run)?;
@@ -343,10 +320,21 @@ pub(crate) fn update_object(
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, target.name, &errors));
     }
+    // Of a scale, policies see the scale.
+    if target.subresource != Some(Subresource::Scale) {
+        let attempt = Attempt {
+            operation: Operation::Update,
+            subresource: target.subresource,
+            name: target.name,
+            object: Some(&object),
+            old: Some(&old),
+            dry_run: update.options.dry_run,
+        };
+        admit(scene, &attempt)?;
+    }
     if same_content(&old, &object) && update.means != Means::Apply {
         return Ok(stored.clone());
     }
-    crate::admission::admit(scene, &object, Some(&old))?;
     let operation = match update.means {
         Means::Apply => managed::Operation::Apply,
         Means::Put | Means::Patch => managed::Operation::Update,

@@ -36,8 +36,11 @@ pub(crate) fn decode(body: &[u8], group: &str, version: &str, kind: &str) -> Out
             "application/json, application/yaml",
         ));
     };
-    let mut object =
-        read_message(message, envelope.raw, 0).ok_or_else(|| refused("unexpected EOF"))?;
+    let mut object = read_message(message, envelope.raw, 0).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: unexpected EOF"
+        ))
+    })?;
     for (name, text) in [
         ("apiVersion", envelope.api_version),
         ("kind", envelope.kind),

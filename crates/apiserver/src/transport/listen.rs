@@ -140,9 +140,10 @@ pub(crate) fn start(
     let token = format!("weft-admin-{}", api.random.hex());
     api.authenticator.add_token(token.clone(), User::admin());
     let admin = authority.client("kubernetes-admin", crate::auth::MASTERS)?;
-    tokio::spawn(accept_tls(api.clone(), https, acceptor));
+    let accepting = accept_tls(api.clone(), https, acceptor);
+    api.connections.spawn(accepting);
     if let Some(http) = http {
-        tokio::spawn(accept_plain(api.clone(), http));
+        api.connections.spawn(accept_plain(api.clone(), http));
     }
     Ok(Listening {
         https: address,
@@ -165,7 +166,8 @@ async fn accept_tls(api: Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor)
         let (api, acceptor) = (api.clone(), acceptor.clone());
         // Small answers must not wait for more to come.
         let _ = stream.set_nodelay(true);
-        tokio::spawn(async move {
+        let connections = api.connections.clone();
+        connections.spawn(async move {
             match acceptor.accept(stream).await {
                 Ok(stream) => {
                     let certificates = stream.get_ref().1.peer_certificates();
@@ -191,7 +193,7 @@ pub(crate) async fn accept_plain(api: Arc<Api>, listener: TcpListener) {
             continue;
         };
         let _ = stream.set_nodelay(true);
-        tokio::spawn(connection(api.clone(), stream, None));
+        api.connections.spawn(connection(api.clone(), stream, None));
     }
 }
 
@@ -205,7 +207,8 @@ pub(crate) async fn accept_unix(api: Arc<Api>, listener: UnixListener) {
         let Some(stream) = settle(accepted.map(|(stream, _)| stream)).await else {
             continue;
         };
-        tokio::spawn(connection(api.clone(), stream, Some(User::admin())));
+        let serving = connection(api.clone(), stream, Some(User::admin()));
+        api.connections.spawn(serving);
     }
 }
 

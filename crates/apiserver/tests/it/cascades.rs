@@ -145,3 +145,73 @@ async fn what_instances_own_goes_with_their_definition() {
     delete(&server, &format!("{DEFINITIONS}/things.example.com")).await;
     until_gone(&server, &format!("{MAPS}/owned")).await;
 }
+
+/// A ConfigMap that belongs to another.
+fn owned(name: &str, owner: &Answer, blocks: bool) -> Value {
+    let mut map = config_map(name);
+    map["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner.at("/metadata/name"),
+        "uid": owner.at("/metadata/uid"), "blockOwnerDeletion": blocks,
+    }]);
+    map
+}
+
+async fn delete_with(server: &ApiServer, path: &str, policy: &str) -> Answer {
+    delete(server, &format!("{path}?propagationPolicy={policy}")).await
+}
+
+#[tokio::test]
+async fn in_the_foreground_an_owner_waits_for_what_blocks_it() {
+    let server = ApiServer::builder().build();
+    let owner = post(&server, MAPS, &config_map("owner")).await;
+    let mut blocking = owned("blocking", &owner, true);
+    blocking["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let mut waiting = owned("waiting", &owner, false);
+    waiting["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    for map in [&blocking, &waiting, &owned("free", &owner, true)] {
+        assert_eq!(post(&server, MAPS, map).await.status, StatusCode::CREATED);
+    }
+    let path = |name: &str| format!("{MAPS}/{name}");
+    let marked = delete_with(&server, &path("owner"), "Foreground").await;
+    assert_eq!(
+        marked.at("/metadata/finalizers"),
+        json!(["foregroundDeletion"])
+    );
+    until_gone(&server, &path("free")).await;
+    for name in ["blocking", "waiting"] {
+        let deleting = |answer: &Answer| answer.at("/metadata/deletionTimestamp") != Value::Null;
+        until(&server, &path(name), deleting).await;
+    }
+    assert_eq!(get(&server, &path("owner")).await.status, StatusCode::OK);
+    let release = json!({"metadata": {"finalizers": null}});
+    patch(&server, &path("blocking"), "merge-patch+json", &release).await;
+    until_gone(&server, &path("owner")).await;
+    let left = get(&server, &path("waiting")).await;
+    assert_eq!(
+        left.status,
+        StatusCode::OK,
+        "it blocks nobody, and waits for itself"
+    );
+}
+
+#[tokio::test]
+async fn orphans_stay_and_forget_their_owner() {
+    let server = ApiServer::builder().build();
+    let owner = post(&server, MAPS, &config_map("owner")).await;
+    let other = post(&server, MAPS, &config_map("other")).await;
+    let mut both = owned("both", &owner, true);
+    let reference = owned("x", &other, true)["metadata"]["ownerReferences"][0].clone();
+    both["metadata"]["ownerReferences"]
+        .as_array_mut()
+        .unwrap()
+        .push(reference);
+    post(&server, MAPS, &owned("only", &owner, true)).await;
+    post(&server, MAPS, &both).await;
+    delete_with(&server, &format!("{MAPS}/owner"), "Orphan").await;
+    until_gone(&server, &format!("{MAPS}/owner")).await;
+    let only = get(&server, &format!("{MAPS}/only")).await;
+    assert_eq!(only.at("/metadata/ownerReferences"), Value::Null);
+    let both = get(&server, &format!("{MAPS}/both")).await;
+    assert_eq!(both.at("/metadata/ownerReferences/0/name"), "other");
+    assert_eq!(both.at("/metadata/ownerReferences/1"), Value::Null);
+}

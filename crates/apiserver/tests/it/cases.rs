@@ -65,6 +65,7 @@ struct Step {
 }
 
 const FILES: &[(&str, &str)] = &[
+    ("admission", include_str!("cases/admission.yaml")),
     ("apply", include_str!("cases/apply.yaml")),
     ("auth", include_str!("cases/auth.yaml")),
     ("custom", include_str!("cases/custom.yaml")),

@@ -142,6 +142,71 @@ async fn admission_policies_are_evaluated() {
 }
 
 #[tokio::test]
+async fn a_policy_is_given_the_parameters_its_binding_names() {
+    let server = ApiServer::builder().build();
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["secrets"],
+            }]},
+            "validations": [{
+                "expression": "size(object.metadata.name) <= int(params.data.most)",
+                "messageExpression": "'at most ' + params.data.most",
+            }],
+        },
+    });
+    post(
+        &server,
+        &format!("{group}/validatingadmissionpolicies"),
+        &policy,
+    )
+    .await;
+    let bindings = format!("{group}/validatingadmissionpolicybindings");
+    for (name, reference) in [
+        (
+            "named",
+            json!({"name": "four", "parameterNotFoundAction": "Deny"}),
+        ),
+        (
+            "selected",
+            json!({
+                "selector": {"matchLabels": {"limit": "yes"}}, "parameterNotFoundAction": "Allow",
+            }),
+        ),
+    ] {
+        let binding = json!({"metadata": {"name": name}, "spec": {
+            "policyName": "p", "validationActions": ["Deny"], "paramRef": reference,
+        }});
+        post(&server, &bindings, &binding).await;
+    }
+    let create = async |name: &str| {
+        let path = "/api/v1/namespaces/default/secrets?dryRun=All";
+        post(&server, path, &json!({"metadata": {"name": name}}))
+            .await
+            .message()
+    };
+    assert!(
+        create("a")
+            .await
+            .ends_with("no params found for policy binding with `Deny` parameterNotFoundAction")
+    );
+    let limit = |name: &str, most: &str| {
+        let mut map = config_map(name);
+        map["data"] = json!({"most": most});
+        map["metadata"]["labels"] = json!({"limit": "yes"});
+        map
+    };
+    post(&server, MAPS, &limit("four", "4")).await;
+    post(&server, MAPS, &limit("six", "6")).await;
+    assert_eq!(create("abcd").await, "", "not refused");
+    assert!(create("abcde").await.ends_with("at most 4"));
+}
+
+#[tokio::test]
 async fn state_survives_a_restart_and_old_versions_do_not() {
     let directory = std::env::temp_dir().join(format!("weft-data-{}", std::process::id()));
     let first = ApiServer::builder().open(&directory).unwrap();
@@ -185,34 +250,6 @@ async fn state_survives_a_restart_and_old_versions_do_not() {
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     drop((watch, second));
     std::fs::remove_dir_all(directory).unwrap();
-}
-
-#[tokio::test]
-async fn faults_over_http_exist_only_when_asked_for() {
-    let server = ApiServer::builder().build();
-    let order = json!({"verb": "list", "status": 500, "times": 1});
-    assert_eq!(
-        post(&server, "/weft/faults", &order).await.status,
-        StatusCode::NOT_FOUND
-    );
-    let server = ApiServer::builder().fault_endpoint(true).build();
-    assert_eq!(
-        post(&server, "/weft/faults", &order).await.status,
-        StatusCode::OK
-    );
-    assert_eq!(
-        get(&server, MAPS).await.status,
-        StatusCode::INTERNAL_SERVER_ERROR
-    );
-    assert_eq!(get(&server, MAPS).await.status, StatusCode::OK);
-    let wrong = post(&server, "/weft/faults", &json!({"verbs": 1})).await;
-    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
-    assert_eq!(
-        post(&server, "/weft/faults/compact", &Value::Null)
-            .await
-            .status,
-        StatusCode::OK
-    );
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ async fn times_beyond_every_clock_are_accepted() {
     post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}?watch=1&timeoutSeconds=9223372036854775807");
     assert_eq!(Lines::open(&server, &path).await.event().await, "ADDED a");
-    let order = json!({"verb": "list", "status": 500, "seconds": u64::MAX});
+    let order = json!({"fault": {"status": {"code": 500}}, "times": {"seconds": u64::MAX}});
     assert_eq!(
         post(&server, "/weft/faults", &order).await.status,
         StatusCode::OK
@@ -73,7 +73,10 @@ async fn variables_of_a_policy_cannot_grow_without_end() {
     let server = ApiServer::builder().build();
     let variables: Vec<Value> = (0..40)
         .map(|step: i32| {
-            let expression = format!("variables.p{0} + variables.p{0}", step - 1);
+            let expression = match step {
+                0 => "'ten bytes.'".to_owned(),
+                _ => format!("variables.p{0} + variables.p{0}", step - 1),
+            };
             json!({"name": format!("p{step}"), "expression": expression})
         })
         .collect();
@@ -83,7 +86,7 @@ async fn variables_of_a_policy_cannot_grow_without_end() {
             "resources": ["configmaps"],
         }]},
         "variables": variables,
-        "validations": [{"expression": "variables.p39 > 0"}],
+        "validations": [{"expression": "variables.p39 == ''"}],
     }});
     let policies = format!("{POLICIES}/validatingadmissionpolicies");
     let made = post(&server, &policies, &policy).await;
@@ -96,7 +99,7 @@ async fn variables_of_a_policy_cannot_grow_without_end() {
     let denied = post(&server, MAPS, &config_map("a")).await;
     assert_eq!(denied.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(
-        denied.message().contains("written out"),
+        denied.message().contains("fails to evaluate"),
         "{}",
         denied.message()
     );
@@ -203,4 +206,35 @@ async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
         seen = server.resource_version() + 5;
     }
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[tokio::test]
+async fn a_watcher_that_does_not_read_is_cut_off_and_can_resume() {
+    let server = ApiServer::builder().build();
+    let path = format!("{MAPS}?watch=1");
+    let mut slow = Lines::open(&server, &path).await;
+    let mut quick = Lines::open(&server, &path).await;
+    // One more than anyone may lag behind.
+    for number in 0..=4096 {
+        post(&server, MAPS, &config_map(&format!("m{number}"))).await;
+        assert_eq!(quick.event().await, format!("ADDED m{number}"));
+    }
+    let mut last = String::new();
+    let mut count = 0;
+    let limit = std::time::Duration::from_secs(20);
+    let mut next = async || tokio::time::timeout(limit, slow.next()).await;
+    while let Some(event) = next().await.expect("the stream never ends") {
+        let version = &event["object"]["metadata"]["resourceVersion"];
+        version.as_str().unwrap().clone_into(&mut last);
+        count += 1;
+    }
+    assert_eq!(
+        count, 4096,
+        "what was kept is still told, then the stream ends"
+    );
+    let resumed = format!("{MAPS}?watch=1&resourceVersion={last}");
+    let mut resumed = Lines::open(&server, &resumed).await;
+    assert_eq!(resumed.event().await, "ADDED m4096");
+    post(&server, MAPS, &config_map("after")).await;
+    assert_eq!(quick.event().await, "ADDED after", "others are not cut off");
 }

@@ -7,10 +7,14 @@
 mod cascades;
 mod cases;
 mod core;
+mod fault_endpoint;
 mod faults;
 mod features;
 mod go_clients;
+mod kinds;
+mod kube_rs;
 mod limits;
 mod properties;
 mod rights;
 mod support;
+mod transport;

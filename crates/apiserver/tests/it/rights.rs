@@ -142,7 +142,7 @@ async fn a_right_to_one_name_covers_the_list_of_that_name() {
 
 #[tokio::test]
 async fn reading_a_path_gives_no_right_to_post_to_it() {
-    let order = json!({"verb": "list", "status": 500, "times": 1});
+    let order = json!({"fault": {"status": {"code": 500}}});
     for (verb, status) in [("get", 403), ("post", 200)] {
         let rules = json!([{"nonResourceURLs": ["/weft/*"], "verbs": [verb]}]);
         let server = server_for_bob(rules).await;
@@ -181,4 +181,116 @@ async fn the_token_of_an_account_ends_with_its_time_and_with_the_account() {
     assert!(!known(&second).await, "the account is gone");
     post(&server, accounts, &account).await;
     assert!(!known(&second).await, "this is another account");
+}
+
+#[tokio::test]
+async fn every_way_to_write_needs_its_own_verb() {
+    let map = config_map("a");
+    let named = format!("{MAPS}/a");
+    let merge = [("content-type", "application/merge-patch+json")];
+    let ways = [
+        ("create", Method::POST, MAPS, &[][..], map.clone()),
+        ("update", Method::PUT, &named, &[], map.clone()),
+        (
+            "patch",
+            Method::PATCH,
+            &named,
+            &merge,
+            json!({"data": {"k": "v"}}),
+        ),
+        ("delete", Method::DELETE, &named, &[], Value::Null),
+        ("deletecollection", Method::DELETE, MAPS, &[], Value::Null),
+    ];
+    for (verb, method, path, headers, body) in &ways {
+        let others: Vec<&str> = ways.iter().map(|way| way.0).filter(|v| v != verb).collect();
+        let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+        let server = server_for_bob(rule(&others)).await;
+        if *verb != "create" {
+            post(&server, MAPS, &map).await;
+        }
+        let before = server.resource_version();
+        let target = (method.clone(), *path);
+        let (status, said) = send(&server, bob(), target.clone(), headers, body).await;
+        assert_eq!(status.as_u16(), 403, "{verb}");
+        let name = if path.ends_with("/a") { " \"a\"" } else { "" };
+        let message = format!(
+            "configmaps{name} is forbidden: User \"bob\" cannot {verb} resource \"configmaps\" in \
+             API group \"\" in the namespace \"default\""
+        );
+        assert_eq!(said["message"], message);
+        assert_eq!(server.resource_version(), before, "nothing was written");
+        let server = server_for_bob(rule(&[verb])).await;
+        if *verb != "create" {
+            post(&server, MAPS, &map).await;
+        }
+        let (status, said) = send(&server, bob(), target, headers, body).await;
+        assert!(status.is_success(), "{verb}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_right_to_one_name_is_none_to_others_nor_to_create() {
+    let rules = json!([{
+        "apiGroups": [""], "resources": ["configmaps"],
+        "verbs": ["create", "get", "patch", "delete"], "resourceNames": ["a"],
+    }]);
+    let server = server_for_bob(rules).await;
+    let merge = [("content-type", "application/merge-patch+json")];
+    for name in ["a", "b"] {
+        let (status, _) = send(&server, bob(), (Method::POST, MAPS), &[], &config_map(name)).await;
+        assert_eq!(
+            status.as_u16(),
+            403,
+            "a new object has no name to have a right to"
+        );
+        post(&server, MAPS, &config_map(name)).await;
+        let path = format!("{MAPS}/{name}");
+        let allowed = if name == "a" { 200 } else { 403 };
+        let change = json!({"data": {"k": "v"}});
+        for (method, headers, body) in [
+            (Method::GET, &[][..], Value::Null),
+            (Method::PATCH, &merge, change),
+            (Method::DELETE, &[], Value::Null),
+        ] {
+            let (status, _) = send(&server, bob(), (method, &path), headers, &body).await;
+            assert_eq!(status.as_u16(), allowed, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_service_account_logs_in_with_its_token() {
+    let server = server_for_bob(json!([])).await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(&server, accounts, &json!({"metadata": {"name": "robot"}})).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules});
+    post(&server, &format!("{rbac}/roles"), &role).await;
+    let binding = json!({
+        "metadata": {"name": "reader"}, "roleRef": {"kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}],
+    });
+    post(&server, &format!("{rbac}/rolebindings"), &binding).await;
+    let made = post(&server, &format!("{accounts}/robot/token"), &json!({})).await;
+    let token = format!("Bearer {}", made.at("/status/token").as_str().unwrap());
+    let login = [("authorization", token.as_str())];
+    let nobody = User::anonymous;
+    let who = (
+        Method::POST,
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+    );
+    let (_, review) = send(&server, nobody(), who, &login, &json!({})).await;
+    let user = &review["status"]["userInfo"];
+    assert_eq!(user["username"], "system:serviceaccount:default:robot");
+    let groups = user["groups"].as_array().unwrap();
+    assert!(
+        groups.contains(&json!("system:serviceaccounts:default")),
+        "{groups:?}"
+    );
+    for (path, expected) in [(MAPS, 200), ("/api/v1/namespaces/default/secrets", 403)] {
+        let target = (Method::GET, path);
+        let (status, _) = send(&server, nobody(), target, &login, &Value::Null).await;
+        assert_eq!(status.as_u16(), expected, "{path}");
+    }
 }

@@ -38,6 +38,8 @@ impl From<ApiserverConfig> for RunConfig {
     fn from(config: ApiserverConfig) -> Self {
         Self {
             kubeconfig: config.kubeconfig.value,
+            service_ranges: config.service_cluster_ip_range.value.0,
+            token_file: config.token_auth_file.value,
             data_dir: config.data_dir.value,
             unix_socket: config.unix_socket.value,
             authorization_mode: config.authorization_mode.value.into(),

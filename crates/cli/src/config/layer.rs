@@ -13,6 +13,7 @@ use thiserror::Error;
 use weft_proxy::config::{DecodeError, InvalidConfiguration};
 use weft_runtime::FeatureGateError;
 
+use super::ServiceRanges;
 use crate::logging::{LogDirectives, LogFormat};
 
 /// What one source says. The fields are the keys of the configuration file; clap fills the
@@ -55,6 +56,14 @@ pub(crate) struct ApiserverLayer {
     /// [env: WEFT_APISERVER_AUTHORIZATION_MODE] [default: AlwaysAllow]
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
     pub(crate) authorization_mode: Option<Authorization>,
+    /// Take cluster IPs from this network, or from two of different families, with a comma between
+    /// [env: WEFT_APISERVER_SERVICE_CLUSTER_IP_RANGE] [default: 10.96.0.0/12]
+    #[arg(long, value_name = "CIDRS")]
+    pub(crate) service_cluster_ip_range: Option<ServiceRanges>,
+    /// Accept the tokens of this file too: lines of token,user,uid,"group,group"
+    /// [env: WEFT_APISERVER_TOKEN_AUTH_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
     /// Keep objects in this directory over restarts; without it they are gone with the process
     /// [env: WEFT_APISERVER_DATA_DIR]
     #[arg(long, value_name = "DIRECTORY")]
@@ -130,6 +139,9 @@ impl Layer {
             bind: environment.parse("WEFT_APISERVER_BIND")?,
             kubeconfig: environment.path("WEFT_APISERVER_KUBECONFIG"),
             authorization_mode: environment.parse("WEFT_APISERVER_AUTHORIZATION_MODE")?,
+            service_cluster_ip_range: environment
+                .parse("WEFT_APISERVER_SERVICE_CLUSTER_IP_RANGE")?,
+            token_auth_file: environment.path("WEFT_APISERVER_TOKEN_AUTH_FILE"),
             data_dir: environment.path("WEFT_APISERVER_DATA_DIR"),
             unix_socket: environment.path("WEFT_APISERVER_UNIX_SOCKET"),
             fault_endpoint: environment.parse("WEFT_APISERVER_FAULT_ENDPOINT")?,

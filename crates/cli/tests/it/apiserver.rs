@@ -9,10 +9,13 @@ use std::{
     process::{Child, ChildStderr, Command, Stdio},
 };
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::{
+    authentication::v1::SelfSubjectReview,
+    core::v1::{ConfigMap, Namespace, Service},
+};
 use kube::{
     Api, Client, Config,
-    api::ListParams,
+    api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rustix::{
@@ -31,12 +34,16 @@ struct Server {
 
 impl Server {
     fn start(kubeconfig: &Path) -> Self {
-        let mut server = Self::launch(kubeconfig, "info");
+        Self::start_with(kubeconfig, &[])
+    }
+
+    fn start_with(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let mut server = Self::launch(kubeconfig, "info", flags);
         server.wait_for_line("serving the Kubernetes API");
         server
     }
 
-    fn launch(kubeconfig: &Path, log_level: &str) -> Self {
+    fn launch(kubeconfig: &Path, log_level: &str, flags: &[&str]) -> Self {
         let mut command = weft(&[
             "apiserver",
             "--bind",
@@ -44,7 +51,7 @@ impl Server {
             "--log-level",
             log_level,
         ]);
-        command.arg("--kubeconfig").arg(kubeconfig);
+        command.arg("--kubeconfig").arg(kubeconfig).args(flags);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = child.stderr.take().map(BufReader::new);
         Self { child, log }
@@ -100,7 +107,7 @@ impl Drop for Server {
     }
 }
 
-async fn namespaces(kubeconfig: &Path) -> Vec<String> {
+async fn client(kubeconfig: &Path) -> Client {
     // The library does not know of the provider that the program installs.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -108,7 +115,11 @@ async fn namespaces(kubeconfig: &Path) -> Vec<String> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .unwrap();
-    let api = Api::<Namespace>::all(Client::try_from(config).unwrap());
+    Client::try_from(config).unwrap()
+}
+
+async fn namespaces(kubeconfig: &Path) -> Vec<String> {
+    let api = Api::<Namespace>::all(client(kubeconfig).await);
     let list = api.list(&ListParams::default()).await.unwrap();
     list.items
         .into_iter()
@@ -135,6 +146,91 @@ async fn the_kubeconfig_it_writes_leads_a_client_to_it() {
     drop(server);
 }
 
+#[tokio::test]
+async fn every_write_it_acknowledged_survives_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let data = directory.path().join("data");
+    let flags = ["--data-dir", data.to_str().unwrap()];
+    let server = Server::start_with(&kubeconfig, &flags);
+    let maps = Api::<ConfigMap>::default_namespaced(client(&kubeconfig).await);
+    let (acknowledge, mut acknowledged) = tokio::sync::mpsc::unbounded_channel();
+    for writer in 0..4 {
+        let (maps, acknowledge) = (maps.clone(), acknowledge.clone());
+        tokio::spawn(async move {
+            for number in 0.. {
+                let mut map = ConfigMap::default();
+                map.metadata.name = Some(format!("map-{writer}-{number}"));
+                match maps.create(&PostParams::default(), &map).await {
+                    Ok(made) => acknowledge.send(made.metadata).unwrap(),
+                    Err(_) => return,
+                }
+            }
+        });
+    }
+    drop(acknowledge);
+    let mut known = Vec::new();
+    while known.len() < 40 {
+        known.push(acknowledged.recv().await.unwrap());
+    }
+    server.signal(Signal::KILL);
+    assert_eq!(server.exit_code(), None, "killed in the middle of writing");
+    while let Some(made) = acknowledged.recv().await {
+        known.push(made);
+    }
+    let server = Server::start_with(&kubeconfig, &flags);
+    let maps = Api::<ConfigMap>::default_namespaced(client(&kubeconfig).await);
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    let kept: Vec<_> = list.items.into_iter().map(|map| map.metadata).collect();
+    for made in &known {
+        assert!(
+            kept.contains(made),
+            "{:?} of {} is lost",
+            made.name,
+            known.len()
+        );
+    }
+    drop(server);
+}
+
+#[tokio::test]
+async fn its_flags_have_the_names_and_effects_of_upstreams() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let tokens = directory.path().join("tokens.csv");
+    fs::write(&tokens, "s3cret,jane,1,\"system:masters\"\n").unwrap();
+    let server = Server::start_with(
+        &kubeconfig,
+        &[
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.7.0.0/16,fd07::/112",
+            "--token-auth-file",
+            tokens.to_str().unwrap(),
+        ],
+    );
+    let services = Api::<Service>::default_namespaced(client(&kubeconfig).await);
+    let own = services.get("kubernetes").await.unwrap().spec.unwrap();
+    assert_eq!(own.cluster_ip.as_deref(), Some("10.7.0.1"));
+    let mut config = Config::from_custom_kubeconfig(
+        Kubeconfig::read_from(&kubeconfig).unwrap(),
+        &KubeConfigOptions::default(),
+    )
+    .await
+    .unwrap();
+    config.auth_info = kube::config::AuthInfo {
+        token: Some("s3cret".to_owned().into()),
+        ..Default::default()
+    };
+    let jane = Api::<SelfSubjectReview>::all(Client::try_from(config).unwrap());
+    let review = jane
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await
+        .unwrap();
+    let user = review.status.unwrap().user_info.unwrap();
+    assert_eq!(user.username.as_deref(), Some("jane"));
+    drop(server);
+}
+
 #[test]
 fn both_signals_to_stop_end_it_cleanly() {
     let directory = tempfile::tempdir().unwrap();
@@ -158,7 +254,7 @@ fn a_second_signal_to_stop_ends_it_at_once() {
             .unwrap()
             .success()
     );
-    let mut server = Server::launch(&pipe, "debug");
+    let mut server = Server::launch(&pipe, "debug", &[]);
     server.wait_for_line("listening to signals");
     server.signal(Signal::TERM);
     server.wait_for_line("stopping");

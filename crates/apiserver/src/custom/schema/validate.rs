@@ -16,17 +16,6 @@ pub(in crate::custom) fn schema_errors(
     errors
 }
 
-/// Whether CEL rules are anywhere in a schema.
-pub(in crate::custom) fn has_rules(schema: &Value) -> bool {
-    match schema {
-        Value::Object(members) => {
-            members.contains_key("x-kubernetes-validations") || members.values().any(has_rules)
-        }
-        Value::Array(list) => list.iter().any(has_rules),
-        _ => false,
-    }
-}
-
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()

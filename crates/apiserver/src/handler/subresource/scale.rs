@@ -7,19 +7,20 @@ use serde_json::{Map, Value, json};
 use weft_model::LabelSelector;
 
 use crate::{
+    admission::{Attempt, Operation, admit},
     api::{Api, Context},
     decode::{self, BodyType},
     handler::{
         patch::{Change, PatchType},
         read::find,
-        write::{Means, Target, Update, update_object},
+        turn::Turn,
+        write::{Means, Update, update_object},
     },
     kind::{ResourceType, Subresource},
     meta::{Meta as _, object_mut},
     options::{FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    rules::Scene,
     status::{ApiError, Outcome},
     store::Object,
     view,
@@ -43,14 +44,8 @@ pub(super) fn handle(
         "UpdateOptions"
     };
     let options = WriteOptions::read(&context.query, options_kind)?;
-    let writer = api.store.write();
-    let scene = Scene {
-        api,
-        context: Some(context),
-        writer: &writer,
-        kind,
-    };
-    let stored = find(api, kind, &info.namespace, &info.name)?;
+    let turn = Turn::take(api, context, kind, Some(Subresource::Scale));
+    let stored = turn.find()?;
     let object = view::object(kind, &stored);
     let scale = match verb {
         Verb::Update => decode::object_as(
@@ -84,13 +79,23 @@ pub(super) fn handle(
             .metadata_mut()
             .insert("resourceVersion".into(), version.into());
     }
-    let target = Target::of(context, Some(Subresource::Scale));
     let update = Update {
-        target,
+        target: turn.target,
         options: &options,
         means: Means::Patch,
     };
-    let stored = update_object(&scene, &update, &stored, object)?;
+    let mut asked = scale_of(kind, &object);
+    asked.insert("spec".into(), json!({"replicas": replicas}));
+    let attempt = Attempt {
+        operation: Operation::Update,
+        subresource: turn.target.subresource,
+        name: turn.target.name,
+        object: Some(&asked),
+        old: Some(&scale_of(kind, &view::object(kind, &stored))),
+        dry_run: options.dry_run,
+    };
+    admit(&turn.scene(), &attempt)?;
+    let stored = update_object(&turn.scene(), &update, &stored, object)?;
     let scale = scale_of(kind, &view::object(kind, &stored));
     Ok(Reply::value(StatusCode::OK, Value::Object(scale)))
 }

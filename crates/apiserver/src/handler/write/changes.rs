@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Means, Target, Update};
+use super::{Means, Update};
 use crate::{
+    handler::turn::Target,
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     meta::{Meta as _, copy_member},
     options::version_syntax,

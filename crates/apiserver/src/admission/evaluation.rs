@@ -1,0 +1,248 @@
+//! One policy evaluated with one set of parameters.
+
+use kube_cel::cel::{Context, Value as CelValue};
+use serde_json::{Value, json};
+
+use super::{Case, matching::selector_matches, policy::Compiled};
+use crate::{
+    cel::{self, Roots, RunError, Size},
+    kind::Subresource,
+    meta::Meta as _,
+    store::Filter,
+    view,
+};
+
+/// What an evaluation has against a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// A validation does not hold.
+    Denied(String),
+    /// An expression has no value; the policy says what that means.
+    Failed(String),
+}
+
+impl Case<'_> {
+    /// The objects a binding gives its policy as parameters, one at a time; null for none.
+    pub(super) fn params(&self) -> Result<Vec<Value>, String> {
+        let (Some((api_version, kind)), Some(reference)) = (
+            &self.policy.param_kind,
+            self.binding.at(&["spec", "paramRef"]),
+        ) else {
+            return Ok(vec![Value::Null]);
+        };
+        let text = |name: &str| {
+            reference
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let served = self.scene.api.registry.served();
+        let Some(kind) = served.of_kind(group, kind) else {
+            return Err(format!(
+                "failed to configure policy: failed to find resource referenced by paramKind: \
+                 '{api_version}, Kind={kind}'"
+            ));
+        };
+        let namespace = match text("namespace") {
+            "" if kind.namespaced => self.attempt.namespace(),
+            namespace => namespace,
+        };
+        let filter = Filter::in_namespace(kind.namespaced.then_some(namespace));
+        let (all, _) = self.scene.api.store.all(&kind.storage, &filter);
+        let wanted = |object: &crate::store::Object| match (reference.get("selector"), text("name"))
+        {
+            (Some(selector), "") => selector_matches(selector, object.at(&["metadata", "labels"])),
+            (_, name) => object.name() == name,
+        };
+        let found: Vec<Value> = all
+            .iter()
+            .map(|stored| view::object(kind, stored))
+            .filter(wanted)
+            .map(Value::Object)
+            .collect();
+        if found.is_empty() && text("parameterNotFoundAction") == "Deny" {
+            return Err(
+                "failed to configure binding: no params found for policy binding with `Deny` \
+                 parameterNotFoundAction"
+                    .to_owned(),
+            );
+        }
+        Ok(found)
+    }
+
+    /// `request` as expressions see it.
+    fn request(&self) -> Value {
+        let (kind, attempt) = (self.scene.kind, self.attempt);
+        let own = (&*kind.group, &*kind.version, &*kind.kind);
+        let shown = attempt
+            .subresource
+            .and_then(Subresource::kind)
+            .unwrap_or(own);
+        let user = self.scene.context.map(|context| &context.user);
+        let kind_value = json!({"group": shown.0, "version": shown.1, "kind": shown.2});
+        let resource = json!({
+            "group": kind.group, "version": kind.version, "resource": kind.plural,
+        });
+        let mut request = json!({
+            "operation": attempt.operation.name(),
+            "kind": kind_value,
+            "requestKind": kind_value,
+            "resource": resource,
+            "requestResource": resource,
+            "dryRun": attempt.dry_run,
+            "options": {"kind": attempt.operation.options(), "apiVersion": "meta.k8s.io/v1"},
+            "userInfo": {
+                "username": user.map(|user| &user.name),
+                "groups": user.map(|user| &user.groups),
+            },
+        });
+        // What is empty is not there at all.
+        for (name, text) in [
+            ("name", attempt.name),
+            ("namespace", attempt.namespace()),
+            (
+                "subResource",
+                attempt.subresource.map_or("", Subresource::name),
+            ),
+            (
+                "requestSubResource",
+                attempt.subresource.map_or("", Subresource::name),
+            ),
+        ] {
+            if !text.is_empty() {
+                request[name] = text.into();
+            }
+        }
+        request
+    }
+}
+
+/// A policy and the values its expressions may use.
+pub(super) struct Evaluation<'a> {
+    case: &'a Case<'a>,
+    values: [(&'static str, Value); 5],
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(case: &'a Case<'a>, params: &Value) -> Self {
+        let side = |object: Option<&crate::store::Object>| {
+            object.map_or(Value::Null, |object| Value::Object(object.clone()))
+        };
+        let namespace = case.namespace_object().map_or(Value::Null, Value::Object);
+        Self {
+            values: [
+                ("object", side(case.attempt.object)),
+                ("oldObject", side(case.attempt.old)),
+                ("request", case.request()),
+                ("params", params.clone()),
+                ("namespaceObject", namespace),
+            ],
+            case,
+        }
+    }
+
+    /// Everything that speaks against the write; only to be called with a deep stack.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let variables: Vec<(&str, &Value)> = self
+            .values
+            .iter()
+            .map(|(name, value)| (*name, value))
+            .collect();
+        let mut context = cel::context(&variables);
+        let mut roots: Roots<'_> = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Size::of(value)))
+            .collect();
+        let broken = self.set_variables(&mut context, &mut roots);
+        let judge = |compiled: &Compiled| truth(compiled, &context, &roots, &broken);
+        for condition in &self.case.policy.conditions {
+            match judge(condition) {
+                Ok(true) => {}
+                Ok(false) => return Vec::new(),
+                Err(problem) => return vec![Finding::Failed(problem)],
+            }
+        }
+        let mut findings = Vec::new();
+        for validation in &self.case.policy.validations {
+            match judge(&validation.expression) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let said = validation.message_expression.as_ref();
+                    let said = said.and_then(|compiled| {
+                        match compiled.as_ref().ok()?.run(&context, &roots).ok()? {
+                            CelValue::String(text) if !text.trim().is_empty() => {
+                                Some(text.to_string())
+                            }
+                            _ => None,
+                        }
+                    });
+                    let message = said.or_else(|| validation.message.clone());
+                    let text = validation.expression.as_ref().map_or("", |e| &e.text);
+                    findings.push(Finding::Denied(
+                        message.unwrap_or_else(|| format!("failed expression: {text}")),
+                    ));
+                }
+                Err(problem) => findings.push(Finding::Failed(problem)),
+            }
+        }
+        findings
+    }
+
+    /// Evaluates the variables in their order; answers those without a value, and why.
+    fn set_variables<'v>(
+        &self,
+        context: &mut Context<'_>,
+        roots: &mut Roots<'v>,
+    ) -> Vec<(&str, RunError)>
+    where
+        'a: 'v,
+    {
+        let mut values = std::collections::HashMap::new();
+        let mut broken = Vec::new();
+        for (name, compiled) in &self.case.policy.variables {
+            let outcome = match compiled {
+                Ok(expression) => {
+                    let size = expression.estimate(roots).size;
+                    roots.insert(format!("variables.{name}"), size);
+                    expression.run(context, roots)
+                }
+                Err(error) => Err(RunError::Failed(error.to_string())),
+            };
+            match outcome {
+                Ok(value) => {
+                    values.insert(name.clone(), value);
+                }
+                Err(error) => broken.push((name.as_str(), error)),
+            }
+            context.add_variable_from_value("variables", values.clone());
+        }
+        broken
+    }
+}
+
+/// Whether an expression holds.
+fn truth(
+    compiled: &Compiled,
+    context: &Context<'_>,
+    roots: &Roots<'_>,
+    broken: &[(&str, RunError)],
+) -> Result<bool, String> {
+    let expression = compiled.as_ref().map_err(ToString::to_string)?;
+    let problem = match expression.run(context, roots) {
+        Ok(CelValue::Bool(holds)) => return Ok(holds),
+        Ok(_) => "must evaluate to bool".to_owned(),
+        // A variable without value is missed by whoever uses it.
+        Err(RunError::NoSuchKey(key)) => match broken.iter().find(|(name, _)| *name == *key) {
+            Some((name, error)) => {
+                format!("composited variable {name:?} fails to evaluate: {error}")
+            }
+            None => RunError::NoSuchKey(key).to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    Err(format!(
+        "expression '{}' resulted in error: {problem}",
+        expression.text
+    ))
+}

@@ -1,0 +1,125 @@
+//! Which writes a policy and its binding are about.
+
+use serde_json::Value;
+
+use super::Case;
+use crate::{kind::Subresource, meta::Meta as _, store::Object};
+
+impl Case<'_> {
+    pub(super) fn selects(&self) -> bool {
+        self.matches(&self.policy.constraints, true)
+            && self
+                .binding
+                .at(&["spec", "matchResources"])
+                .is_none_or(|resources| self.matches(resources, false))
+    }
+
+    /// Whether a match block selects the write; a binding without rules selects all.
+    fn matches(&self, block: &Value, rules_required: bool) -> bool {
+        let rules = |name: &str| {
+            let rules = block.get(name).and_then(Value::as_array);
+            rules.map(Vec::as_slice).unwrap_or_default()
+        };
+        let any = |rules: &[Value]| rules.iter().any(|rule| self.rule_matches(rule));
+        let selected = rules("resourceRules");
+        let included = (selected.is_empty() && !rules_required) || any(selected);
+        included
+            && !any(rules("excludeResourceRules"))
+            && block
+                .get("objectSelector")
+                .is_none_or(|selector| self.object_matches(selector))
+            && block
+                .get("namespaceSelector")
+                .is_none_or(|selector| self.namespace_matches(selector))
+    }
+
+    fn rule_matches(&self, rule: &Value) -> bool {
+        let kind = self.scene.kind;
+        let list = |name: &str| {
+            let list = rule.get(name).and_then(Value::as_array);
+            list.into_iter().flatten().filter_map(Value::as_str)
+        };
+        let listed = |name: &str, wanted: &str| list(name).any(|v| v == "*" || v == wanted);
+        let mut names = list("resourceNames").peekable();
+        let named = names.peek().is_none() || names.any(|name| name == self.attempt.name);
+        let scope = rule.get("scope").and_then(Value::as_str).unwrap_or("*");
+        listed("apiGroups", &kind.group)
+            && listed("apiVersions", &kind.version)
+            && listed("operations", self.attempt.operation.name())
+            && list("resources").any(|pattern| self.resource_matches(pattern))
+            && named
+            && match scope {
+                "Namespaced" => kind.namespaced,
+                "Cluster" => !kind.namespaced,
+                _ => true,
+            }
+    }
+
+    /// `pods`, `pods/status`, `pods/*`, `*/scale`, `*` or `*/*`.
+    fn resource_matches(&self, pattern: &str) -> bool {
+        let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+        let actual = self.attempt.subresource.map_or("", Subresource::name);
+        (resource == "*" || resource == self.scene.kind.plural)
+            && (subresource == "*" || subresource == actual)
+    }
+
+    /// Before or after the write.
+    fn object_matches(&self, selector: &Value) -> bool {
+        let mut sides = [self.attempt.object, self.attempt.old]
+            .into_iter()
+            .flatten();
+        sides.any(|object| selector_matches(selector, labels(object)))
+    }
+
+    fn namespace_matches(&self, selector: &Value) -> bool {
+        if self.scene.kind.is("", "Namespace") {
+            return self.object_matches(selector);
+        }
+        self.namespace_object()
+            .is_none_or(|namespace| selector_matches(selector, labels(&namespace)))
+    }
+
+    /// The namespace the write is in, if it is in one.
+    pub(super) fn namespace_object(&self) -> Option<Object> {
+        if !self.scene.kind.namespaced {
+            return None;
+        }
+        let name = self.attempt.namespace();
+        let stored = self.scene.writer.get(&"namespaces".into(), name)?;
+        Some(stored.decode())
+    }
+}
+
+fn labels(object: &Object) -> Option<&Value> {
+    object.at(&["metadata", "labels"])
+}
+
+/// A label selector in its structured form.
+pub(super) fn selector_matches(selector: &Value, labels: Option<&Value>) -> bool {
+    let label = |key: &str| labels?.get(key)?.as_str();
+    let equal = selector.get("matchLabels").and_then(Value::as_object);
+    let equal = equal
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| label(key) == value.as_str());
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    equal
+        && expressions.into_iter().flatten().all(|expression| {
+            let key = expression
+                .get("key")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let values = expression.get("values").and_then(Value::as_array);
+            let listed = |value: &str| values.is_some_and(|list| list.iter().any(|v| v == value));
+            match (
+                expression.get("operator").and_then(Value::as_str),
+                label(key),
+            ) {
+                (Some("In"), value) => value.is_some_and(listed),
+                (Some("NotIn"), value) => !value.is_some_and(listed),
+                (Some("Exists"), value) => value.is_some(),
+                (Some("DoesNotExist"), value) => value.is_none(),
+                _ => false,
+            }
+        })
+}

@@ -1,0 +1,105 @@
+//! Tokens from a file, in the format of kube-apiserver's `--token-auth-file`.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::User;
+
+/// Why a file of tokens cannot be used.
+#[derive(Debug, Error)]
+pub enum TokenFileError {
+    /// The file cannot be read.
+    #[error("read token file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is none of `token,user,uid` or `token,user,uid,"group1,group2"`.
+    #[error("token file {}, line {line}: token, user name and user uid are needed", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+    },
+}
+
+/// The tokens of a file and whom they stand for.
+pub(crate) fn read_tokens(path: &Path) -> Result<Vec<(String, User)>, TokenFileError> {
+    let text = std::fs::read_to_string(path).map_err(|source| TokenFileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| {
+            parse(line).ok_or_else(|| TokenFileError::Line {
+                path: path.to_owned(),
+                line: number + 1,
+            })
+        })
+        .collect()
+}
+
+fn parse(line: &str) -> Option<(String, User)> {
+    let fields = fields(line);
+    let [token, user, _uid, rest @ ..] = fields.as_slice() else {
+        return None;
+    };
+    let groups = rest.first().map(String::as_str).unwrap_or_default();
+    let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty());
+    let named = !token.is_empty() && !user.is_empty();
+    named.then(|| (token.clone(), User::new(user, groups)))
+}
+
+/// Fields between commas; within quotes a comma is a comma, and two quotes are one.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = line.trim().chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                push(&mut fields, '"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            other => push(&mut fields, other),
+        }
+    }
+    fields
+        .into_iter()
+        .map(|field| field.trim().to_owned())
+        .collect()
+}
+
+fn push(fields: &mut [String], character: char) {
+    if let Some(field) = fields.last_mut() {
+        field.push(character);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_stand_in_quotes_and_may_be_left_out() {
+        let (token, user) = parse("s3cret,jane,42,\"dev, ops\"").unwrap();
+        assert_eq!(
+            (token.as_str(), user),
+            ("s3cret", User::new("jane", ["dev", "ops"]))
+        );
+        let (_, user) = parse("t, joe ,7").unwrap();
+        assert_eq!(user, User::new("joe", []));
+        assert_eq!(fields("\"a\"\"b\",c"), ["a\"b", "c"]);
+        for wrong in ["t", "t,joe", ",joe,7", "t,,7"] {
+            assert!(parse(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Expressions of definitions and policies: compiled within bounds, run on a stack of their own.
+//!
+//! The interpreter recurses with the expression and cannot be stopped once it runs. So what could
+//! overflow a stack or take for ever is refused before.
+
+mod cost;
+mod size;
+
+use std::{collections::HashMap, sync::Arc};
+
+use kube_cel::{
+    KubeCelExt as _,
+    cel::{Context, ExecutionError, Program, Value as CelValue, objects::Key},
+};
+use serde_json::Value;
+use thiserror::Error;
+
+pub(crate) use cost::{Estimate, Roots};
+pub(crate) use size::Size;
+
+/// Bytes an expression may have.
+const MAX_LENGTH: usize = 64 * 1024;
+/// Brackets an expression may open before it closes one.
+const MAX_NESTING: usize = 96;
+/// Levels the tree of an expression may have.
+const MAX_DEPTH: usize = 1000;
+/// Upstream's bound on the work of one expression.
+const CALL_LIMIT: u64 = 1_000_000;
+/// Enough for [`MAX_NESTING`] in the parser and [`MAX_DEPTH`] in the interpreter, unoptimised.
+const STACK: usize = 256 * 1024 * 1024;
+
+/// Why an expression is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum ExpressionError {
+    #[error("expression size exceeds limit: size: {0}, limit {MAX_LENGTH}")]
+    TooLong(usize),
+    #[error("expression recursion limit exceeded: {0}")]
+    TooDeep(usize),
+    #[error("{0}")]
+    Syntax(String),
+}
+
+/// Why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub(crate) enum RunError {
+    #[error("operation cancelled: actual cost limit exceeded")]
+    TooCostly,
+    #[error("no such key: {0}")]
+    NoSuchKey(Arc<String>),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<ExecutionError> for RunError {
+    fn from(error: ExecutionError) -> Self {
+        match error {
+            ExecutionError::NoSuchKey(key) => Self::NoSuchKey(key),
+            // Its text may show the whole object.
+            other => Self::Failed(crate::encoding::paths::shortened(other.to_string())),
+        }
+    }
+}
+
+/// The interpreter gave up in a way it should not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the interpreter of expressions failed")]
+pub(crate) struct Crashed;
+
+/// Does work that recurses with its input where there is stack enough, and survives its panics.
+pub(crate) fn with_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Crashed> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new()
+            .name("expressions".to_owned())
+            .stack_size(STACK);
+        let thread = builder.spawn_scoped(scope, work).map_err(|_| Crashed)?;
+        thread.join().map_err(|_| Crashed)
+    })
+}
+
+/// An expression that can be run.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) text: String,
+    program: Program,
+}
+
+impl Expression {
+    /// Only to be called [`with_deep_stack`].
+    pub(crate) fn compile(text: &str) -> Result<Self, ExpressionError> {
+        check_text(text)?;
+        let program =
+            Program::compile(text).map_err(|error| ExpressionError::Syntax(error.to_string()))?;
+        let expression = Self {
+            text: text.to_owned(),
+            program,
+        };
+        let depth = expression.estimate(&Roots::new()).depth;
+        if depth > MAX_DEPTH {
+            return Err(ExpressionError::TooDeep(MAX_DEPTH));
+        }
+        Ok(expression)
+    }
+
+    /// How much work it can be at most, knowing this much about its variables.
+    pub(crate) fn estimate<'a>(&self, roots: &Roots<'a>) -> Estimate<'a> {
+        cost::estimate(&self.program.expression().expr, roots)
+    }
+
+    /// Its value; only to be called [`with_deep_stack`].
+    pub(crate) fn run(
+        &self,
+        context: &Context<'_>,
+        roots: &Roots<'_>,
+    ) -> Result<CelValue, RunError> {
+        if self.estimate(roots).cost > CALL_LIMIT {
+            return Err(RunError::TooCostly);
+        }
+        Ok(self.program.execute(context)?)
+    }
+}
+
+/// How much work a program compiled elsewhere can be.
+pub(crate) fn cost_of(program: &Program, roots: &Roots<'_>) -> u64 {
+    cost::estimate(&program.expression().expr, roots).cost
+}
+
+/// What must hold before a parser sees the text.
+fn check_text(text: &str) -> Result<(), ExpressionError> {
+    if text.len() > MAX_LENGTH {
+        return Err(ExpressionError::TooLong(text.len()));
+    }
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_NESTING {
+            return Err(ExpressionError::TooDeep(MAX_NESTING));
+        }
+    }
+    Ok(())
+}
+
+/// A context with Kubernetes' functions and these variables.
+pub(crate) fn context(variables: &[(&str, &Value)]) -> Context<'static> {
+    let mut context = Context::default().with_all();
+    for (name, value) in variables {
+        context.add_variable_from_value(*name, to_cel(value));
+    }
+    context
+}
+
+fn to_cel(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(flag) => CelValue::Bool(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(number), _) => CelValue::Int(number),
+            (None, Some(number)) => CelValue::Float(number),
+            (None, None) => CelValue::Null,
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(list) => CelValue::List(Arc::new(list.iter().map(to_cel).collect())),
+        Value::Object(members) => {
+            let members: HashMap<Key, CelValue> = members
+                .iter()
+                .map(|(name, value)| (Key::from(name.as_str()), to_cel(value)))
+                .collect();
+            CelValue::Map(members.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn compile(text: &str) -> Result<Expression, ExpressionError> {
+        with_deep_stack(|| Expression::compile(text)).unwrap()
+    }
+
+    fn run(text: &str, object: &Value) -> Result<CelValue, RunError> {
+        let expression = compile(text).unwrap();
+        let roots = Roots::from([("object".to_owned(), Size::of(object))]);
+        with_deep_stack(|| expression.run(&context(&[("object", object)]), &roots)).unwrap()
+    }
+
+    #[test]
+    fn values_of_an_object_are_those_of_its_text() {
+        let object = json!({"n": 3, "f": 1.5, "s": "x", "l": [1, 2], "none": null, "b": true});
+        let text = "object.n == 3 && object.f > 1.0 && object.s == 'x' && object.l.size() == 2 \
+                    && object.none == null && object.b";
+        assert_eq!(run(text, &object), Ok(CelValue::Bool(true)));
+        let missing = run("object.nope == 1", &object).unwrap_err();
+        assert_eq!(missing.to_string(), "no such key: nope");
+    }
+
+    #[test]
+    fn no_expression_is_deep_enough_to_overflow() {
+        for part in ["(", "[", "{1: ", "size("] {
+            let text = part.repeat(MAX_NESTING + 1);
+            let limit = MAX_NESTING;
+            assert_eq!(compile(&text).unwrap_err(), ExpressionError::TooDeep(limit));
+            // As deep as may be: whatever the parser says, it lives to say it.
+            let _ = compile(&part.repeat(MAX_NESTING));
+        }
+        for part in [".a", " + 1"] {
+            let text = format!("object{}", part.repeat(MAX_LENGTH / part.len() - 8));
+            assert_eq!(
+                compile(&text).unwrap_err(),
+                ExpressionError::TooDeep(MAX_DEPTH)
+            );
+            let text = format!("object{} == 1", part.repeat(MAX_DEPTH - 8));
+            assert!(run(&text, &json!({})).is_err());
+        }
+        for part in ["!", "-", "true && ", "true ? true : "] {
+            let _ = with_deep_stack(|| Expression::compile(&(part.repeat(2000) + "true")));
+        }
+        let long = "a".repeat(MAX_LENGTH + 1);
+        assert!(matches!(compile(&long), Err(ExpressionError::TooLong(_))));
+        assert!(matches!(
+            compile("object.a >"),
+            Err(ExpressionError::Syntax(_))
+        ));
+    }
+
+    #[test]
+    fn what_could_take_for_ever_is_not_begun() {
+        let numbers = json!({"l": vec![1; 200], "one": [1]});
+        let nested = |depth: usize, list: &str| {
+            let body = "v > 0".to_owned();
+            (0..depth).fold(body, |body, _| format!("{list}.all(v, {body})"))
+        };
+        let costly = run(&nested(3, "object.l"), &numbers).unwrap_err();
+        assert_eq!(costly, RunError::TooCostly);
+        for cheap in [nested(2, "object.l"), nested(5, "object.one")] {
+            assert_eq!(run(&cheap, &numbers), Ok(CelValue::Bool(true)), "{cheap}");
+        }
+        // Ten doublings of a list made here, not found in the object.
+        let doubling = format!(
+            "[object.l]{}.all(a, a.all(b, a.all(c, true)))",
+            ".map(a, a + a)".repeat(10)
+        );
+        assert_eq!(run(&doubling, &numbers).unwrap_err(), RunError::TooCostly);
+    }
+}

@@ -1,0 +1,81 @@
+//! A request's turn to write: the steps every write begins with.
+
+use std::sync::Arc;
+
+use crate::{
+    api::{Api, Context},
+    kind::{ResourceType, Subresource},
+    rules::Scene,
+    status::{ApiError, Outcome},
+    store::{Stored, Writer, object_key},
+};
+
+/// What a write is aimed at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) subresource: Option<Subresource>,
+}
+
+impl Target<'_> {
+    pub(crate) fn key(&self) -> String {
+        object_key(self.namespace, self.name)
+    }
+}
+
+/// The only request that writes, until dropped: what it finds stays true.
+pub(crate) struct Turn<'a> {
+    pub(crate) target: Target<'a>,
+    api: &'a Api,
+    context: &'a Context,
+    kind: &'a ResourceType,
+    writer: Writer<'a>,
+}
+
+impl<'a> Turn<'a> {
+    /// Waits for whoever writes now.
+    pub(crate) fn take(
+        api: &'a Api,
+        context: &'a Context,
+        kind: &'a ResourceType,
+        subresource: Option<Subresource>,
+    ) -> Self {
+        Self {
+            target: Target {
+                namespace: &context.info.namespace,
+                name: &context.info.name,
+                subresource,
+            },
+            api,
+            context,
+            kind,
+            writer: api.store.write(),
+        }
+    }
+
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        Scene {
+            api: self.api,
+            context: Some(self.context),
+            writer: &self.writer,
+            kind: self.kind,
+        }
+    }
+
+    /// The object the request names, if it is there.
+    pub(crate) fn found(&self) -> Option<Arc<Stored>> {
+        self.get(&self.target.key())
+    }
+
+    /// The object the request names, or 404.
+    pub(crate) fn find(&self) -> Outcome<Arc<Stored>> {
+        self.found()
+            .ok_or_else(|| ApiError::not_found(self.kind, self.target.name))
+    }
+
+    /// An object of the same kind as it is now.
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Stored>> {
+        self.writer.get(&self.kind.storage, key)
+    }
+}

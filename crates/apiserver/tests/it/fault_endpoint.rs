@@ -1,0 +1,201 @@
+//! Faults over HTTP: everything the library can do, and nothing unless asked for.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use weft_apiserver::{ApiServer, Matcher};
+
+use crate::support::{Answer, Lines, MAPS, config_map, get, post, request, send};
+
+fn server() -> ApiServer {
+    ApiServer::builder().seed(3).fault_endpoint(true).build()
+}
+
+/// Orders something and answers what the server says to it.
+async fn order(server: &ApiServer, action: &str, order: Value) -> Answer {
+    let answer = post(server, &format!("/weft/faults{action}"), &order).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    answer
+}
+
+async fn take_back(server: &ApiServer, what: &str) {
+    let request = request(Method::DELETE, &format!("/weft/faults{what}"), "");
+    assert_eq!(send(server, request).await.status, StatusCode::OK);
+}
+
+async fn list_status(server: &ApiServer) -> u16 {
+    get(server, MAPS).await.status.as_u16()
+}
+
+#[tokio::test]
+async fn it_is_there_only_when_asked_for() {
+    let fault = json!({"fault": {"status": {"code": 500}}, "times": {"next": 1}});
+    let without = ApiServer::builder().build();
+    let refused = post(&without, "/weft/faults", &fault).await;
+    assert_eq!(refused.status, StatusCode::NOT_FOUND);
+    assert_eq!(list_status(&without).await, 200);
+    let with = server();
+    order(&with, "", fault).await;
+    assert_eq!(list_status(&with).await, 500);
+    assert_eq!(list_status(&with).await, 200);
+}
+
+#[tokio::test]
+async fn what_it_does_not_understand_it_refuses() {
+    let server = server();
+    for (action, wrong) in [
+        ("", json!({})),
+        ("", json!({"fault": "burn"})),
+        ("", json!({"fault": {"status": {"code": 99}}})),
+        ("", json!({"fault": "disconnect", "mach": {}})),
+        ("/cut", json!({"match": {"verb": "peek"}})),
+        ("/drop", json!({})),
+        (
+            "/objects",
+            json!({"resource": "nopes", "name": "a", "object": {}}),
+        ),
+    ] {
+        let answer = post(&server, &format!("/weft/faults{action}"), &wrong).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    let answer = post(&server, "/weft/faults/nope", &json!({})).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert_eq!(list_status(&server).await, 200);
+}
+
+#[tokio::test]
+async fn rules_are_added_one_by_one_and_taken_back() {
+    let server = server();
+    let matcher = json!({"verb": "list", "resource": "configmaps", "namespace": "default"});
+    let refuse = json!({"match": matcher, "fault": "refuseAuthorisation"});
+    let id = order(&server, "", refuse).await.at("/id");
+    assert_eq!(list_status(&server).await, 403);
+    take_back(&server, &format!("/rules/{id}")).await;
+    assert_eq!(list_status(&server).await, 200);
+    let body = json!({"body": {"code": 502, "contentType": "text/html", "body": "<h1>"}});
+    for (fault, status) in [
+        (body, 502),
+        (json!({"status": {"code": 429, "retryAfter": 1}}), 429),
+        (json!({"status": {"code": 409}}), 409),
+    ] {
+        let rule = json!({"match": matcher, "fault": fault, "times": {"rate": 1.0}});
+        order(&server, "", rule).await;
+        assert_eq!(list_status(&server).await, status);
+        take_back(&server, "").await;
+    }
+    assert_eq!(list_status(&server).await, 200);
+}
+
+#[tokio::test]
+async fn lists_and_watches_are_answered_as_ordered() {
+    let server = server();
+    for name in ["a", "b"] {
+        post(&server, MAPS, &config_map(name)).await;
+    }
+    order(
+        &server,
+        "",
+        json!({"fault": "ignoreLimit", "times": {"next": 1}}),
+    )
+    .await;
+    let page = get(&server, &format!("{MAPS}?limit=1")).await;
+    assert_eq!(page.at("/items/1/metadata/name"), "b");
+    let version = get(&server, &format!("{MAPS}/a"))
+        .await
+        .at("/metadata/resourceVersion");
+    let version: u64 = version.as_str().unwrap().parse().unwrap();
+    order(
+        &server,
+        "",
+        json!({"fault": {"staleList": version}, "times": {"next": 1}}),
+    )
+    .await;
+    assert_eq!(get(&server, MAPS).await.at("/items/1"), Value::Null);
+    let expired = json!({"fault": {"watchError": "expired"}, "times": {"next": 1}});
+    order(&server, "", expired).await;
+    let mut watch = Lines::open(&server, &format!("{MAPS}?watch=1")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    order(&server, "", json!({"fault": "noStreamingLists"})).await;
+    let streaming = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let refused = get(&server, &format!("{MAPS}{streaming}")).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_are_dropped_and_requests_delayed_for_a_while() {
+    let server = server();
+    order(
+        &server,
+        "",
+        json!({"fault": {"delayMillis": 3000}, "times": {"next": 1}}),
+    )
+    .await;
+    let before = tokio::time::Instant::now();
+    assert_eq!(list_status(&server).await, 200);
+    assert_eq!(before.elapsed().as_secs(), 3);
+    let mut watch = Lines::open(&server, &format!("{MAPS}?watch=1")).await;
+    order(
+        &server,
+        "/drop",
+        json!({"match": {"resource": "configmaps"}, "seconds": 60}),
+    )
+    .await;
+    assert!(watch.try_next().await.is_err(), "the connection broke");
+    let refused = server.client();
+    let maps = kube::Api::<k8s_openapi::api::core::v1::ConfigMap>::default_namespaced(refused);
+    assert!(maps.list(&kube::api::ListParams::default()).await.is_err());
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    assert_eq!(list_status(&server).await, 200);
+}
+
+#[tokio::test]
+async fn open_watches_are_stalled_told_errors_and_cut() {
+    let server = server();
+    let path = format!("{MAPS}?watch=1");
+    let pods = json!({"match": {"resource": "pods"}});
+    let maps = json!({"match": {"resource": "configmaps"}});
+    let mut watch = Lines::open(&server, &path).await;
+    let stall = order(&server, "/stall", maps.clone()).await.at("/id");
+    post(&server, MAPS, &config_map("a")).await;
+    let held = tokio::time::timeout(std::time::Duration::from_millis(50), watch.event()).await;
+    assert!(held.is_err(), "a stalled watch says nothing");
+    take_back(&server, &format!("/stalls/{stall}")).await;
+    assert_eq!(watch.event().await, "ADDED a");
+    assert_eq!(order(&server, "/cut", pods).await.at("/count"), 0);
+    assert_eq!(order(&server, "/cut", maps.clone()).await.at("/count"), 1);
+    assert_eq!(watch.next().await, None, "a clean end");
+
+    let mut watch = Lines::open(&server, &path).await;
+    assert_eq!(watch.event().await, "ADDED a");
+    let error = json!({"match": {"resource": "configmaps"}, "error": {"tooManyRequests": 7}});
+    assert_eq!(order(&server, "/watch-error", error).await.at("/count"), 1);
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 429);
+    assert_eq!(watch.next().await, None);
+    assert_eq!(server.stats().open_watches(&Matcher::any()), 0);
+}
+
+#[tokio::test]
+async fn history_tokens_and_objects_are_spoiled_on_order() {
+    let server = server();
+    for name in ["a", "b", "c"] {
+        post(&server, MAPS, &config_map(name)).await;
+    }
+    let first = get(&server, &format!("{MAPS}?limit=1")).await;
+    let token = first.at("/metadata/continue").as_str().unwrap().to_owned();
+    order(&server, "/expire-tokens", json!({})).await;
+    let next = get(&server, &format!("{MAPS}?limit=1&continue={token}")).await;
+    assert_eq!(next.status, StatusCode::GONE);
+    let version = first.at("/metadata/resourceVersion");
+    post(&server, MAPS, &config_map("d")).await;
+    order(&server, "/compact", json!({})).await;
+    let old = format!(
+        "{MAPS}?watch=1&resourceVersion={}",
+        version.as_str().unwrap()
+    );
+    let mut watch = Lines::open(&server, &old).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    let raw = json!({
+        "resource": "configmaps", "namespace": "default", "name": "odd", "object": {"data": 7},
+    });
+    order(&server, "/objects", raw).await;
+    assert_eq!(get(&server, &format!("{MAPS}/odd")).await.at("/data"), 7);
+}

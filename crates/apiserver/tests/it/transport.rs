@@ -1,0 +1,242 @@
+//! The ways to the server: protocols, sockets, namespaces, and how they close.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
+};
+use weft_apiserver::{ApiServer, Listening, Matcher, RunConfig};
+use weft_testkit::lab;
+
+use crate::support::MAPS;
+
+async fn http2<S>(stream: S) -> SendRequest<Full<Bytes>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// A TLS connection that offers these protocols.
+async fn tls(
+    listening: &Listening,
+    protocols: &[&str],
+) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for der in listening.kube_config().root_cert.unwrap() {
+        roots.add(der.into()).unwrap();
+    }
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+    let stream = TcpStream::connect(listening.https).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await.unwrap()
+}
+
+fn list(token: &str, query: &str) -> Request<Full<Bytes>> {
+    Request::builder()
+        .uri(format!("https://localhost{MAPS}{query}"))
+        .header("authorization", format!("Bearer {token}"))
+        .body(Full::default())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let listening = server.listening().unwrap();
+    let old = tls(listening, &["http/1.1"]).await;
+    assert_eq!(old.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let stream = tls(listening, &["h2", "http/1.1"]).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let mut sender = http2(stream).await;
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        sender.ready().await.unwrap();
+        let watch = sender
+            .send_request(list(&listening.token, "?watch=1"))
+            .await
+            .unwrap();
+        assert_eq!(
+            (watch.status(), watch.version()),
+            (StatusCode::OK, Version::HTTP_2)
+        );
+        watches.push(watch.into_body());
+    }
+    assert_eq!(server.stats().open_watches(&Matcher::any()), 50);
+    let body = r#"{"metadata":{"name":"a"}}"#;
+    let create = Request::builder()
+        .method(Method::POST)
+        .uri(format!("https://localhost{MAPS}"))
+        .header("authorization", format!("Bearer {}", listening.token))
+        .body(Full::from(body))
+        .unwrap();
+    let made = sender.send_request(create).await.unwrap();
+    assert_eq!(made.status(), StatusCode::CREATED);
+    for watch in &mut watches {
+        let frame = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(frame.starts_with(b"{\"type\":\"ADDED\""));
+    }
+}
+
+#[tokio::test]
+async fn plain_http_speaks_the_newer_protocol_too() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let listening = server.listening().unwrap();
+    let stream = TcpStream::connect(listening.http.unwrap()).await.unwrap();
+    let mut sender = http2(stream).await;
+    let answer = sender
+        .send_request(list(&listening.token, ""))
+        .await
+        .unwrap();
+    assert_eq!(
+        (answer.status(), answer.version()),
+        (StatusCode::OK, Version::HTTP_2)
+    );
+}
+
+#[tokio::test]
+async fn whoever_opens_the_socket_is_the_administrator() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let server = ApiServer::builder()
+        .authorization_mode(weft_apiserver::AuthorizationMode::Rbac)
+        .build();
+    server.serve_unix(UnixListener::bind(&path).unwrap());
+    let mut sender = http2(UnixStream::connect(&path).await.unwrap()).await;
+    let review = Request::builder()
+        .method(Method::POST)
+        .uri("http://localhost/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .body(Full::from("{}"))
+        .unwrap();
+    let answer = sender.send_request(review).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    assert!(text.contains("system:masters"), "{text}");
+}
+
+#[test]
+fn a_listener_of_another_namespace_is_served_there() {
+    lab::inside(|lab| {
+        let node = lab.namespace("node");
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (https, http) = node.run(|| (bind(), bind()));
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let server = runtime.block_on(async {
+            let tokio_listener = |listener: std::net::TcpListener| {
+                listener.set_nonblocking(true).unwrap();
+                TcpListener::from_std(listener).unwrap()
+            };
+            let mut server = ApiServer::builder().build();
+            let listening =
+                server.listen_on(tokio_listener(https), Some(tokio_listener(http)), &[]);
+            listening.unwrap();
+            server
+        });
+        let address = server.listening().unwrap().http.unwrap();
+        let version = |address: SocketAddr| {
+            use std::io::{Read as _, Write as _};
+            let mut stream = std::net::TcpStream::connect(address)?;
+            stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let there = node.run(|| version(address)).unwrap();
+        assert!(there.contains("v1.36.4+weft"), "{there}");
+        assert!(version(address).is_err(), "nobody listens here");
+    });
+}
+
+/// A POST whose body the server waits for.
+async fn half_a_request(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nhost: weft\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        BODY.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 64];
+    let length = stream.read(&mut answer).await.unwrap();
+    assert!(
+        answer[..length].starts_with(b"HTTP/1.1 100"),
+        "it reads the body"
+    );
+    stream
+}
+
+const BODY: &str = r#"{"metadata":{"name":"late"}}"#;
+
+#[tokio::test]
+async fn what_is_being_answered_is_finished_before_the_end() {
+    let server = Arc::new(ApiServer::builder().start().await.unwrap());
+    let address = server.listening().unwrap().http.unwrap();
+    let mut request = half_a_request(address).await;
+    let mut sender = http2(TcpStream::connect(address).await.unwrap()).await;
+    let token = &server.listening().unwrap().token;
+    let watch = sender.send_request(list(token, "?watch=1")).await.unwrap();
+    assert_eq!(watch.status(), StatusCode::OK);
+    let draining = tokio::spawn({
+        let server = server.clone();
+        async move { server.drain(Duration::from_secs(30)).await }
+    });
+    let end = watch.into_body().collect().await;
+    assert_eq!(end.unwrap().to_bytes(), Bytes::new(), "watches end cleanly");
+    request.write_all(BODY.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    request.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert!(draining.await.unwrap(), "all connections are closed");
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens");
+}
+
+#[tokio::test]
+async fn a_client_that_never_finishes_does_not_hold_the_end_up() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let request = half_a_request(server.listening().unwrap().http.unwrap()).await;
+    assert!(!server.drain(Duration::from_millis(20)).await);
+    drop(request);
+    assert!(server.drain(Duration::from_secs(30)).await);
+}
+
+#[tokio::test]
+async fn tokens_come_from_a_file_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens.csv");
+    std::fs::write(&path, "s3cret,jane,1,\"system:masters,dev\"\n").unwrap();
+    let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());
+    config.authorization_mode = weft_apiserver::AuthorizationMode::Rbac;
+    config.token_file = Some(path.clone());
+    let server = weft_apiserver::start(config.clone()).await.unwrap();
+    let listening = server.listening().unwrap();
+    for (token, status) in [("s3cret", 200), ("wrong", 401)] {
+        let mut sender = http2(tls(listening, &["h2"]).await).await;
+        let answer = sender.send_request(list(token, "")).await.unwrap();
+        assert_eq!(answer.status().as_u16(), status);
+    }
+    std::fs::write(&path, "s3cret,jane,1\nlonely\n").unwrap();
+    let error = weft_apiserver::start(config).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("line 2"), "{cause}");
+}
