@@ -16,7 +16,7 @@ use table::Row;
 
 /// What to run.
 pub(crate) struct Request {
-    /// Only this part, named after its crate.
+    /// Only this part, named after its benchmark.
     part: Option<String>,
     /// Only see that each benchmark runs: figures of a debug build mean nothing.
     quick: bool,
@@ -42,13 +42,12 @@ impl Request {
 
 /// A crate's benchmark.
 struct Benchmark {
-    package: String,
     target: String,
 }
 
 impl Benchmark {
     fn part(&self) -> &str {
-        self.package.trim_start_matches("weft-")
+        &self.target
     }
 
     fn run(&self, quick: bool, out: &Path) -> anyhow::Result<()> {
@@ -147,7 +146,6 @@ fn discover() -> anyhow::Result<Vec<Benchmark>> {
                 package.name
             );
             benchmarks.push(Benchmark {
-                package: package.name,
                 target: target.name,
             });
         }
