@@ -20,7 +20,11 @@ const INSIDE: &str = "WEFT_BENCH_INSIDE";
 fn main() {
     if env::var_os(INSIDE).is_none() {
         let script = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$0\"";
-        let status = Command::new("unshare")
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let status = command
             .args(["--net", "--mount", "sh", "-c", script])
             .arg(env::current_exe().unwrap())
             .env(INSIDE, "1")
