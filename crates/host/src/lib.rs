@@ -11,6 +11,7 @@ pub mod conntrack_limits;
 pub mod iptables;
 pub mod netfilter;
 mod netlink;
+pub mod nftables;
 pub mod process;
 pub mod processors;
 mod raw;

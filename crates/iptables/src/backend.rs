@@ -213,28 +213,19 @@ fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, SyncError> {
     let input = plan.to_string();
     match kernel.restore(&input) {
         Ok(()) => Ok(input.len()),
-        Err(error) => Err(SyncError {
-            message: error.to_string(),
-            input: Some(input.into()),
-        }),
+        Err(error) => Err(SyncError::writing(error.to_string(), &input)),
     }
 }
 
 fn unknown() -> SyncError {
-    SyncError {
-        message: "the kernel's state is not known yet".to_owned(),
-        input: None,
-    }
+    SyncError::reading("the kernel's state is not known yet".to_owned())
 }
 
 fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
-        .map_err(|error| SyncError {
-            message: error.to_string(),
-            input: None,
-        })?;
+        .map_err(|error| SyncError::reading(error.to_string()))?;
     Ok(reader.finish())
 }
 
@@ -322,9 +313,12 @@ impl<K: Kernel> Backend for Iptables<K> {
             Scope::Changed(changed) if known && self.options.minimize => {
                 match self.partial(desired, changed) {
                     Ok(report) => report,
-                    Err(failure) => SyncReport {
-                        partial_failure: Some(failure),
-                        ..self.full(desired, settings)?
+                    Err(failure) => match self.full(desired, settings) {
+                        Ok(report) => SyncReport {
+                            partial_failure: Some(failure),
+                            ..report
+                        },
+                        Err(error) => return Err(error.after(failure)),
                     },
                 }
             }
@@ -346,7 +340,9 @@ impl<K: Kernel> Backend for Iptables<K> {
             }
             return Ok(AuditReport::Unchanged);
         }
-        if !may_read {
+        // It is not known only while the other family writes.
+        let later = fingerprint.is_none() && state.fingerprint.is_some();
+        if !may_read || later {
             return Ok(if same {
                 AuditReport::Unchanged
             } else {

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hasher as _},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, PoisonError, RwLock, TryLockError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -78,7 +78,12 @@ impl HostKernel {
     fn writes_of_others(&mut self) -> Option<u64> {
         let own = self.own_writes.clone();
         let running = &own.0.running;
-        let _nobody_writes = running.write().unwrap_or_else(PoisonError::into_inner);
+        // While the other family writes the number is not known, and that may take long.
+        let _nobody_writes = match running.try_write() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let all = u64::from(self.all_writes()?);
         Some(all.wrapping_sub(own.0.count.load(Ordering::SeqCst)))
     }

@@ -128,6 +128,9 @@ impl Writer<'_> {
     }
 
     fn external_ips(&self, rules: &mut PortRules) {
+        if !self.settings.external_ips {
+            return;
+        }
         for address in &self.frontend.external_ips {
             if self.port.has_endpoints {
                 let rule = self.to(*address, " external IP");

@@ -124,6 +124,40 @@ pub enum AuditReport {
 pub struct SyncError {
     /// What went wrong.
     pub message: String,
-    /// What was given to the kernel, where it refused it.
+    /// What was given to the kernel, where it refused it; the beginning, if it was very long.
     pub input: Option<Arc<str>>,
+    /// The failure of the partial sync that came before this full one, if one did.
+    pub earlier: Option<Box<SyncError>>,
+}
+
+/// More of a refused input than this helps nobody.
+const INPUT_LIMIT: usize = 256 << 10;
+
+impl SyncError {
+    /// A failure to read.
+    pub fn reading(message: String) -> Self {
+        Self {
+            message,
+            input: None,
+            earlier: None,
+        }
+    }
+
+    /// A failure to write this input.
+    pub fn writing(message: String, input: &str) -> Self {
+        let end = input.floor_char_boundary(INPUT_LIMIT);
+        Self {
+            input: Some(input[..end].into()),
+            ..Self::reading(message)
+        }
+    }
+
+    /// A full sync failed too, after a partial one had.
+    #[must_use]
+    pub fn after(self, earlier: Self) -> Self {
+        Self {
+            earlier: Some(Box::new(earlier)),
+            ..self
+        }
+    }
 }

@@ -24,6 +24,9 @@ pub use decode::{DecodeError, Decoded, decode};
 pub use duration::{DurationError, GoDuration};
 
 /// The group and version of the configuration.
+/// The gate by which external addresses of Services can be switched off.
+pub const EXTERNAL_IPS_GATE: &str = "AllowServiceExternalIPs";
+/// Group and version of the file.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// The kind of the configuration.
 pub const KIND: &str = "KubeProxyConfiguration";

@@ -104,6 +104,16 @@ fn addresses(port: &crate::ServicePort) -> impl Iterator<Item = SocketAddr> + '_
     all.map(move |address: &IpAddr| SocketAddr::new(*address, frontend.port))
 }
 
+/// Whether two states of a Service would make the same flows stale.
+pub fn have_same_addresses(one: &Service, other: &Service) -> bool {
+    let all = |service: &Service| -> BTreeSet<(SocketAddr, Option<u16>)> {
+        let udp = service.ports.iter().filter(|port| is_udp(port));
+        udp.flat_map(|port| addresses(port).map(|address| (address, port.frontend.node_port)))
+            .collect()
+    };
+    one.key == other.key && all(one) == all(other)
+}
+
 /// Whether flows may have to be forgotten after this change of a Service.
 pub fn is_concerned(old: Option<&Service>, new: Option<&Service>) -> bool {
     type Facts = (SocketAddr, Option<u16>, Vec<SocketAddr>);

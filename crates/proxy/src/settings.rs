@@ -101,6 +101,8 @@ pub struct Settings {
     pub node_port_tail: NodePortTail,
     /// Whether NodePorts answer on 127.0.0.0/8. Never for IPv6.
     pub localhost_node_ports: bool,
+    /// Whether external addresses of Services get rules.
+    pub external_ips: bool,
 }
 
 #[cfg(test)]

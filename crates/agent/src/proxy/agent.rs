@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use weft_model::{IpFamily, ObjectKey, SharedStr};
 use weft_proxy::{Backend, Model, NodeFacts, config::NodeNetwork, config::ProxyConfig};
 use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
@@ -90,7 +90,7 @@ async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Err
         let node = NodeNetwork {
             node_ip: node_ip(&parts.config, kernel.family, &[]),
             pod_networks: Vec::new(),
-            addresses: parts.addresses.addresses(),
+            addresses: parts.addresses.addresses().unwrap_or_default(),
         };
         let facts = NodeFacts {
             name: parts.node.clone(),
@@ -113,7 +113,8 @@ async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Err
             min_sync_period: parts.config.min_sync_period,
             sync_period: parts.config.sync_period,
         });
-        loops.spawn(family.run(stop.clone()));
+        let stopped = stop.clone();
+        loops.spawn(async move { family.run(stopped).await.map_err(AnyError::from) });
     }
     let watcher = Watcher::new(
         parts.cluster.cache(),
@@ -127,10 +128,7 @@ async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Err
         },
     )?;
     let watching = stop.clone();
-    loops.spawn(async move {
-        watcher.run(watching).await;
-        Ok(())
-    });
+    loops.spawn(async move { watcher.run(watching).await.map_err(AnyError::from) });
     scope.ready();
     let first = tokio::select! {
         () = scope.stopped() => None,
@@ -141,13 +139,13 @@ async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Err
     while let Some(ended) = loops.join_next().await {
         outcome = outcome.and(flatten(ended));
     }
-    Ok(outcome?)
+    outcome
 }
 
-fn flatten(
-    ended: Result<Result<(), tokio::task::JoinError>, tokio::task::JoinError>,
-) -> Result<(), tokio::task::JoinError> {
-    ended.and_then(|inner| inner)
+type AnyError = Box<dyn Error + Send + Sync>;
+
+fn flatten(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+    ended?
 }
 
 fn announcer(events: EventRecorder) -> Announce {

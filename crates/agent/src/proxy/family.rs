@@ -131,10 +131,7 @@ impl FamilyLoop {
                 Due::Nothing => {
                     tokio::select! {
                         () = stop.cancelled() => return Ok(()),
-                        () = self.inbox.arrived() => {
-                            self.schedule.request();
-                            self.queued();
-                        }
+                        () = self.inbox.arrived() => self.schedule.request(),
                         () = sleep_until(self.schedule.deadline()) => {}
                     }
                 }
@@ -160,6 +157,8 @@ impl FamilyLoop {
         let moved = self.take_news(&mut work).await;
         if work.pending.is_empty() && !full && !moved {
             self.work = Some(work);
+            // Whatever triggered this changed nothing: there is no latency to tell of.
+            self.triggers.clear();
             self.schedule.nothing_to_sync();
             self.health
                 .with(|health| health.updated(self.family, Moment::now()));
@@ -182,7 +181,7 @@ impl FamilyLoop {
                 self.succeeded(&report, took);
                 self.open_health_checks(&work.health_checks.clone()).await;
             }
-            Err(failure) => self.failed(full, failure, took),
+            Err(failure) => self.failed(failure, took),
         }
         self.work = Some(work);
         self.schedule.synced(Instant::now(), was_full, worked);
@@ -256,21 +255,19 @@ impl FamilyLoop {
         }
     }
 
-    fn failed(&mut self, full: bool, failure: SyncError, took: Duration) {
-        let kind = if full {
-            SyncKind::Full
-        } else {
-            SyncKind::Partial
-        };
-        self.metrics.sync_ended(self.family, kind, took);
-        self.metrics.sync_failed(self.family);
-        if !full {
-            self.metrics.partial_restore_failed(self.family);
+    /// What failed last was a full sync, whatever was tried before it.
+    fn failed(&mut self, failure: SyncError, took: Duration) {
+        self.metrics.sync_ended(self.family, SyncKind::Full, took);
+        self.metrics.sync_failed(self.family, &failure);
+        if let Some(earlier) = &failure.earlier {
+            tracing::warn!(family = %self.family, error = %earlier, "a partial sync failed first");
         }
         tracing::error!(family = %self.family, error = %failure, "cannot write the rules; trying again");
         let now = Moment::now();
-        self.health
-            .with(|health| health.failed(self.family, now, failure, Outcome::Unresolved));
+        self.health.with(|health| {
+            health.failed(self.family, now, failure, Outcome::Unresolved);
+            health.queued(self.family, now);
+        });
     }
 
     async fn forget_flows(&mut self) -> Result<(), JoinError> {
@@ -320,7 +317,11 @@ impl FamilyLoop {
                 if let AuditReport::Read { repaired } = report
                     && !repaired.is_empty()
                 {
-                    tracing::warn!(family = %self.family, ?repaired, "somebody changed our rules; repaired");
+                    let first = &repaired[..repaired.len().min(20)];
+                    tracing::warn!(
+                        family = %self.family, count = repaired.len(), ?first,
+                        "somebody changed our rules; repaired"
+                    );
                 }
             }
             Err(error) => {
@@ -346,7 +347,12 @@ impl Work {
         }
         if conntrack::is_concerned(former.as_deref(), service.map(|service| &**service)) {
             self.flows_due = true;
-            self.former.extend(former);
+            if let Some(former) = former {
+                // One for each set of addresses: more would not tell more.
+                self.former
+                    .retain(|known| !conntrack::have_same_addresses(known, &former));
+                self.former.push(former);
+            }
         }
         self.pending.insert(key);
     }

@@ -295,8 +295,8 @@ mod tests {
 
     fn error(message: &str, input: Option<&str>) -> SyncError {
         SyncError {
-            message: message.to_owned(),
             input: input.map(Into::into),
+            ..SyncError::reading(message.to_owned())
         }
     }
 

@@ -3,12 +3,13 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use weft_host::{
     NetlinkError,
     addresses::interface_addresses,
-    iptables::{Absence, DetectError, Iptables as Programs, VariantChoice},
+    iptables::{Absence, DetectError, Iptables as Programs, Limits, VariantChoice},
     netfilter::{Flow, Netfilter},
     sysctl::{self, Setting},
 };
@@ -41,28 +42,50 @@ pub enum HostError {
     },
 }
 
-/// The programs of the families that this host has. The primary one is a must.
+/// Enough for a very large ruleset on a slow node. A program that hangs must not hold up its
+/// family for ever.
+const PROGRAM_LIMIT: Duration = Duration::from_hours(1);
+
+/// A busy lock is no reason to do without a family or an ability until the next start.
+const ATTEMPTS: usize = 3;
+
+/// The programs of the families that this host has: at least one, and the one that is required.
 pub fn families(
-    primary: IpFamily,
+    required: Option<IpFamily>,
     variant: VariantChoice,
 ) -> Result<Vec<(IpFamily, Programs)>, HostError> {
     let mut found = Vec::new();
+    let mut missing = None;
     for family in IpFamily::ALL {
-        let programs = Programs::detect(family, variant)
-            .map_err(|source| HostError::Programs { family, source })
-            .and_then(|programs| match programs.presence() {
-                Ok(()) => Ok(programs),
-                Err(reason) => Err(HostError::Family { family, reason }),
-            });
-        match programs {
+        match programs(family, variant) {
             Ok(programs) => found.push((family, programs)),
-            Err(error) if family == primary => return Err(error),
+            Err(error) if required == Some(family) => return Err(error),
             Err(error) => {
-                tracing::info!(%family, reason = %error, "going on with the other family alone");
+                tracing::warn!(%family, reason = %error, "this family is not served");
+                missing.get_or_insert(error);
             }
         }
     }
-    Ok(found)
+    match missing {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+fn programs(family: IpFamily, variant: VariantChoice) -> Result<Programs, HostError> {
+    let programs = Programs::detect(family, variant)
+        .map_err(|source| HostError::Programs { family, source })?;
+    let mut presence = programs.presence();
+    for _ in 1..ATTEMPTS {
+        if matches!(presence, Err(Absence::NoNat(_))) {
+            presence = programs.presence();
+        }
+    }
+    presence.map_err(|reason| HostError::Family { family, reason })?;
+    Ok(programs.with_limits(Limits {
+        program: PROGRAM_LIMIT,
+        ..Limits::default()
+    }))
 }
 
 /// A backend that writes through these programs.
@@ -70,7 +93,7 @@ pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box
     let random_fully = programs.supports_random_fully();
     let family = programs.family();
     let mut kernel = HostKernel::new(programs, own_writes);
-    let nfacct = ensure_counters() && can_count(&mut kernel);
+    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| can_count(&mut kernel));
     let options = Options {
         random_fully,
         drop_invalid: !is_liberal(),
@@ -142,15 +165,18 @@ fn ends(flow: &Flow) -> FlowEnds {
 pub struct HostDevices;
 
 impl HostAddresses for HostDevices {
-    fn addresses(&self) -> Vec<IpAddr> {
-        let of_family = |family| {
-            interface_addresses(family).unwrap_or_else(|error| {
-                tracing::warn!(%family, %error, "cannot read the host's addresses");
-                Vec::new()
-            })
-        };
-        let all = IpFamily::ALL.into_iter().flat_map(of_family);
-        all.map(|address| address.address).collect()
+    fn addresses(&self) -> Option<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        for family in IpFamily::ALL {
+            match interface_addresses(family) {
+                Ok(found) => all.extend(found.iter().map(|address| address.address)),
+                Err(error) => {
+                    tracing::warn!(%family, %error, "cannot read the host's addresses");
+                    return None;
+                }
+            }
+        }
+        Some(all)
     }
 }
 

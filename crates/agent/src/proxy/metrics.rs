@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, SyncReport};
+use weft_proxy::{AuditReport, SyncError, SyncReport};
 
 /// The packets that the kernel counted, asked for when metrics are read. `None` where the kernel
 /// has no such counter.
@@ -349,10 +349,17 @@ impl ProxyMetrics {
     }
 
     /// A sync failed for good: the full one, after which there is nothing but to try again.
-    pub fn sync_failed(&self, family: IpFamily) {
-        let family = label(family);
-        self.restore_failures.get_or_create(&family).inc();
-        self.own.consecutive_failures.get_or_create(&family).inc();
+    /// Only a refused input is a failed restore; a state that cannot be read is not.
+    pub fn sync_failed(&self, family: IpFamily, failure: &SyncError) {
+        let labels = label(family);
+        let tried = std::iter::once(failure).chain(failure.earlier.as_deref());
+        for _ in tried.filter(|tried| tried.input.is_some()) {
+            self.restore_failures.get_or_create(&labels).inc();
+        }
+        if failure.earlier.is_some() {
+            self.partial_restore_failed(family);
+        }
+        self.own.consecutive_failures.get_or_create(&labels).inc();
     }
 
     /// A partial sync failed and a full one follows, so a restore failed as well.

@@ -29,7 +29,6 @@ use super::{
     listen::{BindError, BindPolicy, PatientServer},
     metrics::ProxyMetrics,
     pages::{self, Diagnostics, HealthServer},
-    watcher::node_ip,
 };
 
 /// What a proxy process is told.
@@ -71,6 +70,7 @@ impl ProxyProcess {
         let config = Arc::new(config);
         let node = node_name(&config)?;
         prepare_host(&config)?;
+        remove_nftables_leftovers();
         let kernels = kernels(&config, variant, minimize)?;
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
@@ -132,12 +132,7 @@ pub fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
         tracing::warn!(%error, "the process may be ended for want of memory");
     }
     limits(config).apply(&settings, processors::online())?;
-    let node_ip = node_ip(config, IpFamily::V4, &[]);
-    let loopback = config.localhost_node_ports
-        && config
-            .node_port_addresses(IpFamily::V4, node_ip)
-            .include_loopback();
-    if !loopback {
+    if !config.serves_localhost() {
         return Ok(());
     }
     let setting = Setting::Sysctl("net/ipv4/conf/all/route_localnet");
@@ -167,19 +162,51 @@ fn limits(config: &ProxyConfig) -> ConntrackLimits {
     }
 }
 
-/// Removes what a service proxy programmed, in every family that there is.
-pub fn cleanup(primary: IpFamily, variant: VariantChoice) -> Result<(), AnyError> {
-    for (family, programs) in host::families(primary, variant)? {
-        let mut kernel = HostKernel::new(programs, OwnWrites::default());
-        let plan = weft_iptables::cleanup(&mut kernel, family)?;
-        tracing::info!(%family, clean_already = plan.is_empty(), "cleaned up");
+/// Removes what a service proxy programmed, in every family that there is, and with `auto` in both
+/// variants. What fails does not keep the rest from being removed.
+pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
+    let variants = match variant {
+        VariantChoice::Auto => vec![VariantChoice::Nft, VariantChoice::Legacy],
+        chosen => vec![chosen],
+    };
+    let mut outcome = Ok(());
+    for variant in variants {
+        let Ok(families) = host::families(None, variant) else {
+            continue;
+        };
+        for (family, programs) in families {
+            let mut kernel = HostKernel::new(programs, OwnWrites::default());
+            match weft_iptables::cleanup(&mut kernel, family) {
+                Ok(plan) => {
+                    tracing::info!(%family, ?variant, clean_already = plan.is_empty(), "cleaned up");
+                }
+                Err(error) => {
+                    tracing::error!(%family, ?variant, %error, "cannot clean up");
+                    outcome = Err(error.into());
+                }
+            }
+        }
     }
-    Ok(())
+    remove_nftables_leftovers();
+    outcome
 }
 
-/// The family of the node's primary address.
-pub fn primary_family(config: &ProxyConfig) -> IpFamily {
-    config.node_ip.map_or(IpFamily::V4, IpFamily::of)
+/// What kube-proxy's nftables mode leaves would go on translating beside us.
+fn remove_nftables_leftovers() {
+    for family in IpFamily::ALL {
+        match weft_host::nftables::delete_table(family, "kube-proxy") {
+            Ok(true) => tracing::info!(%family, "removed what kube-proxy's nftables mode left"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%family, %error, "cannot remove what kube-proxy's nftables mode left");
+            }
+        }
+    }
+}
+
+/// The family that the configuration insists on.
+pub fn required_family(config: &ProxyConfig) -> Option<IpFamily> {
+    config.node_ip.map(IpFamily::of)
 }
 
 fn kernels(
@@ -188,7 +215,7 @@ fn kernels(
     minimize: bool,
 ) -> Result<Vec<FamilyKernel>, host::HostError> {
     let own_writes = OwnWrites::default();
-    let families = host::families(primary_family(config), variant)?;
+    let families = host::families(required_family(config), variant)?;
     let kernel = |(family, programs)| FamilyKernel {
         family,
         backend: host::backend(programs, own_writes.clone(), minimize),
@@ -218,7 +245,10 @@ pub async fn client_config(
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
         }
         (None, Some(url)) => kube::Config::new(url.clone()),
-        (None, None) => kube::Config::infer().await?,
+        (None, None) => match kube::Config::incluster() {
+            Ok(config) => config,
+            Err(_) => kube::Config::infer().await?,
+        },
     };
     if let Some(url) = url {
         config.cluster_url = url;

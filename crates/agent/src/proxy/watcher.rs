@@ -14,8 +14,8 @@ use weft_proxy::{
 use weft_runtime::{Cache, Change, Object as _, SelectorError, Subscription, WatchSpec};
 
 use super::{
-    health::{HealthMonitor, node_is_eligible},
-    inbox::Inbox,
+    health::{HealthMonitor, Moment, node_is_eligible},
+    inbox::{Content, Inbox},
     metrics::ProxyMetrics,
     views::{EndpointSliceView, NodeView, ServiceView},
 };
@@ -24,6 +24,18 @@ use super::{
 /// are needed to tell local traffic.
 const NODE_PATIENCE: Duration = Duration::from_secs(30);
 const POD_NETWORK_PATIENCE: Duration = Duration::from_mins(5);
+
+/// A watch that will tell nothing more: better to start anew than to be stale in silence.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch of {0} ended")]
+pub(crate) struct WatchEnded(&'static str);
+
+fn still_open<K>(what: &'static str, change: Option<Change<K>>) -> Result<Change<K>, WatchEnded> {
+    match change {
+        None | Some(Change::Closed(_)) => Err(WatchEnded(what)),
+        Some(change) => Ok(change),
+    }
+}
 
 /// The three watches of a proxy.
 pub(crate) struct Watcher {
@@ -44,8 +56,8 @@ pub(crate) struct Watcher {
 
 /// The addresses of the host's devices.
 pub trait HostAddresses: Send + Sync {
-    /// All of them, of both families.
-    fn addresses(&self) -> Vec<IpAddr>;
+    /// All of them, of both families; `None` if they cannot be read now.
+    fn addresses(&self) -> Option<Vec<IpAddr>>;
 }
 
 /// What is known so far of what existed at the start.
@@ -60,6 +72,7 @@ struct Progress {
 struct KnownNode {
     addresses: Vec<IpAddr>,
     pod_networks: Vec<ipnet::IpNet>,
+    host_addresses: Vec<IpAddr>,
 }
 
 /// What a watcher needs besides its watches.
@@ -100,7 +113,7 @@ impl Watcher {
     }
 
     /// Follows the watches until told to stop.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), WatchEnded> {
         let patience = match self.config.detect_local {
             DetectLocal::NodeNetworks => POD_NETWORK_PATIENCE,
             _ => NODE_PATIENCE,
@@ -108,10 +121,14 @@ impl Watcher {
         let give_up = Instant::now() + patience;
         loop {
             tokio::select! {
-                () = stop.cancelled() => return,
-                Some(change) = self.services.next() => self.service(&change),
-                Some(change) = self.slices.next() => self.slice(&change),
-                Some(change) = self.node.next() => self.node(change),
+                () = stop.cancelled() => return Ok(()),
+                change = self.services.next() => {
+                    self.service(&still_open("Services", change)?);
+                }
+                change = self.slices.next() => {
+                    self.slice(&still_open("EndpointSlices", change)?);
+                }
+                change = self.node.next() => self.node(still_open("the Node", change)?),
                 () = sleep_until(give_up), if !self.progress.node => {
                     tracing::warn!(
                         ?patience,
@@ -119,7 +136,6 @@ impl Watcher {
                     );
                     self.progress.node = true;
                 }
-                else => return,
             }
             self.begin_when_complete();
         }
@@ -139,19 +155,13 @@ impl Watcher {
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
-                for (_, inbox) in &self.inboxes {
-                    let mut content = inbox.lock();
+                self.update(|_, content| {
                     problems.extend(content.model.set_service(&key, &new.spec, &new.status));
-                    self.metrics.service_changed(content.model.news());
-                }
+                });
             }
             Change::Deleted { last, .. } => {
                 let key = last.key();
-                for (_, inbox) in &self.inboxes {
-                    let mut content = inbox.lock();
-                    content.model.remove_service(&key);
-                    self.metrics.service_changed(content.model.news());
-                }
+                self.update(|_, content| content.model.remove_service(&key));
             }
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "Service",
@@ -159,11 +169,13 @@ impl Watcher {
                 what: object.error.clone(),
             }),
             Change::Synced => self.progress.services = true,
-            Change::Closed(_) => return,
+            Change::Closed(_) => {}
         }
         if let Some(key) = change.key() {
+            for (_, inbox) in &self.inboxes {
+                self.metrics.service_changed(inbox.lock().model.news());
+            }
             self.tell("Service", key, problems);
-            self.wake();
         }
     }
 
@@ -173,25 +185,30 @@ impl Watcher {
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
-                for (_, inbox) in &self.inboxes {
-                    let mut content = inbox.lock();
+                // Times from before this process started say nothing about it.
+                let trigger = new.trigger_time().filter(|time| *time > self.started);
+                let service = ObjectKey::new(new.namespace(), new.service());
+                changed = self.update(|_, content| {
                     let before = content.model.revision();
                     problems.extend(content.model.set_slice(&key, new.view()));
-                    changed |= content.model.revision() != before;
-                }
-                if changed {
-                    self.note_trigger(new);
-                }
+                    if content.model.revision() != before
+                        && let Some(time) = trigger
+                    {
+                        content
+                            .triggers
+                            .entry(service.clone())
+                            .or_default()
+                            .push(time);
+                    }
+                });
             }
             Change::Deleted { last, .. } => {
                 let key = last.key();
                 let service = ObjectKey::new(last.namespace(), last.service());
-                for (_, inbox) in &self.inboxes {
-                    let mut content = inbox.lock();
+                changed = self.update(|_, content| {
                     content.model.remove_slice(&key);
                     content.triggers.remove(&service);
-                }
-                changed = true;
+                });
             }
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "EndpointSlice",
@@ -199,31 +216,33 @@ impl Watcher {
                 what: object.error.clone(),
             }),
             Change::Synced => self.progress.slices = true,
-            Change::Closed(_) => return,
+            Change::Closed(_) => {}
         }
         if let Some(key) = change.key() {
             self.metrics.endpoints_changed(changed);
             self.tell("EndpointSlice", key, problems);
-            if changed {
-                self.wake();
-            }
         }
     }
 
-    /// Times from before this process started say nothing about it.
-    fn note_trigger(&self, slice: &EndpointSliceView) {
-        let Some(time) = slice.trigger_time().filter(|time| *time > self.started) else {
-            return;
-        };
-        let service = ObjectKey::new(slice.namespace(), slice.service());
-        for (_, inbox) in &self.inboxes {
+    /// Takes something in for every family, and wakes those for which it changes something: a
+    /// sync is queued from this moment on, even if the loop is busy. Says whether there was one.
+    fn update(&self, mut take: impl FnMut(IpFamily, &mut Content)) -> bool {
+        let mut any = false;
+        for (family, inbox) in &self.inboxes {
             let mut content = inbox.lock();
-            content
-                .triggers
-                .entry(service.clone())
-                .or_default()
-                .push(time);
+            let before = (content.model.revision(), content.settings.clone());
+            take(*family, &mut content);
+            if before == (content.model.revision(), content.settings.clone()) {
+                continue;
+            }
+            any = true;
+            let now = Moment::now();
+            self.health.with(|health| health.queued(*family, now));
+            self.metrics
+                .sync_queued(*family, now.wall.as_duration().as_secs_f64());
+            inbox.wake();
         }
+        any
     }
 
     fn node(&mut self, change: Change<NodeView>) {
@@ -242,38 +261,42 @@ impl Watcher {
         let eligible = node_is_eligible(node.metadata.is_terminating(), taints);
         self.health
             .with(|health| health.set_node_eligible(eligible));
-        let known = KnownNode {
-            addresses: node.addresses(),
-            pod_networks: node.pod_networks().to_vec(),
-        };
+        // A Node that is made anew has nothing to say at first: what was known stays.
+        let known = self.node_known.get_or_insert_default();
+        let (addresses, pod_networks) = (node.addresses(), node.pod_networks());
+        if !addresses.is_empty() {
+            known.addresses = addresses;
+        }
+        if !pod_networks.is_empty() {
+            known.pod_networks = pod_networks.to_vec();
+        }
+        if let Some(addresses) = self.host.addresses() {
+            known.host_addresses = addresses;
+        }
         let enough = match self.config.detect_local {
             DetectLocal::NodeNetworks => !known.pod_networks.is_empty(),
             _ => !known.addresses.is_empty(),
         };
         self.progress.node |= enough;
-        self.node_known = Some(known);
-        for (family, inbox) in &self.inboxes {
-            let settings = self.settings(*family);
-            let mut content = inbox.lock();
+        self.update(|family, content| {
+            let settings = self.settings(family);
             content.model.set_zone(node.zone());
             if content.settings != settings {
                 tracing::info!(%family, "the node's addresses or networks changed");
                 content.settings = settings;
             }
-        }
-        self.wake();
+        });
     }
 
     fn settings(&self, family: IpFamily) -> weft_proxy::Settings {
-        let known = self.node_known.as_ref();
-        let addresses = known.map_or(&[][..], |known| &known.addresses);
-        let pod_networks = known.map_or_else(Vec::new, |known| known.pod_networks.clone());
+        let unknown = KnownNode::default();
+        let known = self.node_known.as_ref().unwrap_or(&unknown);
         self.config.settings(
             family,
             &NodeNetwork {
-                node_ip: node_ip(&self.config, family, addresses),
-                pod_networks,
-                addresses: self.host.addresses(),
+                node_ip: node_ip(&self.config, family, &known.addresses),
+                pod_networks: known.pod_networks.clone(),
+                addresses: known.host_addresses.clone(),
             },
         )
     }
@@ -292,12 +315,6 @@ impl Watcher {
                 tracing::warn!(kind, %object, what, "left out of the rules");
                 self.metrics.object_problem(kind);
             }
-        }
-    }
-
-    fn wake(&self) {
-        for (_, inbox) in &self.inboxes {
-            inbox.wake();
         }
     }
 }

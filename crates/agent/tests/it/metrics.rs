@@ -29,10 +29,7 @@ fn used() -> Registry {
     metrics.sync_ended(family, SyncKind::Full, Duration::ZERO);
     metrics.sync_ended(family, SyncKind::Partial, Duration::ZERO);
     let counted = |total, written| RuleCount { total, written };
-    let refused = SyncError {
-        message: "refused".to_owned(),
-        input: None,
-    };
+    let refused = SyncError::reading("refused".to_owned());
     let report = SyncReport {
         full: true,
         partial_failure: Some(refused),
@@ -45,7 +42,7 @@ fn used() -> Registry {
         ..SyncReport::default()
     };
     metrics.sync_succeeded(family, 2.5, &report);
-    metrics.sync_failed(family);
+    metrics.sync_failed(family, &SyncError::writing("refused".to_owned(), "*nat"));
     metrics.network_programmed(family, Duration::ZERO);
     metrics.endpoints_changed(true);
     metrics.service_changed(9);
@@ -219,8 +216,9 @@ fn a_sync_that_succeeds_ends_a_row_of_failures() {
             .find(|line| line.starts_with("weft_proxy_consecutive_sync_failures{"));
         line.unwrap().rsplit(' ').next().unwrap().to_owned()
     };
-    metrics.sync_failed(IpFamily::V6);
-    metrics.sync_failed(IpFamily::V6);
+    let refused = SyncError::writing("refused".to_owned(), "*nat");
+    metrics.sync_failed(IpFamily::V6, &refused);
+    metrics.sync_failed(IpFamily::V6, &refused);
     assert_eq!(failures(), "2");
     metrics.sync_succeeded(IpFamily::V6, 1.0, &SyncReport::default());
     assert_eq!(failures(), "0");

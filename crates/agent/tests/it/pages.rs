@@ -165,10 +165,8 @@ async fn the_input_that_failed_can_be_looked_at() {
         (before.code, before.body.as_str()),
         (200, "no sync has failed\n")
     );
-    let error = SyncError {
-        message: "line 2 failed".to_owned(),
-        input: Some("*nat\n-A KUBE-SVC-X -j Y\nCOMMIT\n".into()),
-    };
+    let input = "*nat\n-A KUBE-SVC-X -j Y\nCOMMIT\n";
+    let error = SyncError::writing("line 2 failed".to_owned(), input);
     servers.health.with(|health| {
         health.failed(IpFamily::V6, Moment::now(), error, Outcome::Unresolved);
     });

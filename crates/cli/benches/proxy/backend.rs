@@ -188,6 +188,7 @@ fn settings() -> Settings {
         node_ip: [127, 0, 0, 1].into(),
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: true,
+        external_ips: true,
     }
 }
 

@@ -201,10 +201,7 @@ fn program(
 ) -> anyhow::Result<()> {
     let variant = arguments.iptables_variant.into();
     match action {
-        Action::Cleanup => {
-            let primary = process::primary_family(&resolved.config);
-            process::cleanup(primary, variant).map_err(anyhow::Error::from_boxed)
-        }
+        Action::Cleanup => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
         Action::InitOnly => Ok(process::prepare_host(&resolved.config)?),
         Action::WriteConfig(_) | Action::Run => {
             let process = ProxyProcess {

@@ -232,6 +232,7 @@ fn settings(family: IpFamily) -> Settings {
         node_ip: node_ip.parse().unwrap(),
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: family == IpFamily::V4,
+        external_ips: true,
     }
 }
 

@@ -89,6 +89,7 @@ fn settings(family: IpFamily, rng: &mut Rng) -> Settings {
             NodePortTail::Addresses(vec![node_ip, loopback])
         },
         localhost_node_ports: family == IpFamily::V4 && rng.bool(),
+        external_ips: true,
     }
 }
 

@@ -11,8 +11,8 @@ use thiserror::Error;
 use weft_model::IpFamily;
 
 use super::{
-    ClientConfig, ConntrackLimits, DetectLocal, GoDuration, KubeProxyConfiguration, NodePortSource,
-    ProxyConfig,
+    ClientConfig, ConntrackLimits, DetectLocal, EXTERNAL_IPS_GATE, GoDuration,
+    KubeProxyConfiguration, NodePortSource, ProxyConfig,
 };
 use crate::{address::parse_network, parse_sloppy};
 
@@ -69,6 +69,11 @@ impl KubeProxyConfiguration {
             detect_local: check.detect_local(self),
             node_ports: check.node_ports(self.node_port_addresses.as_deref().unwrap_or_default()),
             localhost_node_ports: self.iptables.localhost_node_ports,
+            external_ips: self
+                .feature_gates
+                .get(EXTERNAL_IPS_GATE)
+                .copied()
+                .unwrap_or(true),
             masquerade_all: self.iptables.masquerade_all,
             masquerade_bit: check.masquerade_bit(self.iptables.masquerade_bit),
             sync_period,
@@ -170,12 +175,13 @@ impl Check {
             }
             "NodeCIDR" => DetectLocal::NodeNetworks,
             "BridgeInterface" => {
-                self.name("detectLocal.bridgeInterface", &names.bridge_interface);
+                self.name("detectLocal.bridgeInterface", &names.bridge_interface, 15);
                 DetectLocal::Bridge(names.bridge_interface.as_str().into())
             }
             "InterfaceNamePrefix" => {
                 let prefix = &names.interface_name_prefix;
-                self.name("detectLocal.interfaceNamePrefix", prefix);
+                // A `+` stands behind it in the rule.
+                self.name("detectLocal.interfaceNamePrefix", prefix, 14);
                 DetectLocal::InterfacePrefix(prefix.as_str().into())
             }
             other => {
@@ -188,17 +194,18 @@ impl Check {
 
     /// The name of a device ends up in a rule, so more is asked of it than kube-proxy does: it
     /// must be one that a device can have.
-    fn name(&mut self, field: &str, name: &str) {
+    fn name(&mut self, field: &str, name: &str, limit: usize) {
         if name.is_empty() {
             self.wrong(field, "must not be empty in this detectLocalMode");
-        } else if name.len() > 15 {
+        } else if name.len() > limit {
             self.wrong(
                 field,
-                format!("{name:?}: names of devices have 15 bytes at most"),
+                format!("{name:?}: {limit} bytes at most make the name of a device"),
             );
-        } else if !name
-            .bytes()
-            .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\'' | b'\\' | b'+'))
+        } else if name.starts_with('-')
+            || !name.bytes().all(|b| {
+                b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\'' | b'\\' | b'+' | b'!')
+            })
         {
             self.wrong(field, format!("{name:?}: no device has such a name"));
         }

@@ -32,6 +32,8 @@ pub struct ProxyConfig {
     pub node_ports: NodePortSource,
     /// Whether NodePorts may answer on 127.0.0.1.
     pub localhost_node_ports: bool,
+    /// Whether external addresses of Services get rules (gate `AllowServiceExternalIPs`).
+    pub external_ips: bool,
     /// Whether all traffic to ClusterIPs is masqueraded.
     pub masquerade_all: bool,
     /// The bit of the packet mark that asks for masquerading.
@@ -162,11 +164,20 @@ impl ProxyConfig {
         }
     }
 
+    /// Whether NodePorts answer on 127.0.0.1, which takes a setting of the kernel and a rule that
+    /// keeps others out. Never with `primary`, whatever the node's address turns out to be.
+    pub fn serves_localhost(&self) -> bool {
+        let NodePortSource::Networks(networks) = &self.node_ports else {
+            return false;
+        };
+        self.localhost_node_ports
+            && NodePortAddresses::of_family(networks, IpFamily::V4).include_loopback()
+    }
+
     /// Everything besides Services that a backend needs for one family.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
         let node_ports = self.node_port_addresses(family, node.node_ip);
-        let localhost_node_ports =
-            self.localhost_node_ports && family == IpFamily::V4 && node_ports.include_loopback();
+        let localhost_node_ports = family == IpFamily::V4 && self.serves_localhost();
         let node_port_tail = match node_ports.select(&node.addresses) {
             None => NodePortTail::AnyLocal,
             Some(mut addresses) => {
@@ -184,6 +195,7 @@ impl ProxyConfig {
             node_ip: node.node_ip,
             node_port_tail,
             localhost_node_ports,
+            external_ips: self.external_ips,
         }
     }
 
@@ -310,7 +322,8 @@ mod tests {
                 addresses(&["fd00::7"]),
                 false,
             ),
-            (&["primary"], "127.0.0.1", true, any.clone(), true),
+            // Never on 127.0.0.1, even if that is all that is known of the node.
+            (&["primary"], "127.0.0.1", true, any.clone(), false),
             (
                 &["10.0.0.0/8"],
                 "10.0.0.7",

@@ -1,7 +1,8 @@
 //! From flags and file to what the proxy works with. Touches nothing.
 
 use weft_proxy::config::{
-    self, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig, address_with_port,
+    self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
+    address_with_port,
 };
 use weft_runtime::{FeatureGate, FeatureGates, Features, Stage, UnknownGates};
 
@@ -14,12 +15,20 @@ use crate::{
 /// On: a sync writes only what changed. Off: every sync looks at everything.
 pub(crate) const MINIMIZE_RESTORE: &str = "MinimizeIPTablesRestore";
 
-const GATES: [FeatureGate; 1] = [FeatureGate {
-    name: MINIMIZE_RESTORE,
-    default: true,
-    stage: Stage::Stable,
-    locked: false,
-}];
+const GATES: [FeatureGate; 2] = [
+    FeatureGate {
+        name: MINIMIZE_RESTORE,
+        default: true,
+        stage: Stage::Stable,
+        locked: false,
+    },
+    FeatureGate {
+        name: EXTERNAL_IPS_GATE,
+        default: true,
+        stage: Stage::Stable,
+        locked: false,
+    },
+];
 
 /// What the proxy works with.
 #[derive(Debug)]

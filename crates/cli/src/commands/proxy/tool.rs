@@ -80,10 +80,7 @@ impl Tool {
             Self::Render(render) => render.run(resolved),
             Self::Trace(trace) => trace.run(resolved, variant),
             Self::Diff(diff) => diff.run(resolved, variant, arguments.master.as_deref()),
-            Self::Cleanup => {
-                let primary = process::primary_family(&resolved.config);
-                process::cleanup(primary, variant).map_err(anyhow::Error::from_boxed)
-            }
+            Self::Cleanup => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
         }
     }
 }
@@ -118,7 +115,12 @@ const ABLE: weft_iptables::Options = weft_iptables::Options {
 /// What the proxy of the configured node would make of the objects.
 fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow::Result<Outlook> {
     let node = process::node_name(&resolved.config).context("find this node's name")?;
-    let outlook = snapshot.outlook(&resolved.config, family, &node, HostDevices.addresses());
+    let outlook = snapshot.outlook(
+        &resolved.config,
+        family,
+        &node,
+        HostDevices.addresses().unwrap_or_default(),
+    );
     for problem in &outlook.problems {
         tracing::warn!(%family, "{problem}; left out");
     }

@@ -43,8 +43,8 @@ impl DiffArguments {
             self.objects.read()?
         };
         let mut count = 0;
-        let primary = process::primary_family(&resolved.config);
-        for (family, programs) in host::families(primary, variant)? {
+        let required = process::required_family(&resolved.config);
+        for (family, programs) in host::families(required, variant)? {
             let outlook = outlook(&snapshot, resolved, family)?;
             let (findings, plan) = compare(&programs, &outlook)?;
             count += findings.len();

@@ -81,7 +81,7 @@ impl TraceArguments {
     }
 
     fn tell(&self, rules: &Ruleset) -> String {
-        let local_addresses = HostDevices.addresses().into_iter().collect();
+        let local_addresses = HostDevices.addresses().into_iter().flatten().collect();
         let mut packet = Packet {
             source: self.source,
             destination: self.destination.address.ip(),
