@@ -241,8 +241,9 @@ fn a_fingerprint_shows_the_writes_of_others_and_none_of_ours() {
                     sibling.restore(write).unwrap();
                 }
             });
+            // Not known, or as before: never a number that counts the half of a write.
             while !writer.is_finished() {
-                assert_eq!(kernel.fingerprint().as_ref(), Some(&before));
+                assert!(kernel.fingerprint().is_none_or(|now| now == before));
             }
         });
 
