@@ -21,8 +21,12 @@ pub(in super::super) struct TraceArguments {
     /// Who sends the packet
     #[arg(long = "src", value_name = "IP")]
     source: IpAddr,
-    /// Where to, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp
-    #[arg(long = "dst", value_name = "IP:PORT/PROTOCOL")]
+    // Not a doc comment, in which the brackets would be a link.
+    #[arg(
+        long = "dst",
+        value_name = "IP:PORT/PROTOCOL",
+        help = "Where to, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp"
+    )]
     destination: Destination,
     /// The device it arrives on; without, rules that ask for it are in doubt
     #[arg(long, value_name = "NAME")]
