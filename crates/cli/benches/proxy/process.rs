@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime},
 };
@@ -41,9 +41,9 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    fn start(variant: &str, min_sync_period: u64) -> Self {
+    fn start(server: SocketAddr, variant: &str, min_sync_period: u64) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(["proxy", "--master=http://127.0.0.1:6443"])
+            .args(["proxy", &format!("--master=http://{server}")])
             .args(["--hostname-override=node-0", "--conntrack-max-per-core=0"])
             .arg(format!("--iptables-variant={variant}"))
             .arg(format!("--iptables-min-sync-period={min_sync_period}s"))
@@ -62,12 +62,12 @@ impl Proxy {
     }
 }
 
-async fn cluster(services: usize) -> ApiServer {
+/// An API server with so many Services, and where it listens. Each has a port of its own.
+async fn cluster(services: usize) -> (ApiServer, SocketAddr) {
     let ranges = ["10.96.0.0/12"].map(|range| range.parse().unwrap());
     let server = ApiServer::builder().service_ranges(ranges).build();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:6443")
-        .await
-        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
     server.serve_http(listener);
     let client = server.client();
     let node = serde_json::json!({"apiVersion": "v1", "kind": "Node",
@@ -88,7 +88,7 @@ async fn cluster(services: usize) -> ApiServer {
         )
         .await;
     }
-    server
+    (server, address)
 }
 
 fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
@@ -107,8 +107,8 @@ async fn create(client: &Client, group: &str, kind: &str, namespace: &str, objec
 }
 
 async fn measure_memory(services: usize, report: &mut Report) {
-    let _server = cluster(services).await;
-    let proxy = Proxy::start("legacy", 1);
+    let (_server, address) = cluster(services).await;
+    let proxy = Proxy::start(address, "legacy", 1);
     wait_for("IPv4\"} ", Duration::from_secs(120)).await;
     // One audit period: whatever is only needed at the start is gone by then.
     tokio::time::sleep(Duration::from_secs(if is_quick() { 1 } else { 35 })).await;
@@ -127,8 +127,8 @@ async fn measure_memory(services: usize, report: &mut Report) {
 /// A change every 100 ms in a cluster of 1,000 Services.
 async fn measure_latency(min_sync_period: u64, report: &mut Report) {
     let services = if is_quick() { 20 } else { 1_000 };
-    let server = cluster(services).await;
-    let _proxy = Proxy::start("nft", min_sync_period);
+    let (server, address) = cluster(services).await;
+    let _proxy = Proxy::start(address, "nft", min_sync_period);
     wait_for("IPv4\"} ", Duration::from_secs(120)).await;
     let slices = api(
         &server.client(),
