@@ -6,7 +6,8 @@ use crate::{
 /// Runs the tests of the crates that speak the Kubernetes API against a real kube-apiserver.
 ///
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
-/// that server in place of the embedded one.
+/// that server in place of the embedded one. Then the service proxy is compared with a running
+/// kube-proxy, over all the clusters whose seeds are kept.
 pub(crate) fn run() -> anyhow::Result<()> {
     peers::build()?;
     let was_running = kubernetes::is_running();
@@ -24,5 +25,17 @@ pub(crate) fn run() -> anyhow::Result<()> {
     if !was_running {
         kubernetes::down()?;
     }
-    outcome
+    outcome?;
+    beside_kube_proxy()
+}
+
+/// Random clusters of these seeds, from 1 on, were compared when the proxy was built.
+const CLUSTERS: &str = "50";
+
+fn beside_kube_proxy() -> anyhow::Result<()> {
+    let mut tests = cargo();
+    tests.args(["test", "--locked", "-p", "weft", "--test", "it"]);
+    tests.args(["beside_kube_proxy", "--", "--nocapture"]);
+    tests.env("WEFT_PROXY_CLUSTERS", CLUSTERS);
+    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
 }
