@@ -142,3 +142,28 @@ fn changed_settings_reach_every_rule() {
     world.sync();
     world.assert_as_fresh("masquerade all");
 }
+
+#[test]
+fn external_addresses_can_be_switched_off() {
+    let found = |world: &mut World| world.rules().to_string().contains("198.51.100.");
+    let mut world = world_with_external_address();
+    assert!(found(&mut world));
+    world.settings.external_ips = false;
+    world.sync();
+    assert!(!found(&mut world));
+    world.assert_as_fresh("without external addresses");
+}
+
+fn world_with_external_address() -> World {
+    let object = serde_json::json!({"kind": "Service",
+        "metadata": {"namespace": "shop", "name": "cart"},
+        "spec": {"clusterIP": "10.96.0.1", "externalIPs": ["198.51.100.7"],
+                 "ports": [{"name": "http", "port": 80}]}});
+    let mut world = World::new(IpFamily::V4, OPTIONS);
+    let object = weft_proxy::objects::Object::decode(&object)
+        .unwrap()
+        .unwrap();
+    world.model.set(&object);
+    world.sync();
+    world
+}
