@@ -8,6 +8,7 @@ mod cidr;
 mod error;
 mod moment;
 mod node;
+mod plan;
 mod policy;
 mod random;
 mod route;
@@ -16,6 +17,11 @@ pub use cidr::{Cidr, CidrError};
 pub use error::ProviderError;
 pub use moment::Moment;
 pub use node::{AddressKind, Condition, Node, NodeAddress, NodeList};
+pub use plan::{
+    Action, ConditionChange, CreateReason, DeleteReason, Forecast, Left, LeftReason, Reason,
+    Refusal, RefusalReason, ReplaceReason, RoutePlan, Step, Verdict, Wanted, Withheld,
+    WithheldReason, plan,
+};
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
 pub use random::Random;
 pub use route::{Mark, NextHop, Route, Target};
