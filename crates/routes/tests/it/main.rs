@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod bad_input;
+mod budget;
 mod conditions;
+mod engine;
 mod guards;
 mod laws;
+mod nodes;
+mod polling;
 mod printing;
 mod scenarios;
+mod shadow;
 mod world;
