@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use crate::{
-    Backoff, Budget, Cidr, ConditionChange, Drift, Lane, Moment, Node, Offer, Policy, Priority,
-    ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan, Schedule, Shadow, Step,
-    Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
+    Backoff, Budget, Cidr, ConditionChange, Drift, Lane, Moment, NextHop, Node, Offer, Policy,
+    Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan, Schedule,
+    Shadow, Step, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
 };
 
 /// What a controller wants done. Whoever acts reports back; nothing else is remembered.
@@ -52,6 +53,10 @@ pub trait Controller {
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
+    /// The routes that are ours, to be kept for the next process where routes carry no marks.
+    fn record(&self) -> Vec<(IpNet, NextHop)> {
+        Vec::new()
+    }
     /// What has to be done now.
     fn poll(&mut self, now: Moment) -> Vec<Command>;
     /// When to poll again if nothing happens before.
@@ -107,8 +112,8 @@ impl Engine {
 
     /// Starts with routes that an earlier process recorded as ours.
     #[must_use]
-    pub fn with_shadow(mut self, shadow: Shadow) -> Self {
-        self.shadow = shadow;
+    pub fn with_record(mut self, record: impl IntoIterator<Item = (IpNet, NextHop)>) -> Self {
+        self.shadow = self.shadow.with_record(record);
         self
     }
 
@@ -362,6 +367,10 @@ impl Controller for Engine {
         if outdated {
             self.schedule.replan(now);
         }
+    }
+
+    fn record(&self) -> Vec<(IpNet, NextHop)> {
+        self.shadow.record().cloned().collect()
     }
 
     fn rate_observed(&mut self, rate: RateLimit, now: Moment) {

@@ -102,9 +102,14 @@ impl Lane {
         soonest.map_or(Offer::Nothing, Offer::Later)
     }
 
-    /// A mutation ended. Returns it, and whether a plan was made since it began.
+    /// A mutation ended. Returns it, and whether a plan was made since it began: then whatever
+    /// that plan wants with the destination was wanted without knowing the end, and is dropped
+    /// until there is another plan.
     pub fn ended(&mut self, ticket: Ticket) -> Option<(Step, bool)> {
         let running = self.running.remove(&ticket)?;
+        if running.outdated {
+            self.waiting.retain(|step| !step.collides(&running.step));
+        }
         Some((running.step, running.outdated))
     }
 

@@ -19,6 +19,7 @@ mod random;
 mod route;
 mod schedule;
 mod shadow;
+pub mod simulation;
 mod watch;
 
 pub use backoff::Backoff;

@@ -264,6 +264,21 @@ fn a_node_that_goes_while_its_route_is_being_made_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_a_plan_wanted_without_knowing_the_end_of_a_mutation_is_dropped() {
+    let mut bench = Bench::with([], policy(), 1);
+    bench.apply(numbered(1));
+    let (_, ticket, _) = mutations(bench.wait(900)).remove(0);
+    // A pass while the create is under way plans it once more.
+    bench.apply(numbered(2));
+    assert!(mutations(bench.wait(2_000)).is_empty());
+    bench.apply(numbered(3));
+    bench.end(ticket, Ok(()));
+    let next = mutations(bench.wait(10));
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].2.destination().text(), "10.120.2.0/24");
+}
+
+#[test]
 fn mutations_of_one_destination_never_overlap_in_time() {
     let mut bench = Bench::steady([]);
     bench.apply(numbered(1));

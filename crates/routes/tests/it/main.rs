@@ -13,4 +13,5 @@ mod polling;
 mod printing;
 mod scenarios;
 mod shadow;
+mod simulation;
 mod world;
