@@ -7,8 +7,8 @@ use weft_model::SharedStr;
 use weft_routes::{
     Cidr, Moment, Node, NodeAddress, ProviderError,
     simulation::{
-        Arm, CallKind, Churn, Fault, FaultKind, Fleet, Happening, Profile, Report, Scenario, Trace,
-        run,
+        Arm, CallKind, Churn, Fault, FaultKind, Fleet, Happening, Profile, Report, Scenario,
+        TokenQueue, Trace, run,
     },
 };
 
@@ -166,6 +166,33 @@ fn the_model_of_upstreams_queue_does_what_the_real_one_was_seen_to_do() {
     // The second pass begins ten seconds after the add: 9.45 s after the address, plus the list
     // and the create.
     assert_eq!(report.waits, [Duration::from_millis(9_680)]);
+}
+
+#[test]
+fn upstreams_filter_sees_every_add_and_delete_and_updates_of_ranges_and_addresses() {
+    let node = Fleet::default().join();
+    let moved = Node {
+        addresses: vec![NodeAddress::internal("10.0.1.2".parse().unwrap())],
+        ..node.clone()
+    };
+    let renumbered = Node {
+        pod_cidrs: vec![Cidr::parse("10.121.0.0/24")],
+        ..node.clone()
+    };
+    let named = Node {
+        provider_id: Some(SharedStr::new("i-1")),
+        ..node.clone()
+    };
+    for (case, old, new, expected) in [
+        ("add", None, Some(&node), true),
+        ("delete", Some(&node), None, true),
+        ("address", Some(&node), Some(&moved), true),
+        ("range", Some(&node), Some(&renumbered), true),
+        ("nothing", Some(&node), Some(&node), false),
+        ("provider ID", Some(&node), Some(&named), false),
+    ] {
+        assert_eq!(TokenQueue::accepts(old, new), expected, "{case}");
+    }
 }
 
 #[test]
