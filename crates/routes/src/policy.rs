@@ -3,10 +3,6 @@ use weft_model::IpFamily;
 
 /// What an operator and a provider decided before any route is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent switches, each a flag of the program"
-)]
 pub struct Policy {
     /// Whose rules apply.
     pub semantics: Semantics,
@@ -28,8 +24,6 @@ pub struct Policy {
     pub observe_only: bool,
     /// How many routes the provider's table can hold, if known.
     pub quota: Option<usize>,
-    /// Whether the provider can retarget a route in one call.
-    pub atomic_replace: bool,
     /// Whether a change of `spec.providerID` triggers a pass.
     pub watch_provider_id: bool,
 }
@@ -48,7 +42,6 @@ impl Policy {
             force: false,
             observe_only: false,
             quota: None,
-            atomic_replace: true,
             watch_provider_id: false,
         }
     }
