@@ -7,12 +7,13 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
     ("weft-host", &["weft-model"]),
     ("weft-proxy", &["weft-model"]),
+    ("weft-routes", &["weft-model"]),
     (
         "weft-iptables",
         &["weft-host", "weft-model", "weft-proxy", "weft-ruleset"],
@@ -52,7 +53,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
 const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
 
 /// Crates that decide and never act.
-const PURE: [&str; 3] = ["weft-model", "weft-proxy", "weft-ruleset"];
+const PURE: [&str; 4] = ["weft-model", "weft-proxy", "weft-routes", "weft-ruleset"];
 
 /// What acting takes: whoever depends on one of these, even by detour, is not pure.
 const IMPURE: [&str; 12] = [

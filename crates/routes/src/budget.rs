@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use crate::Moment;
+
+/// How many calls the provider still allows, as far as it said, and who may use them.
+///
+/// The limit is shared with autoscalers, volume drivers and people, so it is never ours alone: a
+/// reserve is left for what matters more. Creates may use everything, because a node waits for
+/// them; deletes leave a tenth, verification a quarter.
+#[derive(Clone, Debug, Default)]
+pub struct Budget {
+    known: Option<Known>,
+    paused_until: Option<Moment>,
+    strikes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    limit: f64,
+    remaining: f64,
+    per_second: f64,
+    at: Moment,
+}
+
+/// What a response's headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Calls that fit into the bucket.
+    pub limit: u32,
+    /// Calls left in it.
+    pub remaining: u32,
+    /// When it will be full again.
+    pub reset_after: Duration,
+}
+
+/// What a call is for, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// A node waits.
+    Create,
+    /// A quota or an address may be wasted.
+    Delete,
+    /// Only to see whether all is well.
+    Verify,
+}
+
+impl Priority {
+    fn reserve(self) -> f64 {
+        match self {
+            Self::Create => 0.0,
+            Self::Delete => 0.1,
+            Self::Verify => 0.25,
+        }
+    }
+}
+
+impl Budget {
+    /// A response said how things stand.
+    pub fn observe(&mut self, rate: RateLimit, now: Moment) {
+        let (limit, remaining) = (f64::from(rate.limit), f64::from(rate.remaining));
+        let reset = rate.reset_after.as_secs_f64();
+        let per_second = match self.known {
+            _ if reset > 0.0 && remaining < limit => (limit - remaining) / reset,
+            Some(known) => known.per_second,
+            None => 0.0,
+        };
+        self.known = Some(Known {
+            limit,
+            remaining,
+            per_second,
+            at: now,
+        });
+    }
+
+    /// A call is made.
+    pub fn spend(&mut self) {
+        if let Some(known) = &mut self.known {
+            known.remaining = (known.remaining - 1.0).max(0.0);
+        }
+    }
+
+    /// The provider refused a call because there were too many. Providers without headers say
+    /// nothing else, so silence about the time to wait doubles it.
+    pub fn limited(&mut self, after: Option<Duration>, now: Moment) {
+        let longest = Duration::from_secs(60);
+        let guess = Duration::from_secs(1 << self.strikes.min(6)).min(longest);
+        self.strikes += 1;
+        let until = now + after.unwrap_or(guess);
+        self.paused_until = self.paused_until.max(Some(until));
+    }
+
+    /// A call was answered.
+    pub fn answered(&mut self) {
+        self.strikes = 0;
+    }
+
+    /// How many calls are left, if the provider tells.
+    pub fn remaining(&self, now: Moment) -> Option<f64> {
+        self.known.map(|known| known.at_moment(now))
+    }
+
+    /// From when a call of this priority may be made.
+    pub fn ready_at(&self, priority: Priority, now: Moment) -> Moment {
+        let open = self.paused_until.unwrap_or_default().max(now);
+        let Some(known) = self.known else {
+            return open;
+        };
+        let missing = priority.reserve() * known.limit + 1.0 - known.at_moment(open);
+        if missing <= 0.0 || known.per_second <= 0.0 {
+            return open;
+        }
+        // A nanosecond more than needed, so that rounding never asks for a moment too early.
+        let wait = Duration::from_secs_f64(missing / known.per_second);
+        open + wait + Duration::from_nanos(1)
+    }
+}
+
+impl Known {
+    fn at_moment(&self, now: Moment) -> f64 {
+        let gained = now.since(self.at).as_secs_f64() * self.per_second;
+        (self.remaining + gained).min(self.limit)
+    }
+}

@@ -1,0 +1,397 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use weft_model::SharedStr;
+
+use crate::{
+    Backoff, Budget, Cidr, ConditionChange, Drift, Lane, Moment, NextHop, Node, Offer, Policy,
+    Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan, Schedule,
+    Shadow, Step, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
+};
+
+/// What a controller wants done. Whoever acts reports back; nothing else is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read the table and report it with [`Controller::listed`].
+    List,
+    /// Change a route and report the end with [`Controller::mutated`].
+    Mutate(Ticket, Step),
+    /// Write a node's condition.
+    Write(ConditionChange),
+    /// Tell people; nothing to be done.
+    Tell(Notice),
+}
+
+/// Something that people or metrics want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A pass was planned: why, and what it is going to do.
+    Pass(Trigger, Box<RoutePlan>),
+    /// A list differed from what was believed.
+    Drifted(Drift),
+    /// A node asks for something it cannot get, and did not the last time.
+    Refused(Refusal),
+    /// A mutation failed; it is tried again then.
+    Failed(Box<Step>, ProviderError, Moment),
+    /// The table could not be read.
+    ListFailed(ProviderError),
+}
+
+/// Decides what to do and when. Driven from outside: events and answers go in with the time they
+/// came, commands come out, and [`Controller::wake`] says when to ask again if nothing happens.
+pub trait Controller {
+    /// A node was added or changed.
+    fn node_applied(&mut self, node: Node, now: Moment);
+    /// A node was deleted.
+    fn node_deleted(&mut self, name: &str, now: Moment);
+    /// All nodes were listed, the first time or again after a broken watch.
+    fn nodes_listed(&mut self, nodes: Vec<Node>, now: Moment);
+    /// The table was read, or could not be.
+    fn listed(&mut self, result: Result<Vec<Route>, ProviderError>, now: Moment);
+    /// A mutation ended. A replacement that failed half-way ends as
+    /// [`ProviderError::Uncertain`].
+    fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
+    /// A response said how many calls are left.
+    fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
+    /// The routes that are ours, to be kept for the next process where routes carry no marks.
+    fn record(&self) -> Vec<(IpNet, NextHop)> {
+        Vec::new()
+    }
+    /// What has to be done now.
+    fn poll(&mut self, now: Moment) -> Vec<Command>;
+    /// When to poll again if nothing happens before.
+    fn wake(&self, now: Moment) -> Option<Moment>;
+}
+
+/// Our rules in watch mode: events cost mutations only, every route is retried for itself, and
+/// the table is read to verify.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Policy,
+    watch: NodeWatch,
+    shadow: Shadow,
+    schedule: Schedule,
+    lane: Lane,
+    backoff: Backoff,
+    budget: Budget,
+    random: Random,
+    asked: Moment,
+    trigger: Trigger,
+    listed: bool,
+    list_failures: u32,
+    lane_wake: Option<Moment>,
+    missing: BTreeMap<SharedStr, BTreeSet<Cidr>>,
+    blocked: BTreeSet<SharedStr>,
+    refused: Vec<Refusal>,
+    out: Vec<Command>,
+}
+
+impl Engine {
+    /// For a provider that takes `parallel` mutations at once. The seed is for jitter.
+    pub fn new(policy: Policy, timing: Timing, parallel: usize, seed: u64) -> Self {
+        Self {
+            policy,
+            watch: NodeWatch::default(),
+            shadow: Shadow::new(timing.settle),
+            schedule: Schedule::new(timing),
+            lane: Lane::new(parallel),
+            backoff: Backoff::default(),
+            budget: Budget::default(),
+            random: Random::new(seed),
+            asked: Moment::START,
+            trigger: Trigger::Start,
+            listed: false,
+            list_failures: 0,
+            lane_wake: None,
+            missing: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            refused: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Starts with routes that an earlier process recorded as ours.
+    #[must_use]
+    pub fn with_record(mut self, record: impl IntoIterator<Item = (IpNet, NextHop)>) -> Self {
+        self.shadow = self.shadow.with_record(record);
+        self
+    }
+
+    /// What is believed about the provider.
+    pub fn shadow(&self) -> &Shadow {
+        &self.shadow
+    }
+
+    /// Which destinations wait after which error.
+    pub fn backoff(&self) -> &Backoff {
+        &self.backoff
+    }
+
+    /// What the provider still allows.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// A condition could not be written: what is believed about the node is not so.
+    pub fn condition_failed(&mut self, node: &str, now: Moment) {
+        if let Some(node) = self.watch.get_mut(node) {
+            node.network_unavailable = None;
+            self.schedule.node_changed(now);
+        }
+    }
+
+    fn pass(&mut self, trigger: Trigger, now: Moment) {
+        self.schedule.passed(now);
+        let plan = plan(self.watch.list(), self.shadow.routes(), &self.policy);
+        self.shadow.adopt(&plan.kept);
+        self.lane.submit(plan.executable());
+        let planned: BTreeSet<&Cidr> = plan.steps.iter().map(Step::destination).collect();
+        self.backoff
+            .retain(|destination| planned.contains(destination));
+        self.tell_refusals(&plan);
+        self.judge(&plan);
+        self.tell(Notice::Pass(trigger, Box::new(plan)));
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.out.push(Command::Tell(notice));
+    }
+
+    fn tell_refusals(&mut self, plan: &RoutePlan) {
+        let fresh: Vec<Refusal> = plan
+            .refusals
+            .iter()
+            .filter(|refusal| !refusal.reason.is_waiting() && !self.refused.contains(refusal))
+            .cloned()
+            .collect();
+        for refusal in fresh {
+            self.tell(Notice::Refused(refusal));
+        }
+        self.refused.clone_from(&plan.refusals);
+    }
+
+    /// Says about each node what can be said already. A node whose routes are just being made is
+    /// not called unavailable first: it would be tainted for a second for nothing.
+    fn judge(&mut self, plan: &RoutePlan) {
+        self.missing.clear();
+        self.blocked.clear();
+        if plan.observe_only || !self.watch.list().complete {
+            return;
+        }
+        let mut said = Vec::new();
+        for (name, verdict) in &plan.verdicts {
+            if verdict.blocked {
+                self.blocked.insert(name.clone());
+            }
+            if !verdict.open.is_empty() {
+                let open = verdict.open.keys().cloned().collect();
+                self.missing.insert(name.clone(), open);
+            }
+            if let Some(node) = self.watch.list().get(name)
+                && (verdict.open.is_empty() || verdict.blocked)
+                && let Some(reason) = verdict.reason(node, |_| false)
+            {
+                said.push((name.clone(), reason));
+            }
+        }
+        for (name, reason) in said {
+            self.say(&name, reason);
+        }
+    }
+
+    fn say(&mut self, name: &SharedStr, reason: Reason) {
+        let conditions = self.policy.conditions;
+        let Some(node) = self.watch.get_mut(name) else {
+            return;
+        };
+        if reason.is_news(node.network_unavailable.as_ref(), conditions) {
+            // Our own write counts before the watch brings it back.
+            node.network_unavailable = Some(reason.to_condition());
+            let node = name.clone();
+            self.out
+                .push(Command::Write(ConditionChange { node, reason }));
+        }
+    }
+
+    fn succeeded(&mut self, step: &Step, now: Moment) {
+        self.shadow.applied(step, now);
+        self.backoff.succeeded(step);
+        let Some(node) = step.node() else {
+            return;
+        };
+        let Some(missing) = self.missing.get_mut(node) else {
+            return;
+        };
+        missing.remove(step.destination());
+        if missing.is_empty() {
+            self.missing.remove(node);
+            if !self.blocked.contains(node) {
+                self.say(node, Reason::RouteCreated);
+            }
+        }
+    }
+
+    fn failed(&mut self, step: Step, error: ProviderError, outdated: bool, now: Moment) {
+        if let ProviderError::RateLimited { after } = error {
+            self.budget.limited(after, now);
+        }
+        if error.needs_list() {
+            self.shadow.doubt(step.destination());
+        }
+        let again = self.backoff.failed(&step, &error, now, &mut self.random);
+        if self.shadow.has_doubts() {
+            self.schedule.list_by(again, Trigger::Doubt);
+        }
+        let held_back = matches!(error, ProviderError::RateLimited { .. });
+        if let Some(node) = step.node()
+            && self.missing.contains_key(node)
+            && !held_back
+        {
+            self.say(&node.clone(), Reason::NoRouteCreated);
+        }
+        self.tell(Notice::Failed(Box::new(step.clone()), error, again));
+        if outdated {
+            self.schedule.replan(now);
+        } else {
+            self.lane.put_back(step);
+        }
+    }
+
+    fn list_if_due(&mut self, now: Moment) {
+        let Some((at, trigger)) = self.schedule.next_list() else {
+            return;
+        };
+        if at > now || self.budget.ready_at(purpose(trigger), now) > now {
+            return;
+        }
+        self.schedule.list_started(trigger);
+        self.budget.spend();
+        self.asked = now;
+        self.trigger = trigger;
+        self.out.push(Command::List);
+    }
+
+    fn mutate(&mut self, now: Moment) {
+        self.lane_wake = None;
+        if !self.listed {
+            return;
+        }
+        loop {
+            let offer = self
+                .lane
+                .offer(&self.backoff, &self.budget, &self.shadow, now);
+            match offer {
+                Offer::Go(ticket, step) => {
+                    self.budget.spend();
+                    self.out.push(Command::Mutate(ticket, *step));
+                }
+                Offer::Later(at) => {
+                    self.lane_wake = Some(at);
+                    return;
+                }
+                Offer::Nothing => return,
+            }
+        }
+    }
+}
+
+/// A list that others wait for may use what verification must leave.
+fn purpose(trigger: Trigger) -> Priority {
+    match trigger {
+        Trigger::Start | Trigger::Doubt | Trigger::NodeChange => Priority::Create,
+        Trigger::Periodic => Priority::Verify,
+    }
+}
+
+impl Controller for Engine {
+    fn node_applied(&mut self, node: Node, now: Moment) {
+        let name = node.name.clone();
+        if self.watch.apply(node, &self.policy) {
+            self.backoff.node_changed(&name);
+            self.schedule.node_changed(now);
+        }
+    }
+
+    fn node_deleted(&mut self, name: &str, now: Moment) {
+        if self.watch.delete(name) {
+            self.schedule.node_changed(now);
+        }
+    }
+
+    fn nodes_listed(&mut self, nodes: Vec<Node>, now: Moment) {
+        if self.watch.relist(nodes, &self.policy) {
+            self.schedule.node_changed(now);
+        }
+    }
+
+    fn listed(&mut self, result: Result<Vec<Route>, ProviderError>, now: Moment) {
+        match result {
+            Ok(routes) => {
+                self.budget.answered();
+                self.list_failures = 0;
+                self.listed = true;
+                let drift = self
+                    .shadow
+                    .listed(routes, self.asked, self.lane.under_way());
+                self.schedule.listed(now);
+                if !drift.is_empty() {
+                    self.tell(Notice::Drifted(drift));
+                }
+                self.pass(self.trigger, now);
+            }
+            Err(error) => {
+                if let ProviderError::RateLimited { after } = error {
+                    self.budget.limited(after, now);
+                }
+                self.list_failures += 1;
+                let wait = wait(&error, self.list_failures, &mut self.random);
+                self.schedule.list_failed(now + wait);
+                self.tell(Notice::ListFailed(error));
+            }
+        }
+    }
+
+    fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment) {
+        let Some((step, outdated)) = self.lane.ended(ticket) else {
+            return;
+        };
+        let deleted = step.wanted().is_none();
+        match result {
+            Err(ProviderError::Gone) if deleted => self.succeeded(&step, now),
+            Ok(()) => {
+                self.budget.answered();
+                self.succeeded(&step, now);
+            }
+            Err(error) => return self.failed(step, error, outdated, now),
+        }
+        if outdated {
+            self.schedule.replan(now);
+        }
+    }
+
+    fn record(&self) -> Vec<(IpNet, NextHop)> {
+        self.shadow.record().cloned().collect()
+    }
+
+    fn rate_observed(&mut self, rate: RateLimit, now: Moment) {
+        self.budget.observe(rate, now);
+    }
+
+    fn poll(&mut self, now: Moment) -> Vec<Command> {
+        self.list_if_due(now);
+        if self.schedule.next_pass().is_some_and(|at| at <= now) {
+            self.pass(Trigger::NodeChange, now);
+        }
+        self.mutate(now);
+        std::mem::take(&mut self.out)
+    }
+
+    fn wake(&self, now: Moment) -> Option<Moment> {
+        let list = self
+            .schedule
+            .next_list()
+            .map(|(at, trigger)| at.max(self.budget.ready_at(purpose(trigger), now)));
+        let waits = [list, self.schedule.next_pass(), self.lane_wake];
+        waits.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,140 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
+
+/// Mutations on one route table: which wait, which are under way, and what may go next.
+///
+/// Two mutations on overlapping destinations never run at once and keep the order of the plan;
+/// others run side by side up to the provider's limit. The newest plan replaces whatever was
+/// waiting, so nothing outdated is ever begun.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    limit: usize,
+    waiting: VecDeque<Step>,
+    running: BTreeMap<Ticket, Running>,
+    next: u64,
+}
+
+/// Names a mutation that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+#[derive(Clone, Debug)]
+struct Running {
+    step: Step,
+    outdated: bool,
+}
+
+/// What the lane has to offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Do this now.
+    Go(Ticket, Box<Step>),
+    /// Nothing before that moment.
+    Later(Moment),
+    /// Nothing until something under way ends, a list is read, or a plan comes.
+    Nothing,
+}
+
+impl Lane {
+    /// For a provider that takes so many mutations at once.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// A new plan: what waited is forgotten. What is under way ends first, and whoever planned
+    /// did not know how.
+    pub fn submit(&mut self, steps: &[Step]) {
+        self.waiting = steps.iter().cloned().collect();
+        for running in self.running.values_mut() {
+            running.outdated = true;
+        }
+    }
+
+    /// The next mutation that may begin.
+    pub fn offer(
+        &mut self,
+        backoff: &Backoff,
+        budget: &Budget,
+        shadow: &Shadow,
+        now: Moment,
+    ) -> Offer {
+        if self.running.len() >= self.limit || self.waiting.is_empty() {
+            return Offer::Nothing;
+        }
+        let mut held: Vec<&Step> = Vec::new();
+        let mut soonest: Option<Moment> = None;
+        let mut found = None;
+        for (place, step) in self.waiting.iter().enumerate() {
+            let collides = self.running.values().any(|other| other.step.collides(step))
+                || step.wanted().is_some() && held.iter().any(|other| other.collides(step));
+            let ready = backoff
+                .ready_at(step)
+                .max(budget.ready_at(priority(step), now));
+            let doubtful = shadow.is_doubtful(step.destination());
+            if !collides && !doubtful && ready <= now {
+                found = Some(place);
+                break;
+            }
+            if !collides && !doubtful {
+                soonest = Some(soonest.map_or(ready, |known| known.min(ready)));
+            }
+            // Wanted routes never overlap one another; only a delete can be in somebody's way.
+            if matches!(step.action, Action::Delete { .. }) {
+                held.push(step);
+            }
+        }
+        if let Some(step) = found.and_then(|place| self.waiting.remove(place)) {
+            let ticket = Ticket(self.next);
+            self.next += 1;
+            let running = Running {
+                step: step.clone(),
+                outdated: false,
+            };
+            self.running.insert(ticket, running);
+            return Offer::Go(ticket, Box::new(step));
+        }
+        soonest.map_or(Offer::Nothing, Offer::Later)
+    }
+
+    /// A mutation ended. Returns it, and whether a plan was made since it began: then whatever
+    /// that plan wants with the destination was wanted without knowing the end, and is dropped
+    /// until there is another plan.
+    pub fn ended(&mut self, ticket: Ticket) -> Option<(Step, bool)> {
+        let running = self.running.remove(&ticket)?;
+        if running.outdated {
+            self.waiting.retain(|step| !step.collides(&running.step));
+        }
+        Some((running.step, running.outdated))
+    }
+
+    /// A mutation that failed waits again, unless a newer plan has its own idea.
+    pub fn put_back(&mut self, step: Step) {
+        self.waiting.push_front(step);
+    }
+
+    /// Destinations with a mutation under way.
+    pub fn under_way(&self) -> impl Iterator<Item = &Cidr> {
+        self.running
+            .values()
+            .map(|running| running.step.destination())
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+}
+
+/// What a step may spend the budget on.
+pub(crate) fn priority(step: &Step) -> Priority {
+    match step.action {
+        Action::Create { .. } | Action::Replace { .. } => Priority::Create,
+        Action::Delete { .. } => Priority::Delete,
+    }
+}

@@ -1,0 +1,115 @@
+use std::{collections::BTreeMap, net::IpAddr};
+
+use weft_model::{IpFamily, SharedStr};
+
+use crate::Cidr;
+
+/// What routes need to know about a Node.
+///
+/// Two equal values need equal routes, so whoever watches compares them to see whether something
+/// happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: SharedStr,
+    /// `metadata.uid`: the same name with another UID is another node.
+    pub uid: SharedStr,
+    /// `spec.podCIDRs`.
+    pub pod_cidrs: Vec<Cidr>,
+    /// `status.addresses`.
+    pub addresses: Vec<NodeAddress>,
+    /// `spec.providerID`.
+    pub provider_id: Option<SharedStr>,
+    /// Whether a label says that the node wants no routes.
+    pub excluded: bool,
+    /// The addresses that the provider knows for the node's instance, where it was asked. A
+    /// kubelet writes its own addresses, so a compromised one could claim somebody else's.
+    pub instance_addresses: Option<Vec<IpAddr>>,
+    /// Its `NetworkUnavailable` condition, if it has one.
+    pub network_unavailable: Option<Condition>,
+    /// Further facts that the provider declared to depend on; a change of them triggers a pass.
+    pub triggers: Vec<SharedStr>,
+}
+
+impl Node {
+    /// The first internal address of a family, to which the node's packets go.
+    pub fn internal_ip(&self, family: IpFamily) -> Option<IpAddr> {
+        let internal = self.addresses.iter();
+        let mut ips = internal
+            .filter(|address| address.kind == AddressKind::InternalIp)
+            .filter_map(NodeAddress::ip);
+        ips.find(|ip| IpFamily::of(*ip) == family)
+    }
+}
+
+/// One of `status.addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeAddress {
+    /// Its `type`.
+    pub kind: AddressKind,
+    /// Its `address`: an IP address or a name.
+    pub text: SharedStr,
+}
+
+impl NodeAddress {
+    /// An address of type `InternalIP`.
+    pub fn internal(ip: IpAddr) -> Self {
+        Self {
+            kind: AddressKind::InternalIp,
+            text: SharedStr::new(&ip.to_string()),
+        }
+    }
+
+    /// The address, if it is one.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.text.parse().ok()
+    }
+}
+
+/// The type of a node's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AddressKind {
+    /// `InternalIP`.
+    InternalIp,
+    /// `ExternalIP`.
+    ExternalIp,
+    /// `Hostname`, `InternalDNS` or `ExternalDNS`.
+    Name,
+}
+
+/// What a node's condition says, as far as it matters whether to write it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `status`: whether the network is *un*available.
+    pub status: bool,
+    /// `reason`.
+    pub reason: SharedStr,
+}
+
+/// The nodes of the cluster as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeList {
+    /// By name.
+    pub nodes: BTreeMap<SharedStr, Node>,
+    /// Whether these are all. Absence proves nothing while the first list is under way, and
+    /// nothing is deleted on it.
+    pub complete: bool,
+}
+
+impl NodeList {
+    /// All nodes there are.
+    pub fn complete(nodes: impl IntoIterator<Item = Node>) -> Self {
+        Self {
+            nodes: nodes
+                .into_iter()
+                .map(|node| (node.name.clone(), node))
+                .collect(),
+            complete: true,
+        }
+    }
+
+    /// The node of that name.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+}

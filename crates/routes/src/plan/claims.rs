@@ -1,0 +1,199 @@
+//! Which ranges belong to which nodes, with bad input sorted out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use weft_model::{IpFamily, SharedStr};
+
+use super::{Refusal, RefusalReason, Wanted};
+use crate::{Cidr, Mark, NextHop, NextHopKind, Node, NodeList, Policy, Route};
+
+/// What the nodes ask for.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// The routes that shall be there; no two of them overlap.
+    pub(super) wanted: BTreeMap<IpNet, Wanted>,
+    /// What nobody gets.
+    pub(super) refusals: Vec<Refusal>,
+    /// Every readable range that a node names, granted or not: routes there are not deleted just
+    /// because the node cannot be routed to right now.
+    pub(super) named: BTreeSet<IpNet>,
+}
+
+/// A range that a node asks for and could have if nobody else did.
+struct Claim<'a> {
+    net: IpNet,
+    node: &'a Node,
+    cidr: &'a Cidr,
+    next_hop: NextHop,
+}
+
+impl Claims {
+    pub(super) fn of(nodes: &NodeList, routes: &[Route], policy: &Policy) -> Self {
+        let mut claims = Self::default();
+        let mut asked = Vec::new();
+        for node in nodes.nodes.values().filter(|node| !node.excluded) {
+            if node.pod_cidrs.is_empty() {
+                claims.refuse(node, None, RefusalReason::NoPodCidr);
+            }
+            for cidr in &node.pod_cidrs {
+                if let Ok(net) = cidr.net() {
+                    claims.named.insert(net);
+                }
+                match check(node, cidr, policy) {
+                    Ok((net, next_hop)) => asked.push(Claim {
+                        net,
+                        node,
+                        cidr,
+                        next_hop,
+                    }),
+                    Err(reason) => claims.refuse(node, Some(cidr), reason),
+                }
+            }
+        }
+        claims.grant(asked, &Holders::of(routes));
+        claims
+    }
+
+    fn refuse(&mut self, node: &Node, cidr: Option<&Cidr>, reason: RefusalReason) {
+        self.refusals.push(Refusal {
+            node: node.name.clone(),
+            cidr: cidr.cloned(),
+            reason,
+        });
+    }
+
+    /// Gives ranges to those that hold them already, then to the rest by name. Of two nodes with
+    /// one range at least one is wrong, and which one cannot be told from here: the one that
+    /// packets reach today stays.
+    fn grant(&mut self, mut asked: Vec<Claim<'_>>, holders: &Holders<'_>) {
+        asked.sort_by_cached_key(|claim| {
+            (!holders.holds(claim), claim.node.name.clone(), claim.net)
+        });
+        for claim in asked {
+            match self.rival(&claim.net) {
+                None => {
+                    let destination = Cidr::from(claim.net);
+                    let wanted = Wanted::new(claim.node, destination, Some(claim.next_hop));
+                    self.wanted.insert(claim.net, wanted);
+                }
+                // The same range twice on one node is one route, and no harm.
+                Some((net, rival)) if net == claim.net && rival == claim.node.name => {}
+                Some((net, rival)) if net == claim.net => {
+                    self.refuse(
+                        claim.node,
+                        Some(claim.cidr),
+                        RefusalReason::Duplicate(rival),
+                    );
+                }
+                Some((net, node)) => {
+                    let reason = RefusalReason::Overlaps { node, net };
+                    self.refuse(claim.node, Some(claim.cidr), reason);
+                }
+            }
+        }
+    }
+
+    /// Who has a range that shares an address with this one. Granted ranges do not overlap, so
+    /// only the neighbours in order can: the last that begins before, and the first after.
+    fn rival(&self, net: &IpNet) -> Option<(IpNet, SharedStr)> {
+        let before = self.wanted.range(..=net).next_back();
+        let after = self.wanted.range(net..).next();
+        let mut near = [before, after].into_iter().flatten();
+        near.find(|(other, _)| super::step::overlap(net, other))
+            .map(|(other, wanted)| (*other, wanted.node.clone()))
+    }
+}
+
+/// Who can be routed to today, by destination.
+struct Holders<'a>(HashMap<IpNet, Vec<&'a Route>>);
+
+impl<'a> Holders<'a> {
+    fn of(routes: &'a [Route]) -> Self {
+        let mut holders: HashMap<IpNet, Vec<&Route>> = HashMap::new();
+        for route in routes {
+            if let Ok(net) = route.destination.net()
+                && route.mark != Mark::Foreign
+                && !route.blackhole
+            {
+                holders.entry(net).or_default().push(route);
+            }
+        }
+        Self(holders)
+    }
+
+    fn holds(&self, claim: &Claim<'_>) -> bool {
+        self.0.get(&claim.net).is_some_and(|routes| {
+            routes
+                .iter()
+                .any(|route| leads_to(route, &claim.node.name, &claim.next_hop))
+        })
+    }
+}
+
+/// Whether a route leads where it should. The next hop decides where the provider tells it: the
+/// name that a provider has for a machine need not be the node's.
+pub(super) fn leads_to(route: &Route, node: &str, next_hop: &NextHop) -> bool {
+    match &route.next_hop {
+        Some(present) if present.is_comparable(next_hop) => present == next_hop,
+        _ => route.target.node().is_some_and(|name| **name == *node) && records(route, next_hop),
+    }
+}
+
+/// Whether the addresses that a provider recorded with a route, if it does, still hold.
+fn records(route: &Route, next_hop: &NextHop) -> bool {
+    match (&route.target_addresses, next_hop) {
+        (Some(recorded), NextHop::Address(ip)) => {
+            recorded.iter().any(|address| address.ip() == Some(*ip))
+        }
+        _ => true,
+    }
+}
+
+fn check(node: &Node, cidr: &Cidr, policy: &Policy) -> Result<(IpNet, NextHop), RefusalReason> {
+    let net = cidr.net().map_err(|_| RefusalReason::Malformed)?;
+    let family = IpFamily::of(net.network());
+    if net.prefix_len() == 0 {
+        return Err(RefusalReason::DefaultRoute);
+    }
+    if !policy.covers(&net) {
+        return Err(RefusalReason::OutOfRange);
+    }
+    if !policy.families.contains(&family) {
+        return Err(RefusalReason::FamilyNotRouted(family));
+    }
+    let address = node.internal_ip(family);
+    if let Some(address) = address {
+        check_address(node, &net, address)?;
+    }
+    match policy.next_hop {
+        NextHopKind::Address => {
+            let address = address.ok_or(RefusalReason::NoAddress(family))?;
+            Ok((net, NextHop::Address(address)))
+        }
+        NextHopKind::Instance => {
+            let id = node.provider_id.clone().filter(|id| !id.is_empty());
+            let id = id.ok_or(RefusalReason::NoProviderId)?;
+            Ok((net, NextHop::Instance(id)))
+        }
+    }
+}
+
+fn check_address(node: &Node, net: &IpNet, address: IpAddr) -> Result<(), RefusalReason> {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_loopback() || address.is_multicast() || broadcast {
+        return Err(RefusalReason::BadNextHop(address));
+    }
+    if net.contains(&address) {
+        return Err(RefusalReason::NextHopInside(address));
+    }
+    match &node.instance_addresses {
+        Some(known) if !known.contains(&address) => {
+            Err(RefusalReason::AddressNotOfInstance(address))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,207 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+
+use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step};
+
+/// What we believe the provider has: the last list, and what our own mutations did since.
+///
+/// With it an event costs mutations only; reading the table is for verification. It also
+/// remembers which routes are ours where the provider's carry no mark.
+#[derive(Clone, Debug, Default)]
+pub struct Shadow {
+    routes: Vec<Route>,
+    listed_at: Option<Moment>,
+    record: BTreeSet<(IpNet, NextHop)>,
+    touched: BTreeMap<Cidr, Moment>,
+    doubtful: BTreeSet<Cidr>,
+    settle: Duration,
+}
+
+/// How a list differed from what was believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// There although nobody here made them.
+    pub appeared: Vec<Route>,
+    /// Gone although nobody here deleted them.
+    pub vanished: Vec<Route>,
+    /// Another route for the destination: what was believed, what is there.
+    pub changed: Vec<(Route, Route)>,
+}
+
+impl Drift {
+    /// Whether the list was as believed.
+    pub fn is_empty(&self) -> bool {
+        self.appeared.is_empty() && self.vanished.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl Shadow {
+    /// Knows nothing yet. Lists of some providers lag behind their mutations; what was changed
+    /// less than `settle` before a list is believed over the list.
+    pub fn new(settle: Duration) -> Self {
+        Self {
+            settle,
+            ..Self::default()
+        }
+    }
+
+    /// Starts with the routes that an earlier process recorded as ours.
+    #[must_use]
+    pub fn with_record(mut self, record: impl IntoIterator<Item = (IpNet, NextHop)>) -> Self {
+        self.record.extend(record);
+        self
+    }
+
+    /// What is believed to be there.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// When the table was last read, if ever.
+    pub fn listed_at(&self) -> Option<Moment> {
+        self.listed_at
+    }
+
+    /// The routes that are ours, to be kept for the next process.
+    pub fn record(&self) -> impl Iterator<Item = &(IpNet, NextHop)> {
+        self.record.iter()
+    }
+
+    /// Whether nothing should be done about a destination before the table is read.
+    pub fn is_doubtful(&self, destination: &Cidr) -> bool {
+        self.doubtful.contains(destination)
+    }
+
+    /// Whether the table has to be read soon.
+    pub fn has_doubts(&self) -> bool {
+        !self.doubtful.is_empty()
+    }
+
+    /// A mutation may have happened or not.
+    pub fn doubt(&mut self, destination: &Cidr) {
+        self.doubtful.insert(destination.clone());
+    }
+
+    /// A mutation was done.
+    pub fn applied(&mut self, step: &Step, now: Moment) {
+        if let Action::Replace { old, .. } | Action::Delete { old, .. } = &step.action {
+            self.forget(old);
+        }
+        if let Some(wanted) = step.wanted() {
+            let route = wanted.to_route();
+            self.remember(&route);
+            self.routes.push(route);
+        }
+        self.touched.insert(step.destination().clone(), now);
+        self.doubtful.remove(step.destination());
+    }
+
+    fn forget(&mut self, old: &Route) {
+        let same =
+            |route: &Route| route.destination == old.destination && route.next_hop == old.next_hop;
+        self.routes.retain(|route| !same(route));
+        if let Some(key) = key(old) {
+            self.record.remove(&key);
+        }
+    }
+
+    fn remember(&mut self, route: &Route) {
+        self.record.extend(key(route));
+    }
+
+    /// Routes that lead to live nodes as they should are ours from now on, whoever made them:
+    /// when the node goes, they go.
+    pub fn adopt(&mut self, kept: &[Route]) {
+        let fresh: Vec<_> = kept
+            .iter()
+            .filter(|route| route.mark == Mark::None)
+            .filter_map(key)
+            .collect();
+        if fresh.is_empty() {
+            return;
+        }
+        self.record.extend(fresh);
+        for route in &mut self.routes {
+            claim(route, &self.record);
+        }
+    }
+
+    /// The table was read; it was asked for at `asked`. Destinations with a mutation under way
+    /// may be in the list or not, so they stay as believed.
+    pub fn listed<'a>(
+        &mut self,
+        mut listed: Vec<Route>,
+        asked: Moment,
+        under_way: impl IntoIterator<Item = &'a Cidr>,
+    ) -> Drift {
+        let settled = asked - self.settle;
+        self.touched.retain(|_, at| *at >= settled);
+        let mut fresh: BTreeSet<Cidr> = self.touched.keys().cloned().collect();
+        fresh.extend(under_way.into_iter().cloned());
+        listed.retain(|route| !fresh.contains(&route.destination));
+        for route in &mut listed {
+            claim(route, &self.record);
+        }
+        let drift = match self.listed_at {
+            Some(_) => self.compare(&listed, &fresh),
+            None => Drift::default(),
+        };
+        self.routes
+            .retain(|route| fresh.contains(&route.destination));
+        self.routes.extend(listed);
+        let present: BTreeSet<_> = self.routes.iter().filter_map(key).collect();
+        self.record.retain(|key| present.contains(key));
+        self.listed_at = Some(asked);
+        self.doubtful.clear();
+        drift
+    }
+
+    fn compare(&self, listed: &[Route], fresh: &BTreeSet<Cidr>) -> Drift {
+        let mut believed: BTreeMap<&Cidr, Vec<&Route>> = BTreeMap::new();
+        for route in &self.routes {
+            if !fresh.contains(&route.destination) {
+                believed.entry(&route.destination).or_default().push(route);
+            }
+        }
+        let mut drift = Drift::default();
+        let mut strange = Vec::new();
+        for route in listed {
+            let known = believed.entry(&route.destination).or_default();
+            match known.iter().position(|known| is_same(known, route)) {
+                Some(place) => drop(known.remove(place)),
+                None => strange.push(route),
+            }
+        }
+        for route in strange {
+            match believed.get_mut(&route.destination).and_then(Vec::pop) {
+                Some(old) => drift.changed.push((old.clone(), route.clone())),
+                None => drift.appeared.push(route.clone()),
+            }
+        }
+        drift.vanished = believed.into_values().flatten().cloned().collect();
+        drift
+    }
+}
+
+fn key(route: &Route) -> Option<(IpNet, NextHop)> {
+    Some((route.destination.net().ok()?, route.next_hop.clone()?))
+}
+
+fn claim(route: &mut Route, record: &BTreeSet<(IpNet, NextHop)>) {
+    if route.mark == Mark::None && key(route).is_some_and(|key| record.contains(&key)) {
+        route.mark = Mark::Ours;
+    }
+}
+
+/// Whether they are one route. A provider that tells next hops need not know node names.
+fn is_same(one: &Route, other: &Route) -> bool {
+    let target = match (&one.next_hop, &other.next_hop) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.target == other.target,
+    };
+    target && one.blackhole == other.blackhole
+}

@@ -1,0 +1,324 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use weft_model::SharedStr;
+
+use crate::{
+    Action, AddressKind, Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, Step,
+    Target, Wanted,
+};
+
+/// How a provider behaves when nothing goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// How long reading the table takes.
+    pub list: Duration,
+    /// How long a mutation takes until it has taken effect.
+    pub mutation: Duration,
+    /// Whether a mutation locks the table for others.
+    pub exclusive: bool,
+    /// How many mutations a controller should run at once.
+    pub parallel: usize,
+    /// How many routes fit.
+    pub quota: Option<usize>,
+    /// Calls that may be made at once, refilled within an hour.
+    pub calls_per_hour: Option<u32>,
+}
+
+impl Profile {
+    /// Quick and without limits.
+    pub const MEMORY: Self = Self {
+        list: Duration::from_millis(80),
+        mutation: Duration::from_millis(150),
+        exclusive: false,
+        parallel: 200,
+        quota: None,
+        calls_per_hour: None,
+    };
+
+    /// Like Hetzner's networks: slow actions that lock, a small table, a shared rate limit.
+    pub const HCLOUD: Self = Self {
+        list: Duration::from_millis(80),
+        mutation: Duration::from_millis(1150),
+        exclusive: true,
+        parallel: 1,
+        quota: Some(100),
+        calls_per_hour: Some(3600),
+    };
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// From when.
+    pub from: Moment,
+    /// Until when.
+    pub until: Moment,
+    /// Which calls; all if absent.
+    pub call: Option<CallKind>,
+    /// How often, at most.
+    pub times: u32,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+pub enum FaultKind {
+    /// The call fails and changes nothing.
+    Fails(ProviderError),
+    /// The call works, but the answer is lost.
+    AnswerLost,
+}
+
+/// The kinds of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CallKind {
+    /// Read the table.
+    List,
+    /// Add a route.
+    Create,
+    /// Lead a route somewhere else.
+    Replace,
+    /// Remove a route.
+    Delete,
+}
+
+/// A call.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Read the table.
+    List,
+    /// Change it.
+    Mutate(Box<Step>),
+}
+
+impl Call {
+    /// Its kind.
+    pub fn kind(&self) -> CallKind {
+        match self {
+            Self::List => CallKind::List,
+            Self::Mutate(step) => match step.action {
+                Action::Create { .. } => CallKind::Create,
+                Action::Replace { .. } => CallKind::Replace,
+                Action::Delete { .. } => CallKind::Delete,
+            },
+        }
+    }
+}
+
+/// A call that was begun.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// When the answer comes.
+    pub answer_at: Moment,
+    outcome: Outcome,
+    locks: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Outcome {
+    Works,
+    Fails(ProviderError),
+    AnswerLost,
+}
+
+/// The answer of a list, or of a mutation.
+pub(super) type Answer = Result<Option<Vec<Route>>, ProviderError>;
+
+/// A route table in memory.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    profile: Profile,
+    faults: Vec<Fault>,
+    table: BTreeMap<Cidr, Route>,
+    locked: bool,
+    tokens: f64,
+    tokens_at: Moment,
+    lowest: f64,
+}
+
+impl Provider {
+    /// An empty table.
+    pub fn new(profile: Profile, faults: Vec<Fault>) -> Self {
+        let tokens = profile.calls_per_hour.map_or(f64::INFINITY, f64::from);
+        Self {
+            profile,
+            faults,
+            table: BTreeMap::new(),
+            locked: false,
+            tokens,
+            tokens_at: Moment::START,
+            lowest: tokens,
+        }
+    }
+
+    /// What is in the table.
+    pub fn table(&self) -> &BTreeMap<Cidr, Route> {
+        &self.table
+    }
+
+    /// Changes the table behind everybody's back.
+    pub fn table_mut(&mut self) -> &mut BTreeMap<Cidr, Route> {
+        &mut self.table
+    }
+
+    /// The fewest calls that were ever left.
+    pub fn lowest_balance(&self) -> f64 {
+        self.lowest
+    }
+
+    /// What the headers of an answer say.
+    pub fn rate(&self) -> Option<RateLimit> {
+        let limit = self.profile.calls_per_hour?;
+        let missing = f64::from(limit) - self.tokens;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between zero and the limit"
+        )]
+        let remaining = self.tokens as u32;
+        Some(RateLimit {
+            limit,
+            remaining,
+            reset_after: Duration::from_secs_f64(missing * 3600.0 / f64::from(limit)),
+        })
+    }
+
+    /// A call arrives.
+    pub fn begin(&mut self, call: &Call, now: Moment) -> Begun {
+        let latency = match call {
+            Call::List => self.profile.list,
+            Call::Mutate(_) => self.profile.mutation,
+        };
+        let refused_at = now + self.profile.list;
+        let refused = |error| Begun {
+            answer_at: refused_at,
+            outcome: Outcome::Fails(error),
+            locks: false,
+        };
+        if !self.take_token(now) {
+            return refused(ProviderError::RateLimited { after: None });
+        }
+        let outcome = match self.fault(call.kind(), now) {
+            Some(FaultKind::Fails(error)) => return refused(error),
+            Some(FaultKind::AnswerLost) => Outcome::AnswerLost,
+            None => Outcome::Works,
+        };
+        let locks = self.profile.exclusive && matches!(call, Call::Mutate(_));
+        if locks && self.locked {
+            return refused(ProviderError::Locked);
+        }
+        self.locked |= locks;
+        Begun {
+            answer_at: now + latency,
+            outcome,
+            locks,
+        }
+    }
+
+    fn take_token(&mut self, now: Moment) -> bool {
+        if let Some(limit) = self.profile.calls_per_hour {
+            let gained = now.since(self.tokens_at).as_secs_f64() * f64::from(limit) / 3600.0;
+            self.tokens = (self.tokens + gained).min(f64::from(limit));
+            self.tokens_at = now;
+        }
+        let enough = self.tokens >= 1.0;
+        if enough {
+            self.tokens -= 1.0;
+        }
+        self.lowest = self.lowest.min(self.tokens);
+        enough
+    }
+
+    fn fault(&mut self, kind: CallKind, now: Moment) -> Option<FaultKind> {
+        let mut faults = self.faults.iter_mut();
+        let fault = faults.find(|fault| {
+            let meant = fault.call.is_none_or(|call| call == kind);
+            meant && fault.times > 0 && fault.from <= now && now < fault.until
+        })?;
+        fault.times -= 1;
+        Some(fault.kind.clone())
+    }
+
+    /// A call ends: it takes effect, and is answered.
+    pub fn end(&mut self, call: &Call, begun: &Begun) -> Answer {
+        if begun.locks {
+            self.locked = false;
+        }
+        match &begun.outcome {
+            Outcome::Fails(error) => Err(error.clone()),
+            Outcome::Works => self.answer(call),
+            Outcome::AnswerLost => {
+                let _ = self.answer(call);
+                Err(ProviderError::Uncertain)
+            }
+        }
+    }
+
+    fn answer(&mut self, call: &Call) -> Answer {
+        match call {
+            Call::List => Ok(Some(self.table.values().cloned().collect())),
+            Call::Mutate(step) => self.change(step).map(|()| None),
+        }
+    }
+
+    fn change(&mut self, step: &Step) -> Result<(), ProviderError> {
+        let destination = step.destination();
+        let present = self.table.get(destination);
+        match &step.action {
+            Action::Create { new, .. } => {
+                if present.is_some() {
+                    return Err(ProviderError::Conflict);
+                }
+                if self
+                    .profile
+                    .quota
+                    .is_some_and(|quota| self.table.len() >= quota)
+                {
+                    return Err(ProviderError::Quota);
+                }
+                self.table.insert(destination.clone(), made(new)?);
+            }
+            Action::Replace { new, .. } => {
+                if present.is_none() {
+                    return Err(ProviderError::Conflict);
+                }
+                self.table.insert(destination.clone(), made(new)?);
+            }
+            Action::Delete { old, .. } => match present {
+                None => return Err(ProviderError::Gone),
+                Some(present) if present.next_hop != old.next_hop => {
+                    return Err(ProviderError::Conflict);
+                }
+                Some(_) => drop(self.table.remove(destination)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// The route that comes of a wish. Where no next hop is named, the provider takes the node's
+/// address of the right family, as upstream's providers do.
+fn made(wanted: &Wanted) -> Result<Route, ProviderError> {
+    let family = wanted.destination.family();
+    let internal = wanted
+        .addresses
+        .iter()
+        .filter(|address| address.kind == AddressKind::InternalIp)
+        .filter_map(crate::NodeAddress::ip)
+        .find(|ip| Some(weft_model::IpFamily::of(*ip)) == family);
+    let next_hop = wanted
+        .next_hop
+        .clone()
+        .or(internal.map(NextHop::Address))
+        .ok_or_else(|| ProviderError::NotReady(SharedStr::new("node has no address")))?;
+    Ok(Route {
+        destination: wanted.destination.clone(),
+        target: Target::Node(wanted.node.clone()),
+        next_hop: Some(next_hop),
+        target_addresses: None,
+        blackhole: false,
+        mark: Mark::None,
+        id: None,
+    })
+}

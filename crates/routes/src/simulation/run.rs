@@ -1,0 +1,265 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use ipnet::IpNet;
+
+use super::{
+    Call, Happening, Provider, Report, Scenario, TokenQueue,
+    ledger::Ledger,
+    provider::{Answer, Begun},
+};
+use crate::{
+    Command, Controller, Engine, Moment, NextHop, Notice, Policy, Reconciler, Route, Ticker,
+    Ticket, simulation::Fleet,
+};
+
+/// Who deals with a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// Upstream with the gate off: a pass every period.
+    Polling(Duration),
+    /// Upstream with the gate on, as a model.
+    UpstreamWatch,
+    /// Ours.
+    Ours,
+}
+
+impl Arm {
+    fn controller(
+        self,
+        scenario: &Scenario,
+        generation: u64,
+        record: Vec<(IpNet, NextHop)>,
+    ) -> Box<dyn Controller> {
+        let upstream = Policy::upstream([Fleet::cluster_cidr()]);
+        let seed = scenario.seed ^ (generation << 32);
+        match self {
+            Self::Polling(period) => Box::new(Reconciler::new(upstream, Ticker::new(period), seed)),
+            Self::UpstreamWatch => Box::new(Reconciler::new(upstream, TokenQueue::default(), seed)),
+            Self::Ours => {
+                let parallel = scenario.profile.parallel;
+                let policy = scenario.policy();
+                let engine = Engine::new(policy, scenario.timing, parallel, seed);
+                Box::new(engine.with_record(record))
+            }
+        }
+    }
+}
+
+/// Plays a scenario to its end.
+pub fn run(arm: Arm, scenario: &Scenario) -> Report {
+    let mut world = World::new(arm, scenario);
+    while let Some(next) = world.next() {
+        if next > scenario.end {
+            break;
+        }
+        world.now = next.max(world.now);
+        world.hear();
+        world.answer();
+        world.act();
+    }
+    let length = scenario.end.since_start();
+    world.ledger.close(world.provider.table(), length);
+    let mut report = world.ledger.report;
+    report.lowest_balance = scenario
+        .profile
+        .calls_per_hour
+        .map(|_| world.provider.lowest_balance());
+    report
+}
+
+struct World<'a> {
+    arm: Arm,
+    scenario: &'a Scenario,
+    now: Moment,
+    controller: Box<dyn Controller>,
+    generation: u64,
+    heard: usize,
+    deaf_until: Option<Moment>,
+    provider: Provider,
+    calls: BTreeMap<(Moment, u64), Pending>,
+    sequence: u64,
+    ledger: Ledger,
+    idle: bool,
+}
+
+struct Pending {
+    generation: u64,
+    ticket: Option<Ticket>,
+    call: Call,
+    begun: Begun,
+}
+
+impl<'a> World<'a> {
+    fn new(arm: Arm, scenario: &'a Scenario) -> Self {
+        let mut ledger = Ledger::default();
+        let mut provider = Provider::new(scenario.profile, scenario.faults.clone());
+        for route in ledger.start(&scenario.trace.initial) {
+            provider
+                .table_mut()
+                .insert(route.destination.clone(), route);
+        }
+        let mut world = Self {
+            arm,
+            scenario,
+            now: Moment::START,
+            controller: arm.controller(scenario, 0, Vec::new()),
+            generation: 0,
+            heard: 0,
+            deaf_until: None,
+            provider,
+            calls: BTreeMap::new(),
+            sequence: 0,
+            ledger,
+            idle: false,
+        };
+        world.start();
+        world
+    }
+
+    fn start(&mut self) {
+        self.generation += 1;
+        self.ledger.report.starts += 1;
+        let record = self.controller.record();
+        self.controller = self.arm.controller(self.scenario, self.generation, record);
+        let nodes = self.ledger.nodes();
+        self.controller.nodes_listed(nodes, self.now);
+        self.idle = false;
+    }
+
+    fn next(&self) -> Option<Moment> {
+        if !self.idle {
+            return Some(self.now);
+        }
+        let event = self.scenario.trace.events.get(self.heard);
+        let answer = self.calls.keys().next().map(|(at, _)| *at);
+        let wake = self.controller.wake(self.now);
+        [event.map(|(at, _)| *at), answer, wake, self.deaf_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Lets happen what happens now.
+    fn hear(&mut self) {
+        if self.deaf_until.is_some_and(|until| until <= self.now) {
+            self.deaf_until = None;
+            let nodes = self.ledger.nodes();
+            self.controller.nodes_listed(nodes, self.now);
+        }
+        while let Some((at, happening)) = self.scenario.trace.events.get(self.heard)
+            && *at <= self.now
+        {
+            self.heard += 1;
+            self.happen(happening);
+        }
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        let deaf = self.deaf_until.is_some();
+        match happening {
+            Happening::Apply(node) => {
+                let node = self.ledger.apply(node, self.now);
+                if !deaf {
+                    self.controller.node_applied(node, self.now);
+                }
+            }
+            Happening::Delete(name) => {
+                self.ledger.delete(name, self.now);
+                if !deaf {
+                    self.controller.node_deleted(name, self.now);
+                }
+            }
+            Happening::WatchCut(length) => self.deaf_until = Some(self.now + *length),
+            Happening::Restart => self.start(),
+            Happening::RouteLost(destination) => {
+                self.provider.table_mut().remove(destination);
+                self.ledger.lost(destination, self.now);
+            }
+            Happening::ForeignRoute(route) => {
+                self.ledger.foreign(route);
+                let table = self.provider.table_mut();
+                table.insert(route.destination.clone(), route.clone());
+            }
+        }
+    }
+
+    /// Brings the answers that are due.
+    fn answer(&mut self) {
+        while let Some(entry) = self.calls.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let pending = entry.remove();
+            let answer = self.end(&pending);
+            if pending.generation != self.generation {
+                continue;
+            }
+            if let Some(rate) = self.provider.rate() {
+                self.controller.rate_observed(rate, self.now);
+            }
+            match pending.ticket {
+                None => {
+                    let routes = answer.map(Option::unwrap_or_default);
+                    self.controller.listed(routes, self.now);
+                }
+                Some(ticket) => {
+                    let result = answer.map(drop);
+                    self.controller.mutated(ticket, result, self.now);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, pending: &Pending) -> Answer {
+        let Call::Mutate(step) = &pending.call else {
+            return self.provider.end(&pending.call, &pending.begun);
+        };
+        let at = |provider: &Provider| -> Option<Route> {
+            provider.table().get(step.destination()).cloned()
+        };
+        let before = at(&self.provider);
+        let answer = self.provider.end(&pending.call, &pending.begun);
+        let after = at(&self.provider);
+        self.ledger
+            .ended(step, before.as_ref(), after.as_ref(), self.now);
+        answer
+    }
+
+    /// Does what the controller asks for now.
+    fn act(&mut self) {
+        let commands = self.controller.poll(self.now);
+        self.idle = commands.is_empty();
+        for command in commands {
+            match command {
+                Command::List => self.begin(None, Call::List),
+                Command::Mutate(ticket, step) => {
+                    self.ledger.begun(&step, self.provider.table());
+                    self.begin(Some(ticket), Call::Mutate(Box::new(step)));
+                }
+                Command::Write(change) => {
+                    // A write comes back through the watch, and must not start anything.
+                    if let Some(node) = self.ledger.write(&change)
+                        && self.deaf_until.is_none()
+                    {
+                        self.controller.node_applied(node, self.now);
+                    }
+                }
+                Command::Tell(Notice::Pass(..)) => self.ledger.report.passes += 1,
+                Command::Tell(_) => {}
+            }
+        }
+    }
+
+    fn begin(&mut self, ticket: Option<Ticket>, call: Call) {
+        self.ledger.report.calls.count(call.kind());
+        let begun = self.provider.begin(&call, self.now);
+        let key = (begun.answer_at, self.sequence);
+        self.sequence += 1;
+        let pending = Pending {
+            generation: self.generation,
+            ticket,
+            call,
+            begun,
+        };
+        self.calls.insert(key, pending);
+    }
+}

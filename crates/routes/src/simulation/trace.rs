@@ -1,0 +1,196 @@
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use ipnet::{IpNet, Ipv4Net};
+use weft_model::SharedStr;
+
+use crate::{Cidr, Moment, Node, NodeAddress, Random, Route};
+
+/// Something that happens to a cluster or its provider.
+#[derive(Clone, Debug)]
+pub enum Happening {
+    /// A node was added or changed.
+    Apply(Node),
+    /// A node was deleted.
+    Delete(SharedStr),
+    /// The watch breaks; it is listed again after this time, and nothing is heard till then.
+    WatchCut(Duration),
+    /// The controller starts anew and remembers nothing.
+    Restart,
+    /// Somebody deletes a route at the provider.
+    RouteLost(Cidr),
+    /// Somebody adds a route of theirs at the provider.
+    ForeignRoute(Route),
+}
+
+/// What happens when.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Nodes that are there at the start, with their routes.
+    pub initial: Vec<Node>,
+    /// In order of time.
+    pub events: Vec<(Moment, Happening)>,
+}
+
+impl Trace {
+    /// Brings the events into order; those of one moment stay as they were added.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.events.sort_by_key(|(at, _)| *at);
+        self
+    }
+}
+
+/// Gives out names, addresses and the lowest free ranges, as an allocator does: a range is used
+/// again soon after it was freed.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    born: u32,
+    taken: BTreeSet<u32>,
+}
+
+impl Fleet {
+    /// Where all ranges lie.
+    pub fn cluster_cidr() -> IpNet {
+        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 64, 0, 0), 10))
+    }
+
+    /// A node as it will be when it has joined.
+    pub fn join(&mut self) -> Node {
+        let number = self.born;
+        self.born += 1;
+        let mut free = 0;
+        while self.taken.contains(&free) {
+            free += 1;
+        }
+        self.taken.insert(free);
+        let base = u32::from(Ipv4Addr::new(10, 64, 0, 0));
+        let range = Ipv4Net::new_assert(Ipv4Addr::from(base + free * 256), 24);
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(172, 16, 0, 1)) + number);
+        Node {
+            name: SharedStr::new(&format!("node-{number}")),
+            uid: SharedStr::new(&format!("uid-{number}")),
+            pod_cidrs: vec![Cidr::from(IpNet::V4(range))],
+            addresses: vec![NodeAddress::internal(IpAddr::V4(address))],
+            ..Node::default()
+        }
+    }
+
+    /// The node's range may be given to others.
+    pub fn leave(&mut self, node: &Node) {
+        for cidr in &node.pod_cidrs {
+            if let Ok(IpNet::V4(net)) = cidr.net() {
+                let base = u32::from(Ipv4Addr::new(10, 64, 0, 0));
+                self.taken
+                    .remove(&((u32::from(net.network()) - base) / 256));
+            }
+        }
+    }
+}
+
+/// Nodes that come and go.
+#[derive(Clone, Copy, Debug)]
+pub struct Churn {
+    /// How many there are at the start.
+    pub nodes: usize,
+    /// How many join in an hour, in the mean; as many leave.
+    pub per_hour: f64,
+    /// How many join or leave together.
+    pub burst: usize,
+    /// For how long.
+    pub length: Duration,
+}
+
+impl Churn {
+    /// A trace of it.
+    pub fn trace(&self, seed: u64) -> Trace {
+        let mut random = Random::new(seed);
+        let mut fleet = Fleet::default();
+        let initial: Vec<Node> = (0..self.nodes).map(|_| fleet.join()).collect();
+        let mut alive = initial.clone();
+        let mut trace = Trace {
+            initial,
+            events: Vec::new(),
+        };
+        // Let the start settle first; it is measured by other scenarios.
+        let mut now = Moment::seconds(60);
+        let end = Moment::after_start(self.length);
+        #[expect(clippy::cast_precision_loss, reason = "bursts are small")]
+        let bursts = self.per_hour / self.burst as f64;
+        let mean = Duration::from_secs_f64(1800.0 / bursts);
+        let mut joining = true;
+        loop {
+            now = now + random.exponential(mean);
+            if now >= end {
+                break;
+            }
+            for _ in 0..self.burst {
+                let at = now + random.between(Duration::ZERO, Duration::from_secs(10));
+                if joining {
+                    let node = fleet.join();
+                    joins(&mut trace, &node, at, &mut random);
+                    alive.push(node);
+                } else if let Some(node) = pick(&mut alive, &mut random) {
+                    fleet.leave(&node);
+                    trace.events.push((at, Happening::Delete(node.name)));
+                }
+            }
+            // A range is free when its node is gone, not before.
+            now = now + Duration::from_secs(13);
+            joining = !joining;
+        }
+        heartbeats(&mut trace, end);
+        trace.sorted()
+    }
+}
+
+fn pick(alive: &mut Vec<Node>, random: &mut Random) -> Option<Node> {
+    let count = u64::try_from(alive.len()).ok()?;
+    let place = usize::try_from(random.below(count)).ok()?;
+    (place < alive.len()).then(|| alive.swap_remove(place))
+}
+
+/// A node appears, gets its range, and reports its address.
+pub(crate) fn joins(trace: &mut Trace, node: &Node, at: Moment, random: &mut Random) {
+    let millis = Duration::from_millis;
+    let bare = Node {
+        pod_cidrs: Vec::new(),
+        addresses: Vec::new(),
+        ..node.clone()
+    };
+    let ranged = Node {
+        pod_cidrs: node.pod_cidrs.clone(),
+        ..bare.clone()
+    };
+    let range_at = at + random.between(millis(20), millis(300));
+    let address_at = range_at.max(at + random.between(millis(300), millis(2500)));
+    trace.events.push((at, Happening::Apply(bare)));
+    trace.events.push((range_at, Happening::Apply(ranged)));
+    trace
+        .events
+        .push((address_at, Happening::Apply(node.clone())));
+}
+
+/// Every ten seconds a node that is there from the start reports that it is alive.
+fn heartbeats(trace: &mut Trace, end: Moment) {
+    let gone: BTreeSet<SharedStr> = trace
+        .events
+        .iter()
+        .filter_map(|(_, happening)| match happening {
+            Happening::Delete(name) => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    let steady = trace.initial.iter().find(|node| !gone.contains(&node.name));
+    let Some(node) = steady.cloned() else {
+        return;
+    };
+    let mut at = Moment::seconds(10);
+    while at < end {
+        trace.events.push((at, Happening::Apply(node.clone())));
+        at = at + Duration::from_secs(10);
+    }
+}

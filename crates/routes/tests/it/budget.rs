@@ -1,0 +1,87 @@
+//! How rate limits are learned and shared out.
+
+use std::time::Duration;
+
+use weft_routes::{Budget, Moment, Priority, RateLimit};
+
+fn known(remaining: u32) -> Budget {
+    let mut budget = Budget::default();
+    let rate = RateLimit {
+        limit: 3600,
+        remaining,
+        reset_after: Duration::from_secs(u64::from(3600 - remaining)),
+    };
+    budget.observe(rate, Moment::START);
+    budget
+}
+
+fn wait(budget: &Budget, priority: Priority) -> Duration {
+    budget
+        .ready_at(priority, Moment::START)
+        .since(Moment::START)
+}
+
+#[test]
+fn without_headers_everything_goes() {
+    for priority in [Priority::Create, Priority::Delete, Priority::Verify] {
+        assert_eq!(wait(&Budget::default(), priority), Duration::ZERO);
+    }
+}
+
+#[test]
+fn verification_stops_first_then_deletes_and_creates_last() {
+    let free = |remaining, priority| wait(&known(remaining), priority) == Duration::ZERO;
+    for (remaining, create, delete, verify) in [
+        (2000, true, true, true),
+        (800, true, true, false),
+        (200, true, false, false),
+        (1, true, false, false),
+        (0, false, false, false),
+    ] {
+        assert_eq!(free(remaining, Priority::Create), create, "{remaining}");
+        assert_eq!(free(remaining, Priority::Delete), delete, "{remaining}");
+        assert_eq!(free(remaining, Priority::Verify), verify, "{remaining}");
+    }
+}
+
+#[test]
+fn waiting_is_as_long_as_the_bucket_takes_to_refill() {
+    let create = wait(&known(0), Priority::Create);
+    assert!(create >= Duration::from_secs(1) && create < Duration::from_millis(1_001));
+    let verify = wait(&known(800), Priority::Verify);
+    assert!(verify >= Duration::from_secs(101) && verify < Duration::from_millis(101_001));
+}
+
+#[test]
+fn calls_made_since_the_last_answer_count() {
+    let mut budget = known(1);
+    budget.spend();
+    assert!(wait(&budget, Priority::Create) > Duration::ZERO);
+}
+
+#[test]
+fn a_refused_call_stops_everybody_for_as_long_as_the_provider_says() {
+    let mut budget = known(3000);
+    budget.limited(Some(Duration::from_secs(7)), Moment::START);
+    assert_eq!(wait(&budget, Priority::Create), Duration::from_secs(7));
+}
+
+#[test]
+fn a_provider_that_does_not_say_is_asked_less_and_less_until_it_answers() {
+    let mut budget = Budget::default();
+    let mut waits = Vec::new();
+    let mut now = Moment::START;
+    for _ in 0..8 {
+        budget.limited(None, now);
+        let next = budget.ready_at(Priority::Create, now);
+        waits.push(next.since(now).as_secs());
+        now = next;
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+    budget.answered();
+    budget.limited(None, now);
+    assert_eq!(
+        budget.ready_at(Priority::Create, now).since(now).as_secs(),
+        1
+    );
+}

@@ -1,0 +1,17 @@
+//! Tests of the route controller's decisions.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod bad_input;
+mod budget;
+mod conditions;
+mod engine;
+mod guards;
+mod laws;
+mod nodes;
+mod polling;
+mod printing;
+mod scenarios;
+mod shadow;
+mod simulation;
+mod world;

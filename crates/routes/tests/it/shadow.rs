@@ -1,0 +1,96 @@
+//! What is believed about the provider, and how a list corrects it.
+
+use std::time::Duration;
+
+use weft_routes::{Mark, Moment, Route, Shadow};
+
+use crate::world::{node, plan, policy, route, via};
+
+fn there(i: u8) -> Route {
+    via(
+        route(&format!("10.120.{i}.0/24"), &format!("n{i}")),
+        &format!("10.0.{i}.1"),
+    )
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment::seconds(seconds)
+}
+
+fn listed(routes: Vec<Route>) -> Shadow {
+    let mut shadow = Shadow::new(Duration::from_secs(5));
+    assert!(shadow.listed(routes, at(0), []).is_empty());
+    shadow
+}
+
+#[test]
+fn our_own_mutations_are_no_drift() {
+    let mut shadow = listed(vec![there(1), there(2)]);
+    let fresh = node("n3", &["10.120.3.0/24"], &["10.0.3.1"]);
+    let stays = node("n1", &["10.120.1.0/24"], &["10.0.1.1"]);
+    let mut routes = shadow.routes().to_vec();
+    routes[1].mark = Mark::Ours;
+    let plan = plan([fresh, stays], &routes, &policy());
+    assert_eq!(plan.counts(), (1, 0, 1), "{plan}");
+    for step in &plan.steps {
+        shadow.applied(step, at(10));
+    }
+    let drift = shadow.listed(vec![there(1), there(3)], at(100), []);
+    assert!(drift.is_empty(), "{drift:?}");
+}
+
+#[test]
+fn a_list_says_what_appeared_vanished_and_changed() {
+    let mut shadow = listed(vec![there(1), there(2), there(3)]);
+    let moved = via(route("10.120.2.0/24", "n2"), "10.0.2.99");
+    let drift = shadow.listed(vec![there(1), moved.clone(), there(4)], at(100), []);
+    assert_eq!(drift.appeared, [there(4)]);
+    assert_eq!(drift.vanished, [there(3)]);
+    assert_eq!(drift.changed, [(there(2), moved)]);
+    assert_eq!(shadow.routes().len(), 3);
+}
+
+#[test]
+fn a_list_that_lags_behind_a_fresh_mutation_does_not_undo_it() {
+    let fresh = node("n3", &["10.120.3.0/24"], &["10.0.3.1"]);
+    let step = plan([fresh], &[], &policy()).steps.remove(0);
+    let mut shadow = listed(vec![]);
+    shadow.applied(&step, at(10));
+    assert!(shadow.listed(vec![], at(12), []).is_empty());
+    assert_eq!(shadow.routes().len(), 1);
+    let late = shadow.listed(vec![], at(60), []);
+    assert_eq!(late.vanished.len(), 1);
+}
+
+#[test]
+fn a_destination_with_a_mutation_under_way_stays_as_believed() {
+    let mut shadow = listed(vec![there(1)]);
+    let busy = there(1).destination;
+    assert!(shadow.listed(vec![], at(100), [&busy]).is_empty());
+    assert_eq!(shadow.routes(), [there(1)]);
+}
+
+#[test]
+fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process() {
+    let mut shadow = listed(vec![there(1), there(2)]);
+    shadow.adopt(&[there(1)]);
+    let marks =
+        |shadow: &Shadow| -> Vec<Mark> { shadow.routes().iter().map(|route| route.mark).collect() };
+    assert_eq!(marks(&shadow), [Mark::Ours, Mark::None]);
+    let record: Vec<_> = shadow.record().cloned().collect();
+    let mut next = Shadow::new(Duration::ZERO).with_record(record);
+    next.listed(vec![there(1), there(2)], at(0), []);
+    assert_eq!(marks(&next), [Mark::Ours, Mark::None]);
+    next.listed(vec![there(2)], at(100), []);
+    assert_eq!(next.record().count(), 0, "what is gone is forgotten");
+}
+
+#[test]
+fn doubts_end_with_a_list() {
+    let mut shadow = listed(vec![]);
+    let destination = there(1).destination;
+    shadow.doubt(&destination);
+    assert!(shadow.is_doubtful(&destination));
+    shadow.listed(vec![], at(10), []);
+    assert!(!shadow.has_doubts());
+}
