@@ -159,7 +159,6 @@ impl FamilyLoop {
             self.work = Some(work);
             // Whatever triggered this changed nothing: there is no latency to tell of.
             self.triggers.clear();
-            self.schedule.nothing_to_sync();
             self.health
                 .with(|health| health.updated(self.family, Moment::now()));
             return Ok(());

@@ -103,11 +103,6 @@ impl Schedule {
         self.requested = false;
     }
 
-    /// It turned out that there was nothing to do.
-    pub(crate) fn nothing_to_sync(&mut self) {
-        self.requested = false;
-    }
-
     /// A sync ended.
     pub(crate) fn synced(&mut self, now: Instant, full: bool, worked: bool) {
         self.rested = now + self.min;

@@ -330,3 +330,112 @@ pub(crate) fn node_ip(config: &ProxyConfig, family: IpFamily, addresses: &[IpAdd
             IpFamily::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+    use weft_apiserver::ApiServer;
+    use weft_proxy::{Model, NodeFacts, config::KubeProxyConfiguration};
+
+    use super::*;
+    use crate::proxy::health::Health;
+
+    /// A host whose addresses cannot be read.
+    struct Blind;
+
+    impl HostAddresses for Blind {
+        fn addresses(&self) -> Option<Vec<IpAddr>> {
+            None
+        }
+    }
+
+    fn watcher(configure: impl FnOnce(&mut KubeProxyConfiguration)) -> (Watcher, Registry) {
+        let mut configuration = KubeProxyConfiguration::default();
+        configure(&mut configuration);
+        let config = Arc::new(configuration.check().unwrap());
+        let mut registry = Registry::default();
+        let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+        let inboxes = IpFamily::ALL.map(|family| {
+            let facts = NodeFacts {
+                name: "here".into(),
+                zone: None,
+            };
+            let network = NodeNetwork {
+                node_ip: node_ip(&config, family, &[]),
+                pod_networks: Vec::new(),
+                addresses: Vec::new(),
+            };
+            let settings = config.settings(family, &network);
+            let inbox = Inbox::new(Model::new(family, facts), settings);
+            (family, Arc::new(inbox))
+        });
+        let parts = WatcherParts {
+            inboxes: inboxes.into(),
+            config,
+            host: Arc::new(Blind),
+            metrics,
+            health: HealthMonitor::new(Health::new(Duration::from_secs(60))),
+        };
+        let cache = Cache::new(ApiServer::builder().build().client());
+        (Watcher::new(&cache, "here", parts).unwrap(), registry)
+    }
+
+    fn node(addresses: &Value, networks: &Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "here"},
+            "spec": {"podCIDRs": networks}, "status": {"addresses": addresses}}))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_change_is_queued_and_timed_for_the_family_that_it_concerns() {
+        let (mut watcher, registry) = watcher(|_| {});
+        let slice = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "n",
+                "labels": {"kubernetes.io/service-name": "web"},
+                "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2999-01-01T00:00:00Z"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}],
+            "ports": [{"name": "http", "port": 80}]}));
+        let change = Change::Added {
+            new: Arc::new(slice.unwrap()),
+            initial: false,
+        };
+        watcher.slice(&change);
+        let samples = |watcher: &Watcher, index: usize| {
+            let content = watcher.inboxes[index].1.lock();
+            content.triggers.values().flatten().count()
+        };
+        assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
+        // Once more the same: nothing changed, so there is nothing to time.
+        watcher.slice(&change);
+        assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
+        let page = weft_runtime::prometheus_text(&registry);
+        let queued: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("kubeproxy_sync_proxy_rules_last_queued"))
+            .collect();
+        assert_eq!(queued.len(), 1, "{queued:?}");
+        assert!(queued[0].contains("IPv4"), "{queued:?}");
+    }
+
+    #[tokio::test]
+    async fn a_node_with_nothing_to_say_does_not_undo_what_was_known() {
+        let (mut watcher, _) = watcher(|c| c.detect_local_mode = "NodeCIDR".to_owned());
+        let settings = |watcher: &Watcher| watcher.inboxes[0].1.lock().settings.clone();
+        let unknown = settings(&watcher);
+        let address = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
+        watcher.know_node(&node(&address, &json!(["10.0.0.0/24"])));
+        let known = settings(&watcher);
+        assert_ne!(known, unknown);
+        assert!(known.local_detector.is_some());
+        watcher.know_node(&node(&json!([]), &json!(null)));
+        assert_eq!(settings(&watcher), known);
+    }
+
+    #[test]
+    fn a_watch_that_ended_is_an_error() {
+        assert!(still_open::<NodeView>("the Node", None).is_err());
+        let synced: Change<NodeView> = Change::Synced;
+        assert!(still_open("the Node", Some(synced)).is_ok());
+    }
+}

@@ -4,15 +4,13 @@
 //! the two kernels are compared as `weft_ruleset::compare` does it. `WEFT_PROXY_CLUSTERS` says how
 //! many clusters (3 without it); the seeds are 1, 2, 3 and so on, so a failure can be repeated.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::{env, path::Path};
 
 use weft_model::IpFamily;
 use weft_testkit::{
     cluster::{Edit, RandomCluster},
     lab::{self, Lab},
+    peer,
 };
 
 use crate::arena::Arena;
@@ -21,33 +19,26 @@ const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
 
 #[test]
 fn random_clusters_give_the_same_kernel_state_with_nft() {
-    let Some(peer) = kube_proxy() else { return };
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
     lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "nft"));
 }
 
 #[test]
 fn random_clusters_give_the_same_kernel_state_with_legacy() {
-    let Some(peer) = kube_proxy() else { return };
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
     lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "legacy"));
 }
 
 #[test]
 fn services_survive_switching_between_the_two_in_either_direction() {
-    let Some(peer) = kube_proxy() else { return };
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
     lab::with_programs(&PROGRAMS, |lab| switch(lab, &peer, "nft"));
-}
-
-/// kube-proxy's binary; none is no failure unless `WEFT_MUST_RUN_PEERS` says so.
-fn kube_proxy() -> Option<PathBuf> {
-    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache/weft/peers/v1.36.4/bin"));
-    let cache = env::var_os("WEFT_PEERS").map(PathBuf::from).or_else(home)?;
-    let found = Some(cache.join("kube-proxy")).filter(|path| path.is_file());
-    let required = env::var_os("WEFT_MUST_RUN_PEERS").is_some();
-    assert!(found.is_some() || !required, "run `make peers` first");
-    if found.is_none() {
-        eprintln!("not run: no kube-proxy in {}", cache.display());
-    }
-    found
 }
 
 fn contest(lab: &Lab, peer: &Path, variant: &str) {

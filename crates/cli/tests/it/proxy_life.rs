@@ -59,11 +59,15 @@ fn rules_keep_working_while_the_api_server_is_down_and_follow_it_when_it_is_back
         let before = arena.rules(&node, IpFamily::V4).to_string();
         edit(&arena, &mut cluster, 10);
         // A cold start over existing rules, with nobody to ask.
+        let asked = || {
+            let requests = Matcher::any().user_agent("weft");
+            arena.server.stats().requests(&requests).len()
+        };
+        let before_start = asked();
         let mut proxy = arena.start_weft(&node);
-        wait_until("it looks for its API server", || {
-            arena.log("weft").contains("ready to write rules")
+        wait_until("it asked each of its watches again", || {
+            asked() >= before_start + 6
         });
-        std::thread::sleep(Duration::from_secs(1));
         assert!(proxy.0.try_wait().unwrap().is_none(), "it waits");
         assert_eq!(arena.rules(&node, IpFamily::V4).to_string(), before);
         faults.clear();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weft_host::iptables::Variant;
 use weft_iptables::Options;
 use weft_model::IpFamily;
-use weft_proxy::{LocalDetector, NodePortTail, Settings};
+use weft_proxy::{LocalDetector, Settings};
 use weft_testkit::{cluster::NODE, lab};
 
 use crate::{
@@ -219,20 +219,16 @@ fn more() -> Vec<Value> {
     ]
 }
 
+/// Those of the golden example, where they differ from the other tests'.
 fn settings(family: IpFamily) -> Settings {
     let (pods, node_ip) = match family {
         IpFamily::V4 => ("10.180.0.0/16", "192.168.0.2"),
         IpFamily::V6 => ("fd00:10:180::/48", "fd00:192::2"),
     };
     Settings {
-        family,
-        masquerade_all: false,
-        masquerade_bit: 14,
         local_detector: Some(LocalDetector::Network(pods.parse().unwrap())),
         node_ip: node_ip.parse().unwrap(),
-        node_port_tail: NodePortTail::AnyLocal,
-        localhost_node_ports: family == IpFamily::V4,
-        external_ips: true,
+        ..crate::world::settings(family)
     }
 }
 

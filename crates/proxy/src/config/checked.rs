@@ -115,21 +115,6 @@ pub struct NodeNetwork {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Connection tracking is given no more entries than this on hosts with many processors.
-const CONNTRACK_CEILING: u32 = 1_048_576;
-
-impl ConntrackLimits {
-    /// The greatest number of entries on a host with so many processors.
-    pub fn maximum(&self, processors: u32) -> Option<u32> {
-        let scaled = self.max_per_core?.saturating_mul(processors);
-        if scaled > CONNTRACK_CEILING {
-            return Some(CONNTRACK_CEILING);
-        }
-        // A minimum above the ceiling counts.
-        Some(scaled.max(self.min)).filter(|maximum| *maximum > 0)
-    }
-}
-
 impl ProxyConfig {
     /// How pods of this node are told from other senders, if there is a way for this family.
     pub fn local_detector(
@@ -358,27 +343,6 @@ mod tests {
             let settings = config.settings(IpFamily::of(node.node_ip), &node);
             let result = (settings.node_port_tail, settings.localhost_node_ports);
             assert_eq!(result, (tail, answers), "{given:?} {node_ip} {localhost}");
-        }
-    }
-
-    #[test]
-    fn conntrack_is_scaled_with_the_processors_between_two_bounds() {
-        let limits = |max_per_core, min| {
-            let config = config(|c| {
-                c.conntrack.max_per_core = max_per_core;
-                c.conntrack.min = min;
-            });
-            config.conntrack
-        };
-        for (max_per_core, min, processors, expected) in [
-            (32_768, 131_072, 2, Some(131_072)),
-            (32_768, 131_072, 8, Some(262_144)),
-            (32_768, 131_072, 256, Some(1_048_576)),
-            (1, 2_000_000, 1, Some(2_000_000)),
-            (0, 131_072, 8, None),
-        ] {
-            let maximum = limits(max_per_core, min).maximum(processors);
-            assert_eq!(maximum, expected, "{max_per_core} {min} {processors}");
         }
     }
 
