@@ -51,6 +51,8 @@ pub trait Controller {
     /// A mutation ended. A replacement that failed half-way ends as
     /// [`ProviderError::Uncertain`].
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
+    /// Something outside changed the table: it has to be read again soon.
+    fn table_changed(&mut self, _now: Moment) {}
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
     /// The routes that are ours, to be kept for the next process where routes carry no marks.
@@ -326,7 +328,8 @@ impl Controller for Engine {
 
     fn listed(&mut self, result: Result<Vec<Route>, ProviderError>, now: Moment) {
         match result {
-            Ok(routes) => {
+            Ok(mut routes) => {
+                self.watch.list().resolve(&mut routes);
                 self.budget.answered();
                 self.list_failures = 0;
                 self.listed = true;
@@ -367,6 +370,10 @@ impl Controller for Engine {
         if outdated {
             self.schedule.replan(now);
         }
+    }
+
+    fn table_changed(&mut self, now: Moment) {
+        self.schedule.table_changed(now);
     }
 
     fn record(&self) -> Vec<(IpNet, NextHop)> {

@@ -1,8 +1,11 @@
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use weft_model::{IpFamily, SharedStr};
 
-use crate::Cidr;
+use crate::{Cidr, NextHop, Route, Target};
 
 /// What routes need to know about a Node.
 ///
@@ -34,11 +37,8 @@ pub struct Node {
 impl Node {
     /// The first internal address of a family, to which the node's packets go.
     pub fn internal_ip(&self, family: IpFamily) -> Option<IpAddr> {
-        let internal = self.addresses.iter();
-        let mut ips = internal
-            .filter(|address| address.kind == AddressKind::InternalIp)
-            .filter_map(NodeAddress::ip);
-        ips.find(|ip| IpFamily::of(*ip) == family)
+        let mut internal = self.addresses.iter().filter_map(NodeAddress::internal_ip);
+        internal.find(|ip| IpFamily::of(*ip) == family)
     }
 }
 
@@ -58,6 +58,11 @@ impl NodeAddress {
             kind: AddressKind::InternalIp,
             text: SharedStr::new(&ip.to_string()),
         }
+    }
+
+    /// The address, if it is one and an internal one.
+    pub fn internal_ip(&self) -> Option<IpAddr> {
+        self.ip().filter(|_| self.kind == AddressKind::InternalIp)
     }
 
     /// The address, if it is one.
@@ -105,6 +110,28 @@ impl NodeList {
                 .map(|node| (node.name.clone(), node))
                 .collect(),
             complete: true,
+        }
+    }
+
+    /// Finds the nodes that routes of unknown target lead to, by next hop: a provider knows
+    /// addresses and machines and not our names for them.
+    pub fn resolve(&self, routes: &mut [Route]) {
+        let mut holders = HashMap::new();
+        for node in self.nodes.values() {
+            for ip in node.addresses.iter().filter_map(NodeAddress::internal_ip) {
+                holders.entry(NextHop::Address(ip)).or_insert(&node.name);
+            }
+            if let Some(id) = &node.provider_id {
+                let hop = NextHop::Instance(id.clone());
+                holders.entry(hop).or_insert(&node.name);
+            }
+        }
+        for route in routes {
+            if route.target == Target::Unknown
+                && let Some(name) = route.next_hop.as_ref().and_then(|hop| holders.get(hop))
+            {
+                route.target = Target::Node((*name).clone());
+            }
         }
     }
 

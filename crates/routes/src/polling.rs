@@ -226,7 +226,8 @@ impl<C: Clockwork> Controller for Reconciler<C> {
             return;
         }
         match result {
-            Ok(routes) => {
+            Ok(mut routes) => {
+                self.nodes.resolve(&mut routes);
                 let plan = plan(&self.nodes, &routes, &self.policy);
                 let notice = Notice::Pass(Trigger::Periodic, Box::new(plan.clone()));
                 self.out.push(Command::Tell(notice));

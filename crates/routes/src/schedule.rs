@@ -83,6 +83,11 @@ impl Schedule {
         self.ready_at = Some(self.ready_at.map_or(now, |known| known.min(now)));
     }
 
+    /// Something outside changed the table; more of it is likely to come at once.
+    pub fn table_changed(&mut self, now: Moment) {
+        self.list_by(now + self.timing.debounce, Trigger::Doubt);
+    }
+
     /// The table has to be read at that time, or earlier if that was planned.
     pub fn list_by(&mut self, at: Moment, trigger: Trigger) {
         if self.list_at.is_none_or(|(known, _)| at < known) {

@@ -7,13 +7,17 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
     ("weft-host", &["weft-model"]),
     ("weft-proxy", &["weft-model"]),
     ("weft-routes", &["weft-model"]),
+    (
+        "weft-providers",
+        &["weft-host", "weft-model", "weft-routes"],
+    ),
     (
         "weft-iptables",
         &["weft-host", "weft-model", "weft-proxy", "weft-ruleset"],
@@ -24,7 +28,9 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "weft-host",
             "weft-iptables",
             "weft-model",
+            "weft-providers",
             "weft-proxy",
+            "weft-routes",
             "weft-ruleset",
             "weft-runtime",
         ],
@@ -41,9 +47,12 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "weft-host",
             "weft-iptables",
             "weft-model",
+            "weft-providers",
             "weft-proxy",
+            "weft-routes",
             "weft-ruleset",
             "weft-runtime",
+            "weft-testkit",
         ],
     ),
     ("xtask", &[]),

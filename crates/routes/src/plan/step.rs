@@ -1,5 +1,7 @@
+use std::net::IpAddr;
+
 use ipnet::IpNet;
-use weft_model::SharedStr;
+use weft_model::{IpFamily, SharedStr};
 
 use crate::{Cidr, Mark, NextHop, Node, NodeAddress, Route, Target};
 
@@ -103,6 +105,19 @@ impl Wanted {
             addresses: node.addresses.clone(),
             provider_id: node.provider_id.clone(),
         }
+    }
+
+    /// The address to send packets to: the next hop if it is one, otherwise the node's internal
+    /// address of the destination's family.
+    pub fn address(&self) -> Option<IpAddr> {
+        if let Some(NextHop::Address(address)) = self.next_hop {
+            return Some(address);
+        }
+        let family = self.destination.family();
+        let internal = self.addresses.iter().filter_map(NodeAddress::internal_ip);
+        internal
+            .into_iter()
+            .find(|ip| Some(IpFamily::of(*ip)) == family)
     }
 
     /// The route that a provider lists after it was made.

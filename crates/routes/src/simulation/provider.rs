@@ -3,8 +3,7 @@ use std::{collections::BTreeMap, time::Duration};
 use weft_model::SharedStr;
 
 use crate::{
-    Action, AddressKind, Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, Step,
-    Target, Wanted,
+    Action, Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, Step, Target, Wanted,
 };
 
 /// How a provider behaves when nothing goes wrong.
@@ -300,17 +299,10 @@ impl Provider {
 /// The route that comes of a wish. Where no next hop is named, the provider takes the node's
 /// address of the right family, as upstream's providers do.
 fn made(wanted: &Wanted) -> Result<Route, ProviderError> {
-    let family = wanted.destination.family();
-    let internal = wanted
-        .addresses
-        .iter()
-        .filter(|address| address.kind == AddressKind::InternalIp)
-        .filter_map(crate::NodeAddress::ip)
-        .find(|ip| Some(weft_model::IpFamily::of(*ip)) == family);
     let next_hop = wanted
         .next_hop
         .clone()
-        .or(internal.map(NextHop::Address))
+        .or_else(|| wanted.address().map(NextHop::Address))
         .ok_or_else(|| ProviderError::NotReady(SharedStr::new("node has no address")))?;
     Ok(Route {
         destination: wanted.destination.clone(),

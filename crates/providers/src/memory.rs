@@ -1,0 +1,115 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+use weft_routes::{
+    Moment, ProviderError, Route, Step,
+    simulation::{Call, CallKind, Fault, Profile, Provider as Simulated},
+};
+
+use crate::{Answer, Calls, Capabilities, Provider};
+
+/// A route table in this process, with the delays, limits and faults of a simulated one: for
+/// tests, for benchmarks, and to see what the controller would do.
+///
+/// Clones share one table.
+#[derive(Clone, Debug)]
+pub struct MemoryProvider {
+    table: Arc<Mutex<Simulated>>,
+    profile: Profile,
+    begun: Instant,
+    calls: Calls,
+}
+
+impl MemoryProvider {
+    /// An empty table.
+    pub fn new(profile: Profile, faults: Vec<Fault>) -> Self {
+        Self {
+            table: Arc::new(Mutex::new(Simulated::new(profile, faults))),
+            profile,
+            begun: Instant::now(),
+            calls: Calls::default(),
+        }
+    }
+
+    /// Counts calls there.
+    #[must_use]
+    pub fn counting(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// The calls that were made.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Looks at the table, or changes it behind the controller's back.
+    pub fn with_table<T>(&self, look: impl FnOnce(&mut Simulated) -> T) -> T {
+        look(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Every route in the table.
+    pub fn routes(&self) -> Vec<Route> {
+        self.with_table(|table| table.table().values().cloned().collect())
+    }
+
+    fn now(&self) -> Moment {
+        Moment::after_start(self.begun.elapsed())
+    }
+
+    async fn call(&self, call: Call) -> Answer<Option<Vec<Route>>> {
+        let begun = self.with_table(|table| table.begin(&call, self.now()));
+        let ending = async {
+            tokio::time::sleep_until(self.begun + begun.answer_at.since_start()).await;
+            self.with_table(|table| table.end(&call, &begun))
+        };
+        let result = self.calls.count(operation(call.kind()), ending).await;
+        let rate = self.with_table(|table| table.rate());
+        Answer { result, rate }
+    }
+}
+
+fn operation(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::List => "list",
+        CallKind::Create => "create",
+        CallKind::Replace => "replace",
+        CallKind::Delete => "delete",
+    }
+}
+
+impl Provider for MemoryProvider {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            parallel: self.profile.parallel,
+            quota: self.profile.quota,
+            ..Capabilities::default()
+        }
+    }
+
+    fn list(&self) -> BoxFuture<'_, Answer<Vec<Route>>> {
+        Box::pin(async {
+            let answer = self.call(Call::List).await;
+            let missing = || ProviderError::Garbage("a list without routes".into());
+            Answer {
+                result: answer.result.and_then(|list| list.ok_or_else(missing)),
+                rate: answer.rate,
+            }
+        })
+    }
+
+    fn apply<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, Answer<()>> {
+        Box::pin(async {
+            let answer = self.call(Call::Mutate(Box::new(step.clone()))).await;
+            Answer {
+                result: answer.result.map(drop),
+                rate: answer.rate,
+            }
+        })
+    }
+}

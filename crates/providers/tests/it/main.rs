@@ -1,0 +1,4 @@
+//! Providers against doubles of what they talk to.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
