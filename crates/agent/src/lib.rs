@@ -1,3 +1,4 @@
 //! The long-running loops of a node.
 
 pub mod proxy;
+pub mod routes;

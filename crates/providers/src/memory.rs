@@ -2,12 +2,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use tokio::time::Instant;
+use weft_model::SharedStr;
 use weft_routes::{
     Moment, ProviderError, Route, Step,
     simulation::{Call, CallKind, Fault, Profile, Provider as Simulated},
 };
 
-use crate::{Answer, Calls, Capabilities, Provider};
+use crate::{Answer, Calls, Capabilities, InstanceAddresses, Provider};
 
 /// A route table in this process, with the delays, limits and faults of a simulated one: for
 /// tests, for benchmarks, and to see what the controller would do.
@@ -19,6 +20,7 @@ pub struct MemoryProvider {
     profile: Profile,
     begun: Instant,
     calls: Calls,
+    instances: Option<Arc<Mutex<InstanceAddresses>>>,
 }
 
 impl MemoryProvider {
@@ -29,6 +31,21 @@ impl MemoryProvider {
             profile,
             begun: Instant::now(),
             calls: Calls::default(),
+            instances: None,
+        }
+    }
+
+    /// Knows these machines, and can be asked about them.
+    #[must_use]
+    pub fn with_instances(mut self, instances: InstanceAddresses) -> Self {
+        self.instances = Some(Arc::new(Mutex::new(instances)));
+        self
+    }
+
+    /// Changes the machines that it knows.
+    pub fn change_instances(&self, change: impl FnOnce(&mut InstanceAddresses)) {
+        if let Some(instances) = &self.instances {
+            change(&mut instances.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -88,6 +105,7 @@ impl Provider for MemoryProvider {
         Capabilities {
             parallel: self.profile.parallel,
             quota: self.profile.quota,
+            knows_instances: self.instances.is_some(),
             ..Capabilities::default()
         }
     }
@@ -110,6 +128,22 @@ impl Provider for MemoryProvider {
                 result: answer.result.map(drop),
                 rate: answer.rate,
             }
+        })
+    }
+
+    fn instance_addresses<'a>(
+        &'a self,
+        ids: &'a [SharedStr],
+    ) -> BoxFuture<'a, Answer<InstanceAddresses>> {
+        Box::pin(async {
+            tokio::time::sleep(self.profile.list).await;
+            let mut found = InstanceAddresses::new();
+            self.change_instances(|known| {
+                let known = ids.iter().filter_map(|id| known.get_key_value(id));
+                found.extend(known.map(|(id, addresses)| (id.clone(), addresses.clone())));
+            });
+            let answer = async { Ok(found) };
+            self.calls.count("instances", answer).await.into()
         })
     }
 }

@@ -53,6 +53,8 @@ pub trait Controller {
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
     /// Something outside changed the table: it has to be read again soon.
     fn table_changed(&mut self, _now: Moment) {}
+    /// A condition could not be written: what is believed about the node is not so.
+    fn condition_failed(&mut self, _node: &str, _now: Moment) {}
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
     /// The routes that are ours, to be kept for the next process where routes carry no marks.
@@ -132,14 +134,6 @@ impl Engine {
     /// What the provider still allows.
     pub fn budget(&self) -> &Budget {
         &self.budget
-    }
-
-    /// A condition could not be written: what is believed about the node is not so.
-    pub fn condition_failed(&mut self, node: &str, now: Moment) {
-        if let Some(node) = self.watch.get_mut(node) {
-            node.network_unavailable = None;
-            self.schedule.node_changed(now);
-        }
     }
 
     fn pass(&mut self, trigger: Trigger, now: Moment) {
@@ -374,6 +368,13 @@ impl Controller for Engine {
 
     fn table_changed(&mut self, now: Moment) {
         self.schedule.table_changed(now);
+    }
+
+    fn condition_failed(&mut self, node: &str, now: Moment) {
+        if let Some(node) = self.watch.get_mut(node) {
+            node.network_unavailable = None;
+            self.schedule.node_changed(now);
+        }
     }
 
     fn record(&self) -> Vec<(IpNet, NextHop)> {

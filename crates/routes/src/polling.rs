@@ -3,9 +3,11 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
+
 use crate::{
-    Action, Command, Controller, Moment, Node, NodeList, Notice, Policy, ProviderError, Random,
-    Route, RoutePlan, Ticket, Trigger, plan,
+    Action, Command, Controller, Moment, NextHop, Node, NodeList, Notice, Policy, ProviderError,
+    Random, Route, RoutePlan, Ticket, Trigger, plan,
 };
 
 /// Mutations of one pass that upstream lets run at once.
@@ -68,6 +70,7 @@ pub struct Reconciler<C> {
     phase: Phase,
     tickets: u64,
     out: Vec<Command>,
+    record: Vec<(IpNet, NextHop)>,
 }
 
 #[derive(Debug)]
@@ -99,6 +102,7 @@ impl<C: Clockwork> Reconciler<C> {
             phase: Phase::Idle,
             tickets: 0,
             out: Vec::new(),
+            record: Vec::new(),
         }
     }
 
@@ -229,6 +233,8 @@ impl<C: Clockwork> Controller for Reconciler<C> {
             Ok(mut routes) => {
                 self.nodes.resolve(&mut routes);
                 let plan = plan(&self.nodes, &routes, &self.policy);
+                self.record = plan.kept.iter().filter_map(Route::key).collect();
+                self.record.sort_unstable();
                 let notice = Notice::Pass(Trigger::Periodic, Box::new(plan.clone()));
                 self.out.push(Command::Tell(notice));
                 self.phase = Phase::Working(Box::new(Work::new(plan)));
@@ -259,6 +265,18 @@ impl<C: Clockwork> Controller for Reconciler<C> {
             let step = Box::new(work.plan.steps[step].clone());
             self.out
                 .push(Command::Tell(Notice::Failed(step, error, now + pause)));
+        }
+    }
+
+    /// Upstream keeps no record; this one is for our own rules, should the gate be switched on.
+    fn record(&self) -> Vec<(IpNet, NextHop)> {
+        self.record.clone()
+    }
+
+    fn condition_failed(&mut self, node: &str, _: Moment) {
+        // The next pass writes it again, as the watch would have it.
+        if let Some(node) = self.nodes.nodes.get_mut(node) {
+            node.network_unavailable = None;
         }
     }
 

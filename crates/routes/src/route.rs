@@ -1,5 +1,6 @@
 use std::{fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use crate::{Cidr, NodeAddress};
@@ -36,6 +37,13 @@ impl Route {
             mark: Mark::None,
             id: None,
         }
+    }
+}
+
+impl Route {
+    /// What tells it from others, if it can be read.
+    pub(crate) fn key(&self) -> Option<(IpNet, NextHop)> {
+        Some((self.destination.net().ok()?, self.next_hop.clone()?))
     }
 }
 

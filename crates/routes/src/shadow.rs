@@ -104,13 +104,13 @@ impl Shadow {
         let same =
             |route: &Route| route.destination == old.destination && route.next_hop == old.next_hop;
         self.routes.retain(|route| !same(route));
-        if let Some(key) = key(old) {
+        if let Some(key) = old.key() {
             self.record.remove(&key);
         }
     }
 
     fn remember(&mut self, route: &Route) {
-        self.record.extend(key(route));
+        self.record.extend(route.key());
     }
 
     /// Routes that lead to live nodes as they should are ours from now on, whoever made them:
@@ -119,7 +119,7 @@ impl Shadow {
         let fresh: Vec<_> = kept
             .iter()
             .filter(|route| route.mark == Mark::None)
-            .filter_map(key)
+            .filter_map(Route::key)
             .collect();
         if fresh.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Shadow {
         self.routes
             .retain(|route| fresh.contains(&route.destination));
         self.routes.extend(listed);
-        let present: BTreeSet<_> = self.routes.iter().filter_map(key).collect();
+        let present: BTreeSet<_> = self.routes.iter().filter_map(Route::key).collect();
         self.record.retain(|key| present.contains(key));
         self.listed_at = Some(asked);
         self.doubtful.clear();
@@ -187,12 +187,8 @@ impl Shadow {
     }
 }
 
-fn key(route: &Route) -> Option<(IpNet, NextHop)> {
-    Some((route.destination.net().ok()?, route.next_hop.clone()?))
-}
-
 fn claim(route: &mut Route, record: &BTreeSet<(IpNet, NextHop)>) {
-    if route.mark == Mark::None && key(route).is_some_and(|key| record.contains(&key)) {
+    if route.mark == Mark::None && route.key().is_some_and(|key| record.contains(&key)) {
         route.mark = Mark::Ours;
     }
 }

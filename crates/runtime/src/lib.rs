@@ -32,7 +32,7 @@ pub use client::{ClientMetrics, connect};
 pub use cluster::{AlreadyJoined, Cluster, Clusters};
 pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
-    Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
+    Action, Bell, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
     ControllerState, DegradedReason, Gate, GateState, KubeReconciler, NotWatched, PendingReason,
     Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, WatchId, WatchOptions,
     reconcile_with,

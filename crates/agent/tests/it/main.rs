@@ -7,5 +7,6 @@
 mod listening;
 mod metrics;
 mod pages;
+mod routes;
 mod service_health;
 mod web;

@@ -22,6 +22,7 @@ use crate::{
 /// Puts a controller together.
 pub struct ControllerBuilder<Q: QueueKey> {
     name: String,
+    queue_name: Option<String>,
     cluster: Cluster,
     sources: Vec<Arc<dyn AnySource<Q>>>,
     requires: Vec<Kind>,
@@ -106,6 +107,7 @@ impl<Q: QueueKey> Controller<Q> {
     pub fn builder(name: &str, cluster: &Cluster) -> ControllerBuilder<Q> {
         ControllerBuilder {
             name: name.to_owned(),
+            queue_name: None,
             cluster: cluster.clone(),
             sources: Vec::new(),
             requires: Vec::new(),
@@ -248,6 +250,13 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
         self
     }
 
+    /// The `name` of its queue in `workqueue_*`, where that is not the controller's own.
+    #[must_use]
+    pub fn queue_name(mut self, name: &str) -> Self {
+        self.queue_name = Some(name.to_owned());
+        self
+    }
+
     /// Where its figures are exposed.
     #[must_use]
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
@@ -257,7 +266,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
 
     /// Builds the controller, stopped, on the current tokio runtime.
     pub fn build(self, reconciler: impl Reconciler<Q>) -> Controller<Q> {
-        let mut queue = Workqueue::builder(&self.name);
+        let mut queue = Workqueue::builder(self.queue_name.as_deref().unwrap_or(&self.name));
         if let Some(limiter) = self.limiter {
             queue = queue.limiter(limiter);
         }

@@ -2,6 +2,7 @@ use std::{
     any::Any,
     fmt,
     sync::{Arc, PoisonError, RwLock},
+    task::Poll,
 };
 
 use kube::{Api, Client};
@@ -143,11 +144,24 @@ impl<Q: QueueKey> Context<Q> {
     }
 
     /// Runs a mutation within [`Context::deadline`]. `None` when the right to act ended first.
+    ///
+    /// The clock is asked before every step of the mutation and not only at the deadline: a
+    /// process that was suspended meanwhile finds itself woken by an answer, and must not go on
+    /// with the next request.
     pub async fn fenced<T>(&self, mutation: impl Future<Output = T>) -> Option<T> {
-        match self.deadline() {
-            Some(deadline) => tokio::time::timeout_at(deadline, mutation).await.ok(),
-            None => Some(mutation.await),
-        }
+        let Some(deadline) = self.deadline() else {
+            return Some(mutation.await);
+        };
+        let mut mutation = std::pin::pin!(mutation);
+        let guarded = std::future::poll_fn(|task| {
+            if Instant::now() >= deadline {
+                return Poll::Ready(None);
+            }
+            mutation.as_mut().poll(task).map(Some)
+        });
+        tokio::time::timeout_at(deadline, guarded)
+            .await
+            .unwrap_or_default()
     }
 
     /// The client of the controller's cluster.

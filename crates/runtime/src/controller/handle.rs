@@ -32,6 +32,18 @@ pub struct Controller<Q: QueueKey> {
     pub(super) wanted: Arc<AtomicBool>,
 }
 
+/// Rings for a controller without keeping it alive: for tasks that follow something other than
+/// the API server. A controller that does not run hears nothing.
+#[derive(Clone)]
+pub struct Bell<Q: QueueKey>(Arc<Inbox<Q>>);
+
+impl<Q: QueueKey> Bell<Q> {
+    /// Reconciles a key soon.
+    pub fn ring(&self, key: Q) {
+        self.0.add(key, Reasons::TRIGGERED, Priority::NORMAL);
+    }
+}
+
 /// How a stop went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
@@ -87,6 +99,11 @@ impl<Q: QueueKey> Controller<Q> {
     /// Reconciles a key soon.
     pub fn trigger(&self, key: Q) {
         self.inbox.add(key, Reasons::TRIGGERED, Priority::NORMAL);
+    }
+
+    /// Something that reconciles keys soon and does not keep the controller alive.
+    pub fn bell(&self) -> Bell<Q> {
+        Bell(self.inbox.clone())
     }
 
     /// Watches another kind from now on, and in every later life.

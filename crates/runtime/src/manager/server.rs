@@ -45,7 +45,7 @@ pub struct StatusServer {
     manager: Manager,
     listener: std::sync::Mutex<Option<std::net::TcpListener>>,
     address: SocketAddr,
-    tls: Option<TlsFiles>,
+    tls: Option<Tls>,
     access: Access,
     extra: Router,
 }
@@ -57,6 +57,11 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
+}
+
+enum Tls {
+    Files(TlsFiles),
+    SelfSigned,
 }
 
 /// Who may see `/debug/…`. Health and metrics are open to whoever can reach the port.
@@ -86,7 +91,14 @@ impl StatusServer {
     /// Serves HTTPS.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
-        self.tls = Some(files);
+        self.tls = Some(Tls::Files(files));
+        self
+    }
+
+    /// Serves HTTPS with a certificate made up for this process.
+    #[must_use]
+    pub fn self_signed(mut self) -> Self {
+        self.tls = Some(Tls::SelfSigned);
         self
     }
 
@@ -158,8 +170,8 @@ impl Component for StatusServer {
                         .with_graceful_shutdown(shutdown)
                         .await?;
                 }
-                Some(files) => {
-                    let listener = TlsListener::new(listener, files)?;
+                Some(tls) => {
+                    let listener = TlsListener::new(listener, tls)?;
                     scope.ready();
                     axum::serve(listener, router)
                         .with_graceful_shutdown(shutdown)
@@ -318,16 +330,11 @@ struct TlsListener {
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 impl TlsListener {
-    fn new(tcp: TcpListener, files: &TlsFiles) -> io::Result<Self> {
-        let chain = CertificateDer::pem_file_iter(&files.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| unreadable(&files.certificate, error))?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| unreadable(&files.key, error))?;
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| unreadable(&files.certificate, error))?;
+    fn new(tcp: TcpListener, tls: &Tls) -> io::Result<Self> {
+        let config = match tls {
+            Tls::Files(files) => from_files(files)?,
+            Tls::SelfSigned => self_signed(tcp.local_addr()?)?,
+        };
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Self {
             tcp,
@@ -335,6 +342,29 @@ impl TlsListener {
             handshakes: tokio::task::JoinSet::new(),
         })
     }
+}
+
+fn from_files(files: &TlsFiles) -> io::Result<ServerConfig> {
+    let chain = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(&files.certificate, error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable(&files.key, error))?;
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| unreadable(&files.certificate, error))
+}
+
+fn self_signed(address: SocketAddr) -> io::Result<ServerConfig> {
+    let names = vec!["localhost".to_owned(), address.ip().to_string()];
+    let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+    let key =
+        PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(io::Error::other)?;
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.into()], key)
+        .map_err(io::Error::other)
 }
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> io::Error {

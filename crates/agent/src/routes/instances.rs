@@ -1,0 +1,240 @@
+//! Checks what nodes say about themselves with the provider.
+//!
+//! A kubelet writes its own addresses, so a compromised one could claim another machine's, or the
+//! gateway's, and have a range led there. Where the provider can be asked, a node counts only with
+//! what the provider says about its machine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use weft_model::{IpFamily, SharedStr};
+use weft_providers::{Answer, InstanceAddresses};
+use weft_routes::{Moment, Node, NodeAddress, ProviderError};
+
+/// First and longest wait after the provider could not be asked.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// First and longest wait after it did not know the machine, or knew it by other addresses: it may
+/// be attached to the network in a moment.
+const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+
+/// What the provider said about machines, and which nodes it has to be asked about.
+#[derive(Debug)]
+pub(crate) struct Instances {
+    families: Vec<IpFamily>,
+    known: InstanceAddresses,
+    pending: BTreeMap<SharedStr, Pending>,
+    asking: bool,
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Pending {
+    node: Node,
+    at: Moment,
+    /// How often the provider's answer did not fit. Nobody hears of the node before the first.
+    misfits: u32,
+}
+
+impl Instances {
+    /// Addresses of other families than those routed are none of the provider's business.
+    pub(crate) fn new(families: &[IpFamily]) -> Self {
+        Self {
+            families: families.to_vec(),
+            known: InstanceAddresses::new(),
+            pending: BTreeMap::new(),
+            asking: false,
+            failures: 0,
+        }
+    }
+
+    /// A node was seen. Returns it with what is known about its machine, or keeps it until the
+    /// provider was asked.
+    pub(crate) fn check(&mut self, mut node: Node, now: Moment) -> Option<Node> {
+        // Without a machine nothing can be asked; the rules say what such a node is worth.
+        let Some(id) = node.provider_id.clone() else {
+            self.pending.remove(&node.name);
+            return Some(node);
+        };
+        if let Some(known) = self.known.get(&id) {
+            node.instance_addresses = Some(known.clone());
+            if self.fits(&node) {
+                self.pending.remove(&node.name);
+                return Some(node);
+            }
+        }
+        let same = |pending: &Pending| {
+            pending.node.provider_id == node.provider_id && pending.node.addresses == node.addresses
+        };
+        match self.pending.get_mut(&node.name) {
+            Some(pending) if same(pending) => {
+                pending.node = node.clone();
+                (pending.misfits > 0).then_some(node)
+            }
+            _ => {
+                let pending = Pending {
+                    node,
+                    at: now,
+                    misfits: 0,
+                };
+                self.pending.insert(pending.node.name.clone(), pending);
+                None
+            }
+        }
+    }
+
+    /// Whether the addresses that a node claims are its machine's. Nothing to compare is no
+    /// mismatch: the node may not know its address yet.
+    fn fits(&self, node: &Node) -> bool {
+        let known = node.instance_addresses.as_deref().unwrap_or_default();
+        let claimed = node.addresses.iter().filter_map(NodeAddress::internal_ip);
+        claimed
+            .filter(|ip| self.families.contains(&IpFamily::of(*ip)))
+            .all(|ip| known.contains(&ip))
+    }
+
+    /// A node is gone.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.pending.remove(name);
+    }
+
+    /// The machines to ask about now, if any. Say the answer with [`Instances::answered`].
+    pub(crate) fn ask(&mut self, now: Moment) -> Option<Vec<SharedStr>> {
+        let due = self.pending.values().filter(|pending| pending.at <= now);
+        let ids: BTreeSet<_> = due.filter_map(|one| one.node.provider_id.clone()).collect();
+        if self.asking || ids.is_empty() {
+            return None;
+        }
+        self.asking = true;
+        Some(ids.into_iter().collect())
+    }
+
+    /// When to ask again, if there is something to ask.
+    pub(crate) fn wake(&self) -> Option<Moment> {
+        let soonest = self.pending.values().map(|pending| pending.at).min();
+        soonest.filter(|_| !self.asking)
+    }
+
+    /// The provider answered. Returns the nodes of which something is known now.
+    pub(crate) fn answered(
+        &mut self,
+        asked: &[SharedStr],
+        answer: Answer<InstanceAddresses>,
+        now: Moment,
+    ) -> Result<Vec<Node>, ProviderError> {
+        self.asking = false;
+        let result = answer.result;
+        self.failures = match &result {
+            Ok(_) => 0,
+            Err(_) => self.failures + 1,
+        };
+        if let Ok(told) = &result {
+            for id in asked {
+                // A machine that the provider does not know has no addresses.
+                let addresses = told.get(id).cloned().unwrap_or_default();
+                self.known.insert(id.clone(), addresses);
+            }
+        }
+        let about = |pending: &Pending| {
+            let id = pending.node.provider_id.as_ref();
+            id.is_some_and(|id| asked.contains(id))
+        };
+        let mut heard = Vec::new();
+        for name in self.pending.keys().cloned().collect::<Vec<_>>() {
+            let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
+                continue;
+            };
+            if result.is_err() {
+                pending.at = now + grown(RETRY, self.failures);
+                continue;
+            }
+            pending.misfits += 1;
+            pending.at = now + grown(RECHECK, pending.misfits);
+            let node = pending.node.clone();
+            heard.extend(self.check(node, now));
+        }
+        result.map(|_| heard)
+    }
+}
+
+fn grown((first, longest): (Duration, Duration), times: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(16));
+    first.saturating_mul(factor).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Moment = Moment::seconds(1);
+
+    fn node(address: &str) -> Node {
+        Node {
+            name: "node-1".into(),
+            provider_id: Some("17".into()),
+            addresses: vec![NodeAddress::internal(address.parse().unwrap())],
+            ..Node::default()
+        }
+    }
+
+    fn told(address: &str) -> Answer<InstanceAddresses> {
+        Answer::ok([("17".into(), vec![address.parse().unwrap()])].into())
+    }
+
+    fn instances() -> Instances {
+        Instances::new(&[IpFamily::V4])
+    }
+
+    #[test]
+    fn nobody_hears_of_a_node_before_the_provider_was_asked() {
+        let mut instances = instances();
+        assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
+        let asked = instances.ask(FIRST).unwrap();
+        assert_eq!(asked, ["17"]);
+        assert_eq!(instances.ask(FIRST), None, "one question at a time");
+        let heard = instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        assert_eq!(
+            heard[0].instance_addresses,
+            Some(vec!["10.0.0.1".parse().unwrap()])
+        );
+        assert_eq!(instances.wake(), None);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_told_and_asked_about_again() {
+        let mut instances = instances();
+        assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
+        let asked = instances.ask(FIRST).unwrap();
+        let heard = instances.answered(&asked, told("10.0.0.2"), FIRST).unwrap();
+        assert_eq!(heard.len(), 1, "the rules refuse it with a reason");
+        assert_eq!(instances.wake(), Some(FIRST + RECHECK.0));
+        let later = FIRST + RECHECK.0;
+        let asked = instances.ask(later).unwrap();
+        let heard = instances.answered(&asked, told("10.0.0.1"), later).unwrap();
+        assert!(instances.fits(&heard[0]));
+        assert_eq!(instances.wake(), None);
+    }
+
+    #[test]
+    fn a_node_is_kept_while_the_provider_cannot_be_asked() {
+        let mut instances = instances();
+        assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
+        let asked = instances.ask(FIRST).unwrap();
+        let answer = Answer::from(Err(ProviderError::Uncertain));
+        assert!(instances.answered(&asked, answer, FIRST).is_err());
+        assert_eq!(instances.ask(FIRST), None);
+        assert_eq!(instances.ask(FIRST + RETRY.0), Some(vec!["17".into()]));
+    }
+
+    #[test]
+    fn a_new_address_is_asked_about_before_anybody_hears_of_it() {
+        let mut instances = instances();
+        instances.check(node("10.0.0.1"), FIRST);
+        let asked = instances.ask(FIRST).unwrap();
+        instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        assert!(instances.check(node("10.0.0.1"), FIRST).is_some());
+        assert_eq!(instances.check(node("10.0.0.254"), FIRST), None);
+        assert!(instances.ask(FIRST).is_some());
+    }
+}

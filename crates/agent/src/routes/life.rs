@@ -1,0 +1,503 @@
+//! One life of the route controller: from start, or from being elected, to the end of it.
+//!
+//! Nothing outlives it: who leads next, in this process or another, reads the table first.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weft_model::SharedStr;
+use weft_providers::{Answer, InstanceAddresses};
+use weft_routes::{
+    Cidr, Command, ConditionChange, Controller, Moment, Node, Notice, ProviderError, Route,
+    RoutePlan, Step, Ticket, Trigger,
+};
+use weft_runtime::{Action, Context, InformerStopped, Lister, ReconcileError};
+
+use super::{
+    conditions,
+    controller::{Parts, RoutesKey},
+    instances::Instances,
+    metrics::PassOutcome,
+    record::Entry,
+    views::RouteNode,
+};
+
+/// How long to wait before the record is written again after it could not be.
+const RECORD_RETRY: Duration = Duration::from_secs(30);
+
+/// What is known in one life.
+pub(super) struct Life {
+    parts: Arc<Parts>,
+    token: CancellationToken,
+    begun: Instant,
+    controller: Box<dyn Controller + Send>,
+    /// The nodes as the controller heard of them last.
+    fed: HashMap<Box<str>, Arc<RouteNode>>,
+    complete: bool,
+    listed: bool,
+    instances: Option<Instances>,
+    changed_at: HashMap<SharedStr, Moment>,
+    waiting: HashMap<(SharedStr, Cidr), Moment>,
+    asked_for: BTreeSet<String>,
+    recorded: Vec<Entry>,
+    record_at: Moment,
+    tight: bool,
+    running: HashMap<Ticket, Step>,
+}
+
+/// Something under way came to its end.
+enum Done {
+    Listed(Answer<Vec<Route>>),
+    Mutated(Ticket, Duration, Answer<()>),
+    Asked(Vec<SharedStr>, Answer<InstanceAddresses>),
+    Written(ConditionChange, Result<(), String>),
+    Recorded(Vec<Entry>, Result<(), String>),
+}
+
+type Work<'a> = FuturesUnordered<BoxFuture<'a, Done>>;
+
+impl Life {
+    /// Begins; what an earlier life recorded as ours is ours.
+    pub(super) async fn begin(
+        parts: Arc<Parts>,
+        token: CancellationToken,
+    ) -> Result<Self, ReconcileError> {
+        let recorded = match &parts.record {
+            Some(store) => store.load().await?,
+            None => Vec::new(),
+        };
+        let capabilities = &parts.capabilities;
+        let checks = parts.settings.check_addresses && capabilities.knows_instances;
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        Ok(Self {
+            controller: parts
+                .settings
+                .controller(capabilities, recorded.clone(), seed),
+            instances: checks.then(|| Instances::new(&capabilities.families)),
+            token,
+            begun: Instant::now(),
+            fed: HashMap::new(),
+            complete: false,
+            listed: false,
+            changed_at: HashMap::new(),
+            waiting: HashMap::new(),
+            asked_for: BTreeSet::new(),
+            recorded,
+            record_at: Moment::START,
+            tight: false,
+            running: HashMap::new(),
+            parts,
+        })
+    }
+
+    /// Whether it has come to its end.
+    pub(super) fn is_over(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    fn now(&self) -> Moment {
+        Moment::after_start(self.begun.elapsed())
+    }
+
+    /// Does everything there is to do, and returns when to come back.
+    pub(super) async fn work(
+        &mut self,
+        context: &Context<RoutesKey>,
+    ) -> Result<Action, ReconcileError> {
+        let nodes = context.lister::<RouteNode>()?;
+        let parts = self.parts.clone();
+        let mut work = Work::new();
+        loop {
+            if context.cancelled().is_cancelled() {
+                // What was begun is brought to its end, within the time that is left to lead.
+                while let Some(done) = work.next().await {
+                    self.settle(done);
+                }
+                return Ok(Action::await_change());
+            }
+            self.feed(&nodes)?;
+            if parts
+                .table_changed
+                .swap(false, std::sync::atomic::Ordering::Relaxed)
+            {
+                self.controller.table_changed(self.now());
+            }
+            self.begin_work(&parts, context, &mut work);
+            // What is ours is written down when nothing else is going on.
+            let wake = self.wake(work.is_empty());
+            if work.is_empty() {
+                return Ok(match wake {
+                    None => Action::await_change(),
+                    Some(at) => Action::requeue(at.since(self.now())),
+                });
+            }
+            let wake = wake.map(|at| self.begun + at.since_start());
+            tokio::select! {
+                Some(done) = work.next() => self.settle(done),
+                () = parts.signal.notified() => {}
+                () = context.cancelled().cancelled() => {}
+                () = until(wake) => {}
+            }
+        }
+    }
+
+    fn wake(&self, idle: bool) -> Option<Moment> {
+        let asks = self.instances.as_ref().and_then(Instances::wake);
+        let record = (idle && self.record_is_due()).then_some(self.record_at);
+        let waits = [self.controller.wake(self.now()), asks, record];
+        waits.into_iter().flatten().min()
+    }
+
+    /// Tells the controller what changed since it heard last.
+    fn feed(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
+        let now = self.now();
+        let present = nodes.list()?;
+        if !self.complete {
+            self.feed_first(&present, now);
+            return Ok(());
+        }
+        let mut seen = 0;
+        for node in &present {
+            let known = self.fed.get(node.name());
+            seen += usize::from(known.is_some());
+            if known.is_some_and(|known| Arc::ptr_eq(known, node)) {
+                continue;
+            }
+            self.fed.insert(node.name().into(), node.clone());
+            let projected = self.project(node);
+            if let Some(node) = self.check(projected, now) {
+                self.apply(node, now);
+            }
+        }
+        if seen < self.fed.len() {
+            let names: BTreeSet<&str> = present.iter().map(|node| node.name()).collect();
+            let fed = self.fed.keys();
+            let gone: Vec<Box<str>> = fed
+                .filter(|name| !names.contains(&***name))
+                .cloned()
+                .collect();
+            for name in gone {
+                self.remove(&name, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// All nodes there are, once the provider was asked about each: half a list would look as if
+    /// the others were gone.
+    fn feed_first(&mut self, present: &[Arc<RouteNode>], now: Moment) {
+        let mut checked = Vec::new();
+        for node in present {
+            let projected = self.project(node);
+            checked.extend(self.check(projected, now));
+        }
+        if checked.len() < present.len() {
+            return;
+        }
+        let by_name = |node: &Arc<RouteNode>| (node.name().into(), node.clone());
+        self.fed = present.iter().map(by_name).collect();
+        self.changed_at = checked
+            .iter()
+            .map(|node| (node.name.clone(), now))
+            .collect();
+        self.controller.nodes_listed(checked, now);
+        self.complete = true;
+    }
+
+    fn project(&self, node: &RouteNode) -> Node {
+        let mut projected = node.to_node(&*self.parts.provider, &self.parts.capabilities);
+        // In node mode no route leads to oneself.
+        projected.excluded |= self.parts.own_node.as_deref() == Some(node.name());
+        projected
+    }
+
+    fn check(&mut self, node: Node, now: Moment) -> Option<Node> {
+        match &mut self.instances {
+            None => Some(node),
+            Some(instances) => instances.check(node, now),
+        }
+    }
+
+    fn apply(&mut self, node: Node, now: Moment) {
+        self.changed_at.insert(node.name.clone(), now);
+        self.controller.node_applied(node, now);
+    }
+
+    fn remove(&mut self, name: &str, now: Moment) {
+        self.fed.remove(name);
+        self.changed_at.remove(name);
+        if let Some(instances) = &mut self.instances {
+            instances.forget(name);
+        }
+        self.controller.node_deleted(name, now);
+    }
+
+    fn begin_work<'a>(
+        &mut self,
+        parts: &'a Arc<Parts>,
+        context: &'a Context<RoutesKey>,
+        work: &mut Work<'a>,
+    ) {
+        let now = self.now();
+        if let Some(ids) = self.instances.as_mut().and_then(|all| all.ask(now)) {
+            work.push(Box::pin(async move {
+                let answer = parts.provider.instance_addresses(&ids).await;
+                Done::Asked(ids, answer)
+            }));
+        }
+        if !self.complete {
+            return;
+        }
+        for command in self.controller.poll(now) {
+            match command {
+                Command::List => work.push(Box::pin(async move {
+                    Done::Listed(parts.provider.list().await)
+                })),
+                Command::Mutate(ticket, step) => {
+                    self.running.insert(ticket, step.clone());
+                    work.push(Box::pin(mutate(parts, context, ticket, step)));
+                }
+                Command::Write(change) if !parts.settings.observe => {
+                    work.push(Box::pin(async move {
+                        let written = context
+                            .fenced(conditions::write(parts.client.clone(), &change))
+                            .await;
+                        Done::Written(change, flat(written))
+                    }));
+                }
+                Command::Write(_) => {}
+                Command::Tell(notice) => self.notice(&notice),
+            }
+        }
+        if self.record_is_due() && self.record_at <= now && work.is_empty() {
+            let entries = self.controller.record();
+            work.push(Box::pin(async move {
+                let saved = match &parts.record {
+                    Some(store) => context.fenced(store.save(&entries)).await,
+                    None => Some(Ok(())),
+                };
+                Done::Recorded(entries, flat(saved))
+            }));
+        }
+    }
+
+    fn record_is_due(&self) -> bool {
+        // Before the first list nothing is known, and nothing must be forgotten.
+        let known = self.listed && self.parts.record.is_some();
+        known && !self.parts.settings.observe && self.controller.record() != self.recorded
+    }
+
+    fn settle(&mut self, done: Done) {
+        let now = self.now();
+        match done {
+            Done::Listed(answer) => {
+                self.rate(&answer, now);
+                if answer.result.is_ok() {
+                    self.parts.metrics.listed();
+                    self.parts.board.listed();
+                    self.listed = true;
+                }
+                self.controller.listed(answer.result, now);
+            }
+            Done::Mutated(ticket, took, answer) => {
+                self.rate(&answer, now);
+                self.mutated(ticket, took, answer.result, now);
+            }
+            Done::Asked(ids, answer) => {
+                self.rate(&answer, now);
+                self.answered(&ids, answer, now);
+            }
+            Done::Written(change, Ok(())) => {
+                tracing::debug!(node = %change.node, reason = change.reason.as_str(), "wrote NetworkUnavailable");
+                self.parts.metrics.condition_written("ok");
+            }
+            Done::Written(change, Err(error)) => {
+                tracing::warn!(node = %change.node, %error, "cannot write NetworkUnavailable");
+                self.parts.metrics.condition_written("error");
+                self.controller.condition_failed(&change.node, now);
+            }
+            Done::Recorded(entries, Ok(())) => self.recorded = entries,
+            Done::Recorded(_, Err(error)) => {
+                tracing::warn!(%error, "cannot record which routes are ours");
+                self.record_at = now + RECORD_RETRY;
+            }
+        }
+    }
+
+    fn rate<T>(&mut self, answer: &Answer<T>, now: Moment) {
+        if let Some(rate) = answer.rate {
+            self.parts.metrics.calls_left(rate.remaining);
+            let left = Some(rate.remaining);
+            self.parts.board.change(|status| status.calls_left = left);
+            self.controller.rate_observed(rate, now);
+        }
+    }
+
+    fn answered(&mut self, ids: &[SharedStr], answer: Answer<InstanceAddresses>, now: Moment) {
+        let Some(instances) = &mut self.instances else {
+            return;
+        };
+        match instances.answered(ids, answer, now) {
+            Ok(nodes) if self.complete => {
+                for node in nodes {
+                    self.apply(node, now);
+                }
+            }
+            // The first list is put together again when it is fed next.
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot ask the provider about machines"),
+        }
+    }
+
+    fn mutated(
+        &mut self,
+        ticket: Ticket,
+        took: Duration,
+        result: Result<(), ProviderError>,
+        now: Moment,
+    ) {
+        let parts = &self.parts;
+        let Some(step) = self.running.remove(&ticket) else {
+            return;
+        };
+        let gone = step.wanted().is_none() && result == Err(ProviderError::Gone);
+        match &result {
+            Err(error) if !gone => {
+                parts.metrics.stepped(&step, error.label());
+                parts.announce.failed(&step, error, took);
+                tracing::warn!(%step, %error, ?took, "route not changed");
+            }
+            _ => {
+                parts.metrics.stepped(&step, "ok");
+                parts.board.done(&step);
+                tracing::info!(%step, ?took, "route changed");
+                if let Some(node) = step.node() {
+                    let key = (node.clone(), step.destination().clone());
+                    if let Some(since) = self.waiting.remove(&key) {
+                        parts.metrics.created_after(now.since(since));
+                    }
+                }
+            }
+        }
+        self.controller.mutated(ticket, result, now);
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        let parts = self.parts.clone();
+        parts.board.noticed(notice);
+        match notice {
+            Notice::Pass(trigger, plan) => self.passed(*trigger, plan),
+            Notice::Drifted(drift) => {
+                let (appeared, vanished) = (drift.appeared.len(), drift.vanished.len());
+                let changed = drift.changed.len();
+                parts.metrics.drifted("appeared", appeared);
+                parts.metrics.drifted("vanished", vanished);
+                parts.metrics.drifted("changed", changed);
+                tracing::warn!(
+                    appeared,
+                    vanished,
+                    changed,
+                    "the table was changed by others"
+                );
+            }
+            Notice::Refused(refusal) => {
+                tracing::warn!(%refusal, "a node gets no route");
+                let uid = self.fed.get(&*refusal.node).map(|node| node.uid());
+                parts.announce.refused(refusal, uid);
+            }
+            Notice::Failed(step, error, again) => {
+                let wait = again.since(self.now());
+                tracing::debug!(%step, %error, ?wait, "trying again");
+            }
+            Notice::ListFailed(error) => {
+                parts.metrics.passed(Trigger::Periodic, PassOutcome::Error);
+                tracing::error!(%error, "cannot list routes");
+            }
+        }
+    }
+
+    fn passed(&mut self, trigger: Trigger, plan: &RoutePlan) {
+        let parts = self.parts.clone();
+        let outcome = if plan.is_empty() {
+            PassOutcome::Noop
+        } else {
+            PassOutcome::Changed
+        };
+        parts.metrics.passed(trigger, outcome);
+        parts.metrics.planned(plan);
+        let steps: BTreeSet<String> = plan.steps.iter().map(Step::to_string).collect();
+        for step in &plan.steps {
+            if !self.asked_for.contains(&step.to_string()) {
+                parts.metrics.asked_for(step);
+                if parts.settings.observe {
+                    tracing::info!(%step, "would change");
+                }
+            }
+        }
+        self.asked_for = steps;
+        self.wait_for(plan);
+        if plan.forecast.is_tight() && !self.tight {
+            parts.announce.tight(&plan.forecast);
+        }
+        self.tight = plan.forecast.is_tight();
+        if !plan.withheld.is_empty() {
+            let withheld = plan.withheld.len();
+            tracing::warn!(
+                withheld,
+                "more deletes than are believed; --force-deletes does them"
+            );
+        }
+        tracing::debug!(?trigger, %plan, "pass");
+    }
+
+    /// Notes since when the routes of a plan are waited for.
+    fn wait_for(&mut self, plan: &RoutePlan) {
+        let mut waiting = HashMap::new();
+        for wanted in plan.steps.iter().filter_map(Step::wanted) {
+            let key = (wanted.node.clone(), wanted.destination.clone());
+            let known = self.waiting.get(&key).or(self.changed_at.get(&wanted.node));
+            if let Some(since) = known {
+                waiting.insert(key, *since);
+            }
+        }
+        // A mutation under way is not in the plan that runs beside it.
+        for step in self.running.values().filter_map(Step::wanted) {
+            let key = (step.node.clone(), step.destination.clone());
+            if let Some(since) = self.waiting.get(&key) {
+                waiting.entry(key).or_insert(*since);
+            }
+        }
+        self.waiting = waiting;
+    }
+}
+
+/// Changes a route within the time left to lead.
+async fn mutate(parts: &Parts, context: &Context<RoutesKey>, ticket: Ticket, step: Step) -> Done {
+    let begun = Instant::now();
+    let limited = tokio::time::timeout(parts.settings.mutation_limit, parts.provider.apply(&step));
+    let answer = match context.fenced(limited).await {
+        Some(Ok(answer)) => answer,
+        Some(Err(_)) | None => Answer::from(Err(ProviderError::Uncertain)),
+    };
+    Done::Mutated(ticket, begun.elapsed(), answer)
+}
+
+fn flat(result: Option<kube::Result<()>>) -> Result<(), String> {
+    match result {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err("the time to lead is over".to_owned()),
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,220 @@
+//! How routes stand, for people.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
+
+/// What `/debug/routes` shows and `weft routes status` prints.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutesStatus {
+    /// The provider.
+    pub provider: String,
+    /// `watch` or `poll`.
+    pub mode: String,
+    /// Whether nothing is written.
+    pub observing: bool,
+    /// Seconds since 1970 when the table was last read.
+    pub listed_at: Option<u64>,
+    /// Seconds since 1970 of the last pass.
+    pub passed_at: Option<u64>,
+    /// The latest failure, and seconds since 1970 when it happened.
+    pub last_error: Option<(u64, String)>,
+    /// Every route that is known, by destination.
+    pub table: BTreeMap<String, Row>,
+    /// What nodes ask for and do not get.
+    pub refused: Vec<String>,
+    /// Steps that are not believed.
+    pub withheld: Vec<String>,
+    /// Steps that are still to be done, with the error of the last attempt.
+    pub open: BTreeMap<String, Option<String>>,
+    /// Routes in the table when everything is done.
+    pub forecast: usize,
+    /// Routes that fit, if the provider has a limit.
+    pub quota: Option<usize>,
+    /// Calls that the provider still allows.
+    pub calls_left: Option<u32>,
+}
+
+/// One route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Where packets are sent.
+    pub next_hop: Option<String>,
+    /// The node.
+    pub node: Option<String>,
+    /// Whether it stays although no node needs it, because it may be somebody else's.
+    pub left_alone: bool,
+}
+
+/// The status, shared with whoever shows it.
+#[derive(Clone, Debug, Default)]
+pub struct StatusBoard(Arc<Mutex<RoutesStatus>>);
+
+impl StatusBoard {
+    /// How routes stand now.
+    pub fn read(&self) -> RoutesStatus {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, RoutesStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut RoutesStatus)) {
+        change(&mut self.lock());
+    }
+
+    pub(crate) fn listed(&self) {
+        self.change(|status| status.listed_at = Some(now()));
+    }
+
+    pub(crate) fn noticed(&self, notice: &Notice) {
+        self.change(|status| match notice {
+            Notice::Pass(_, plan) => status.planned(plan),
+            Notice::Failed(step, error, _) => {
+                let open = status.open.entry(step.to_string());
+                *open.or_default() = Some(error.to_string());
+                status.fail(format!("{step}: {error}"));
+            }
+            Notice::ListFailed(error) => status.fail(format!("read the table: {error}")),
+            Notice::Drifted(_) | Notice::Refused(_) => {}
+        });
+    }
+
+    pub(crate) fn done(&self, step: &Step) {
+        self.change(|status| {
+            status.open.remove(&step.to_string());
+            let destination = step.destination().text().to_owned();
+            match step.wanted() {
+                Some(wanted) => {
+                    let row = Row::of(&wanted.to_route(), false);
+                    status.table.insert(destination, row);
+                }
+                None => drop(status.table.remove(&destination)),
+            }
+        });
+    }
+}
+
+impl RoutesStatus {
+    fn planned(&mut self, plan: &RoutePlan) {
+        self.passed_at = Some(now());
+        let kept = plan.kept.iter().map(|route| (route, false));
+        let left = plan.left.iter().map(|left| (&left.route, true));
+        self.table = kept
+            .chain(left)
+            .map(|(route, left)| (route.destination.text().to_owned(), Row::of(route, left)))
+            .collect();
+        self.refused = plan.refusals.iter().map(ToString::to_string).collect();
+        let withheld = plan.withheld.iter();
+        self.withheld = withheld.map(|withheld| withheld.step.to_string()).collect();
+        let mut errors = std::mem::take(&mut self.open);
+        let open = plan.steps.iter().map(ToString::to_string);
+        self.open = open
+            .map(|step| {
+                let error = errors.remove(&step).flatten();
+                (step, error)
+            })
+            .collect();
+        self.forecast = plan.forecast.after;
+        self.quota = plan.forecast.quota;
+    }
+
+    fn fail(&mut self, error: String) {
+        self.last_error = Some((now(), error));
+    }
+}
+
+impl Row {
+    fn of(route: &Route, left_alone: bool) -> Self {
+        Self {
+            next_hop: route.next_hop.as_ref().map(NextHop::to_string),
+            node: match &route.target {
+                Target::Node(name) => Some(name.to_string()),
+                Target::Unknown => None,
+            },
+            left_alone,
+        }
+    }
+}
+
+impl fmt::Display for RoutesStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let observing = if self.observing {
+            ", observing only"
+        } else {
+            ""
+        };
+        writeln!(
+            f,
+            "provider {}, mode {}{observing}",
+            self.provider, self.mode
+        )?;
+        writeln!(
+            f,
+            "table read {}, last pass {}",
+            ago(self.listed_at),
+            ago(self.passed_at)
+        )?;
+        if let Some((at, error)) = &self.last_error {
+            writeln!(f, "last error {}: {error}", ago(Some(*at)))?;
+        }
+        write!(f, "{} routes", self.table.len())?;
+        if let Some(quota) = self.quota {
+            write!(f, ", {} of {quota} when everything is done", self.forecast)?;
+        }
+        if let Some(left) = self.calls_left {
+            write!(f, ", {left} calls left")?;
+        }
+        writeln!(f)?;
+        let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or_default();
+        let width = widest(&mut self.table.keys().map(String::len));
+        let hops = self.table.values();
+        let hop_width = widest(&mut hops.map(|row| row.next_hop().len()));
+        for (destination, row) in &self.table {
+            let node = row.node.as_deref().unwrap_or("-");
+            let left = if row.left_alone { "  left alone" } else { "" };
+            let hop = row.next_hop();
+            writeln!(f, "  {destination:width$}  {hop:hop_width$}  {node}{left}")?;
+        }
+        for (step, error) in &self.open {
+            match error {
+                Some(error) => writeln!(f, "open: {step} ({error})")?,
+                None => writeln!(f, "open: {step}")?,
+            }
+        }
+        for refused in &self.refused {
+            writeln!(f, "refused: {refused}")?;
+        }
+        for withheld in &self.withheld {
+            writeln!(f, "withheld: {withheld}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    fn next_hop(&self) -> &str {
+        self.next_hop.as_deref().unwrap_or("-")
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.as_ref().map_or(0, Duration::as_secs)
+}
+
+fn ago(at: Option<u64>) -> String {
+    match at {
+        None => "never".to_owned(),
+        Some(at) => format!("{}s ago", now().saturating_sub(at)),
+    }
+}

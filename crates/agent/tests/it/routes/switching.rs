@@ -1,0 +1,67 @@
+use std::time::Duration;
+
+use weft_agent::routes::Mode;
+
+use super::world::World;
+
+/// The feature gate on, off and on again, with nodes coming and going all the time and a process
+/// restart at every turn: the KEP has no such test.
+#[tokio::test(start_paused = true)]
+async fn the_gate_can_be_switched_under_churn() {
+    let world = World::new();
+    let modes = [
+        Mode::Watch,
+        Mode::Poll(Duration::from_secs(10)),
+        Mode::Watch,
+        Mode::Poll(Duration::from_secs(30)),
+        Mode::Watch,
+    ];
+    let mut present: Vec<u8> = Vec::new();
+    let mut next = 1;
+    for mode in modes {
+        let mut settings = World::settings();
+        settings.mode = mode;
+        let running = world.start(settings);
+        for _ in 0..6 {
+            come(&world, &mut present, &mut next).await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            if present.len() > 4 {
+                world.delete_node(present.remove(0)).await;
+            }
+        }
+        world.has_routes_to(present.clone()).await;
+        // Long enough for a pass that sees and records what the last one made.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        running.controller.stop().await;
+        drop(running);
+        // Churn goes on while nobody runs.
+        come(&world, &mut present, &mut next).await;
+        world.delete_node(present.remove(0)).await;
+        world.delete_node(present.remove(0)).await;
+    }
+}
+
+async fn come(world: &World, present: &mut Vec<u8>, next: &mut u8) {
+    world.add_node(*next).await;
+    present.push(*next);
+    *next += 1;
+}
+
+#[tokio::test(start_paused = true)]
+async fn polling_lists_every_period_and_deletes_what_is_in_the_range_as_upstream_does() {
+    let world = World::new();
+    let mut settings = World::settings();
+    settings.mode = Mode::Poll(Duration::from_secs(10));
+    let running = world.start(settings);
+    world.add_node(1).await;
+    world.has_routes_to([1]).await;
+    world
+        .condition_becomes("node-1", "False/RouteCreated")
+        .await;
+    let lists = running.calls("list");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let hourly = running.calls("list") - lists;
+    assert!((359..=361).contains(&hourly), "{hourly} lists in an hour");
+    let passes = running.sum("route_controller_route_sync_total", "outcome");
+    assert!(passes >= hourly, "{passes} passes");
+}
