@@ -4,9 +4,14 @@
 //! is decided in `weft-routes`. `docs/providers.md` says how to add one.
 
 mod calls;
+mod hcloud;
+mod http;
 mod memory;
 mod provider;
+mod secret;
 
 pub use calls::{CallOutcome, Calls};
+pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
 pub use memory::MemoryProvider;
 pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
+pub use secret::Secret;

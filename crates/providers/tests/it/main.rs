@@ -1,4 +1,6 @@
 //! Providers against doubles of what they talk to.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod hcloud;
 mod memory;
+mod steps;
