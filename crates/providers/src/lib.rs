@@ -3,6 +3,7 @@
 //! A provider does what it is told and says how it went; when to call it, what for and how often
 //! is decided in `weft-routes`. `docs/providers.md` says how to add one.
 
+mod aws;
 mod calls;
 mod hcloud;
 mod http;
@@ -10,6 +11,9 @@ mod memory;
 mod provider;
 mod secret;
 
+pub use aws::{
+    AwsProvider, AwsSettings, AwsSettingsError, CloudConfig, CloudConfigError, TableChoice,
+};
 pub use calls::{CallOutcome, Calls};
 pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
 pub use memory::MemoryProvider;

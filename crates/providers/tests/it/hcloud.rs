@@ -224,7 +224,7 @@ async fn a_slow_answer_is_given_up_on() {
     let double = double(HcloudOptions::default()).await;
     let provider = HcloudProvider::new(
         HcloudSettings {
-            timeout: Duration::from_millis(50),
+            timeout: Duration::from_millis(500),
             ..settings(&double, "4711")
         },
         Calls::default(),

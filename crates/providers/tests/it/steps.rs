@@ -9,6 +9,10 @@ pub(crate) fn via(address: &str) -> NextHop {
     NextHop::Address(address.parse().unwrap())
 }
 
+pub(crate) fn to(instance: &str) -> NextHop {
+    NextHop::Instance(instance.into())
+}
+
 pub(crate) fn wanted(destination: &str, next_hop: NextHop) -> Wanted {
     Wanted {
         destination: Cidr::parse(destination),
