@@ -8,6 +8,7 @@ mod calls;
 mod hcloud;
 mod http;
 mod memory;
+mod open;
 mod provider;
 mod secret;
 
@@ -17,5 +18,6 @@ pub use aws::{
 pub use calls::{CallOutcome, Calls};
 pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
 pub use memory::MemoryProvider;
+pub use open::{KNOWN, OpenError, open};
 pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
 pub use secret::Secret;

@@ -4,4 +4,5 @@
 mod aws;
 mod hcloud;
 mod memory;
+mod open;
 mod steps;
