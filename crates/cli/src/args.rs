@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
-        proxy::ProxyArguments, version::VersionArguments,
+        proxy::ProxyArguments, testkit::TestkitArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Apiserver(ApiserverArguments),
     /// Serve Services on this node as kube-proxy's iptables mode does
     Proxy(Box<ProxyArguments>),
+    /// Serve a test double of a cloud's API, to run controllers against
+    Testkit(Box<TestkitArguments>),
     /// Print the effective configuration and where each value came from
     Config(ConfigArguments),
     /// Print a completion script for a shell

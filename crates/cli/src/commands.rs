@@ -6,6 +6,7 @@ pub(crate) mod apiserver;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod proxy;
+pub(crate) mod testkit;
 pub(crate) mod version;
 
 /// Runs the verb that was asked for.
@@ -14,6 +15,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
+        Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Version(arguments) => version::run(&arguments),

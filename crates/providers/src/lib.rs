@@ -3,10 +3,21 @@
 //! A provider does what it is told and says how it went; when to call it, what for and how often
 //! is decided in `weft-routes`. `docs/providers.md` says how to add one.
 
+mod aws;
 mod calls;
+mod hcloud;
+mod http;
 mod memory;
+mod open;
 mod provider;
+mod secret;
 
+pub use aws::{
+    AwsProvider, AwsSettings, AwsSettingsError, CloudConfig, CloudConfigError, TableChoice,
+};
 pub use calls::{CallOutcome, Calls};
+pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
 pub use memory::MemoryProvider;
+pub use open::{KNOWN, OpenError, open};
 pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
+pub use secret::Secret;

@@ -3,11 +3,14 @@
 //! - [`lab`]: networks of their own for tests that touch the kernel;
 //! - [`cluster`]: random Services, slices and nodes;
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
+//! - [`clouds`]: doubles of the APIs of clouds.
 //! - [`peer`]: programs of other projects to test with.
 //!
-//! A dev-dependency only; nothing that ships depends on it.
+//! A dev-dependency, except that `weft testkit` starts the doubles: no verb that serves a cluster
+//! depends on it.
 
 pub mod bench;
+pub mod clouds;
 pub mod cluster;
 pub mod lab;
 mod peers;

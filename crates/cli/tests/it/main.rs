@@ -13,5 +13,6 @@ mod help;
 mod logs;
 mod proxy;
 mod proxy_life;
+mod testkit;
 mod version;
 mod weft;

@@ -1,4 +1,8 @@
 //! Providers against doubles of what they talk to.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod aws;
+mod hcloud;
 mod memory;
+mod open;
+mod steps;

@@ -2,31 +2,19 @@ use std::time::Duration;
 
 use weft_providers::{CallOutcome, Calls, MemoryProvider, Provider};
 use weft_routes::{
-    Action, Cidr, CreateReason, Moment, NextHop, ProviderError, Step, Wanted,
+    Cidr, Moment, ProviderError,
     simulation::{CallKind, Fault, FaultKind, Profile},
 };
 
-fn create(destination: &str, gateway: &str) -> Step {
-    Step {
-        action: Action::Create {
-            new: Wanted {
-                destination: Cidr::parse(destination),
-                node: "node-1".into(),
-                uid: "uid-1".into(),
-                next_hop: Some(NextHop::Address(gateway.parse().unwrap())),
-                addresses: Vec::new(),
-                provider_id: None,
-            },
-            reason: CreateReason::Missing,
-        },
-    }
-}
+use crate::steps::{create, via};
 
 #[tokio::test(start_paused = true)]
 async fn a_route_is_there_after_the_time_a_mutation_takes() {
     let provider = MemoryProvider::new(Profile::MEMORY, Vec::new());
     let begun = tokio::time::Instant::now();
-    let answer = provider.apply(&create("10.1.0.0/24", "10.0.0.1")).await;
+    let answer = provider
+        .apply(&create("10.1.0.0/24", via("10.0.0.1")))
+        .await;
     assert_eq!(answer.result, Ok(()));
     assert_eq!(begun.elapsed(), Profile::MEMORY.mutation);
     let listed = provider.list().await.result.unwrap();
@@ -45,7 +33,7 @@ async fn calls_are_counted_by_operation_and_outcome() {
     };
     let calls = Calls::default();
     let provider = MemoryProvider::new(Profile::MEMORY, vec![fails]).counting(calls.clone());
-    let step = create("10.1.0.0/24", "10.0.0.1");
+    let step = create("10.1.0.0/24", via("10.0.0.1"));
     assert_eq!(
         provider.apply(&step).await.result,
         Err(ProviderError::Locked)

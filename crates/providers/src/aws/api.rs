@@ -1,0 +1,164 @@
+use std::io;
+
+use bytes::Bytes;
+use http::{Request, Uri, header};
+use http_body_util::Full;
+use quick_xml::events::Event;
+use serde::de::DeserializeOwned;
+use weft_routes::ProviderError;
+
+use super::{failure, form::Form, settings::AwsSettings, signer::Signer, wire};
+use crate::{
+    Calls,
+    http::{Effect, HttpAnswer, HttpClient, shortened},
+};
+
+/// Signed calls.
+#[derive(Debug)]
+pub(super) struct Api {
+    http: HttpClient,
+    endpoint: Uri,
+    signer: Signer,
+    calls: Calls,
+}
+
+/// The actions of EC2 that we use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    DescribeRouteTables,
+    DescribeInstances,
+    CreateRoute,
+    ReplaceRoute,
+    DeleteRoute,
+    ModifyInstanceAttribute,
+    ModifyNetworkInterfaceAttribute,
+}
+
+impl Operation {
+    fn action(self) -> &'static str {
+        match self {
+            Self::DescribeRouteTables => "DescribeRouteTables",
+            Self::DescribeInstances => "DescribeInstances",
+            Self::CreateRoute => "CreateRoute",
+            Self::ReplaceRoute => "ReplaceRoute",
+            Self::DeleteRoute => "DeleteRoute",
+            Self::ModifyInstanceAttribute => "ModifyInstanceAttribute",
+            Self::ModifyNetworkInterfaceAttribute => "ModifyNetworkInterfaceAttribute",
+        }
+    }
+
+    /// Under which it is counted.
+    fn counted_as(self) -> &'static str {
+        match self {
+            Self::DescribeRouteTables => "list",
+            Self::DescribeInstances => "instances",
+            Self::CreateRoute => "create",
+            Self::ReplaceRoute => "replace",
+            Self::DeleteRoute => "delete",
+            Self::ModifyInstanceAttribute | Self::ModifyNetworkInterfaceAttribute => {
+                "source_dest_check"
+            }
+        }
+    }
+
+    /// Whether repeating it blindly could do harm. Switching a check off twice is switching it off.
+    pub(super) fn effect(self) -> Effect {
+        match self {
+            Self::CreateRoute | Self::ReplaceRoute | Self::DeleteRoute => Effect::Change,
+            Self::DescribeRouteTables
+            | Self::DescribeInstances
+            | Self::ModifyInstanceAttribute
+            | Self::ModifyNetworkInterfaceAttribute => Effect::Read,
+        }
+    }
+}
+
+impl Api {
+    pub(super) fn new(settings: AwsSettings, calls: Calls) -> io::Result<Self> {
+        Ok(Self {
+            http: HttpClient::new(&settings.endpoint, settings.timeout)?,
+            endpoint: settings.endpoint,
+            signer: Signer::new(settings.region, settings.credentials),
+            calls,
+        })
+    }
+
+    /// Makes a call that answers no more than that it is done.
+    pub(super) async fn change(
+        &self,
+        operation: Operation,
+        form: Form,
+    ) -> Result<(), ProviderError> {
+        let reply: wire::Done = self.call(operation, &form).await?;
+        if reply.done == Some(false) {
+            return Err(ProviderError::Garbage("neither done nor an error".into()));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        form: &Form,
+    ) -> Result<T, ProviderError> {
+        let call = async {
+            let mut request = self.request(form.encode(operation.action()))?;
+            self.signer.sign(&mut request.0, &request.1).await?;
+            let request = request.0.map(|()| Full::new(request.1));
+            let answer = self.http.send(request).await;
+            let answer = answer.map_err(|error| error.sort(operation.effect()))?;
+            decode(&answer, operation)
+        };
+        self.calls.count(operation.counted_as(), call).await
+    }
+
+    fn request(&self, body: String) -> Result<(Request<()>, Bytes), ProviderError> {
+        let request = Request::post(self.endpoint.clone())
+            .header(
+                header::CONTENT_TYPE,
+                "application/x-www-form-urlencoded; charset=utf-8",
+            )
+            .header(
+                header::USER_AGENT,
+                concat!("weft/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(());
+        let unspeakable = |_| ProviderError::Invalid("the request cannot be written".into());
+        Ok((request.map_err(unspeakable)?, Bytes::from(body)))
+    }
+}
+
+fn decode<T: DeserializeOwned>(
+    answer: &HttpAnswer,
+    operation: Operation,
+) -> Result<T, ProviderError> {
+    if answer.status.is_success() {
+        let garbage = |reason: &str| ProviderError::Garbage(shortened(reason).as_str().into());
+        // The reader of values does not look at the outermost name, and much may be absent.
+        if !is_answer_to(operation, &answer.body) {
+            return Err(garbage("not an answer to the question"));
+        }
+        let read = quick_xml::de::from_reader(&*answer.body);
+        return read.map_err(|error: quick_xml::DeError| garbage(&error.to_string()));
+    }
+    let told = quick_xml::de::from_reader::<_, wire::ProblemReply>(&*answer.body).ok();
+    let problem = told.and_then(|reply| reply.errors.errors.into_iter().next());
+    Err(problem.map_or_else(
+        || failure::sort_status(answer.status, operation),
+        |problem| failure::sort(&problem, answer.status, operation),
+    ))
+}
+
+fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
+    let mut reader = quick_xml::Reader::from_reader(body);
+    let name = loop {
+        match reader.read_event() {
+            Ok(Event::Start(start) | Event::Empty(start)) => {
+                break start.local_name().as_ref().to_owned();
+            }
+            Ok(Event::Eof) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    };
+    name.strip_suffix("Response") == Some(operation.action())
+}

@@ -1,0 +1,92 @@
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use weft_model::SharedStr;
+use weft_routes::ProviderError;
+
+use super::{
+    api::{Api, Operation},
+    form::Form,
+    instance, wire,
+};
+
+/// What a route names to lead to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The instance itself: it has one interface.
+    Instance(SharedStr),
+    /// One of its several interfaces.
+    Interface(SharedStr),
+}
+
+/// The instances that accept packets of others, and how they are reached: looked at once each.
+#[derive(Debug, Default)]
+pub(super) struct Reaches(Mutex<BTreeMap<SharedStr, Reach>>);
+
+impl Reaches {
+    /// Switches the source/destination check off, if that was not done yet.
+    pub(super) async fn prepare(
+        &self,
+        api: &Api,
+        instance: &SharedStr,
+        address: Option<IpAddr>,
+    ) -> Result<Reach, ProviderError> {
+        let known = self.known().get(instance).cloned();
+        if let Some(reach) = known {
+            return Ok(reach);
+        }
+        let form = Form::default()
+            .with("InstanceId", instance)
+            .with("SourceDestCheck.Value", "false");
+        let reach = match api.change(Operation::ModifyInstanceAttribute, form).await {
+            Ok(()) => Reach::Instance(instance.clone()),
+            // EC2 says so, in words that are not to be relied on, of an instance with several
+            // interfaces; of one that is gone the next call says it again.
+            Err(ProviderError::NotReady(_)) => by_interface(api, instance, address).await?,
+            Err(error) => return Err(error),
+        };
+        self.known().insert(instance.clone(), reach.clone());
+        Ok(reach)
+    }
+
+    pub(super) fn forget(&self, instance: &str) {
+        self.known().remove(instance);
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, Reach>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn by_interface(
+    api: &Api,
+    id: &SharedStr,
+    address: Option<IpAddr>,
+) -> Result<Reach, ProviderError> {
+    let form = Form::default().with("InstanceId.1", id);
+    let found = instance::describe(api, form).await?;
+    let interfaces = found.first().map(|one| one.interfaces.items.as_slice());
+    let interface = choose(interfaces.unwrap_or_default(), address);
+    let none = || ProviderError::NotReady("the instance has no interface".into());
+    let interface = SharedStr::new(&interface.ok_or_else(none)?.id);
+    let form = Form::default()
+        .with("NetworkInterfaceId", &interface)
+        .with("SourceDestCheck.Value", "false");
+    api.change(Operation::ModifyNetworkInterfaceAttribute, form)
+        .await?;
+    Ok(Reach::Interface(interface))
+}
+
+/// The interface with the node's address, otherwise the first.
+fn choose(interfaces: &[wire::Interface], address: Option<IpAddr>) -> Option<&wire::Interface> {
+    let has = |interface: &&wire::Interface| {
+        address.is_some_and(|address| interface.addresses().any(|own| own == address))
+    };
+    let order =
+        |interface: &&wire::Interface| interface.attachment.device_index.unwrap_or(u32::MAX);
+    let named = interfaces.iter().find(has);
+    named.or_else(|| interfaces.iter().min_by_key(order))
+}

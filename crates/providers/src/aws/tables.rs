@@ -1,0 +1,125 @@
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use weft_model::SharedStr;
+use weft_routes::{ProviderError, Route};
+
+use super::{
+    api::{Api, Operation},
+    form::Form,
+    instance::MOST_PAGES,
+    listing,
+    settings::TableChoice,
+    wire,
+};
+
+/// Reads may lag behind writes; EC2 promises no bound, and seconds were seen.
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
+
+/// So many tables fit into a page.
+const PER_PAGE: &str = "100";
+
+/// The tag by which clusters were known before every cluster had a tag of its own.
+const LEGACY_TAG: &str = "tag:KubernetesCluster";
+
+/// Which tables are the cluster's: given, or those with its tag, remembered from the last list.
+#[derive(Debug)]
+pub(super) struct Tables {
+    choice: TableChoice,
+    ids: Mutex<Option<Vec<SharedStr>>>,
+}
+
+impl Tables {
+    pub(super) fn new(choice: TableChoice) -> Self {
+        let ids = match &choice {
+            TableChoice::Ids(ids) => Some(ids.iter().map(|id| SharedStr::new(id)).collect()),
+            TableChoice::Cluster(_) => None,
+        };
+        Self {
+            choice,
+            ids: Mutex::new(ids),
+        }
+    }
+
+    /// Every route in them, as one table.
+    pub(super) async fn list(&self, api: &Api) -> Result<Vec<Route>, ProviderError> {
+        let tables = self.read(api).await?;
+        Ok(listing::routes(&tables))
+    }
+
+    /// The tables to write to, without a call if they are known.
+    pub(super) async fn ids(&self, api: &Api) -> Result<Vec<SharedStr>, ProviderError> {
+        let known = self
+            .ids
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        match known {
+            Some(ids) => Ok(ids),
+            None => Ok(ids_of(&self.read(api).await?)),
+        }
+    }
+
+    async fn read(&self, api: &Api) -> Result<Vec<wire::RouteTable>, ProviderError> {
+        let tables = match &self.choice {
+            TableChoice::Ids(ids) => {
+                let named = ids.iter().map(String::as_str);
+                let filter = Form::default().filter("route-table-id", named);
+                let tables = describe(api, filter).await?;
+                // A table that is not found is not an empty table.
+                match ids
+                    .iter()
+                    .find(|id| tables.iter().all(|table| table.id != **id))
+                {
+                    Some(missing) => return Err(no_table(missing)),
+                    None => tables,
+                }
+            }
+            TableChoice::Cluster(cluster) => tagged(api, cluster).await?,
+        };
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        *ids = Some(ids_of(&tables));
+        Ok(tables)
+    }
+}
+
+fn ids_of(tables: &[wire::RouteTable]) -> Vec<SharedStr> {
+    tables
+        .iter()
+        .map(|table| SharedStr::new(&table.id))
+        .collect()
+}
+
+fn no_table(name: &str) -> ProviderError {
+    ProviderError::Invalid(format!("there is no route table of {name}").as_str().into())
+}
+
+async fn tagged(api: &Api, cluster: &str) -> Result<Vec<wire::RouteTable>, ProviderError> {
+    let tag = format!("kubernetes.io/cluster/{cluster}");
+    let tables = describe(api, Form::default().filter("tag-key", [tag.as_str()])).await?;
+    if !tables.is_empty() {
+        return Ok(tables);
+    }
+    let tables = describe(api, Form::default().filter(LEGACY_TAG, [cluster])).await?;
+    if tables.is_empty() {
+        return Err(no_table(cluster));
+    }
+    Ok(tables)
+}
+
+async fn describe(api: &Api, filter: Form) -> Result<Vec<wire::RouteTable>, ProviderError> {
+    let filter = filter.with("MaxResults", PER_PAGE);
+    let mut found = Vec::new();
+    let mut page = filter.clone();
+    for _ in 0..MOST_PAGES {
+        let reply: wire::RouteTables = api.call(Operation::DescribeRouteTables, &page).await?;
+        found.extend(reply.tables.items);
+        match reply.next.filter(|token| !token.is_empty()) {
+            Some(token) => page = filter.clone().with("NextToken", &token),
+            None => return Ok(found),
+        }
+    }
+    Err(ProviderError::Garbage("pages without an end".into()))
+}

@@ -1,0 +1,171 @@
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
+use weft_routes::ProviderError;
+
+use super::{
+    api::{Api, Purpose},
+    failure,
+    wire::{self, ActionStatus},
+};
+use crate::Answer;
+
+/// So many actions fit into one question.
+const TOGETHER: usize = 25;
+
+/// Waits for actions. All that are outstanding are asked for together by one task, which ends with
+/// this.
+#[derive(Debug)]
+pub(super) struct Actions {
+    waits: mpsc::UnboundedSender<Wait>,
+    task: JoinHandle<()>,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+struct Wait {
+    id: u64,
+    purpose: Purpose,
+    deadline: Instant,
+    done: oneshot::Sender<Answer<()>>,
+}
+
+impl Actions {
+    pub(super) fn start(api: Arc<Api>, interval: Duration, patience: Duration) -> Self {
+        let (waits, asked) = mpsc::unbounded_channel();
+        let poller = Poller {
+            api,
+            interval,
+            open: Vec::new(),
+        };
+        Self {
+            waits,
+            task: tokio::spawn(poller.run(asked)),
+            patience,
+        }
+    }
+
+    /// How an action ended that was just begun.
+    pub(super) async fn wait(&self, purpose: Purpose, action: wire::Action) -> Answer<()> {
+        if let Some(result) = ending(purpose, &action) {
+            return Answer::from(result);
+        }
+        let (done, ended) = oneshot::channel();
+        let wait = Wait {
+            id: action.id,
+            purpose,
+            deadline: Instant::now() + self.patience,
+            done,
+        };
+        let uncertain = Answer::from(Err(ProviderError::Uncertain));
+        match self.waits.send(wait) {
+            Ok(()) => ended.await.unwrap_or(uncertain),
+            Err(_) => uncertain,
+        }
+    }
+}
+
+impl Drop for Actions {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn ending(purpose: Purpose, action: &wire::Action) -> Option<Result<(), ProviderError>> {
+    match action.status {
+        ActionStatus::Running => None,
+        ActionStatus::Success => Some(Ok(())),
+        ActionStatus::Error => {
+            let error = action.error.as_ref();
+            let sort = |problem| failure::sort_action(problem, purpose);
+            Some(Err(error.map_or(ProviderError::Uncertain, sort)))
+        }
+    }
+}
+
+struct Poller {
+    api: Arc<Api>,
+    interval: Duration,
+    open: Vec<Wait>,
+}
+
+impl Poller {
+    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Wait>) {
+        let mut pause = self.interval;
+        loop {
+            if self.open.is_empty() {
+                let Some(wait) = asked.recv().await else {
+                    return;
+                };
+                self.open.push(wait);
+                pause = self.interval;
+            }
+            tokio::time::sleep(pause).await;
+            while let Ok(wait) = asked.try_recv() {
+                self.open.push(wait);
+            }
+            pause = self.ask().await;
+        }
+    }
+
+    /// Asks for all that are open and tells those that ended. Says how long to pause.
+    async fn ask(&mut self) -> Duration {
+        // Whoever went away is not asked for.
+        self.open.retain(|wait| !wait.done.is_closed());
+        let mut pause = self.interval;
+        let mut left = Vec::new();
+        let mut rest = std::mem::take(&mut self.open).into_iter();
+        loop {
+            let together: Vec<Wait> = rest.by_ref().take(TOGETHER).collect();
+            if together.is_empty() {
+                break;
+            }
+            let ids: Vec<String> = together
+                .iter()
+                .map(|wait| format!("id={}", wait.id))
+                .collect();
+            let path = format!("actions?{}&per_page={TOGETHER}", ids.join("&"));
+            let answer = self
+                .api
+                .read::<wire::ActionsReply>(Purpose::Poll, &path)
+                .await;
+            if let Err(ProviderError::RateLimited { after: Some(after) }) = answer.result {
+                pause = pause.max(after);
+            }
+            left.extend(tell(together, &answer));
+        }
+        self.open = left;
+        pause
+    }
+}
+
+/// Tells those whose action ended or will never be heard of; returns the others.
+fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
+    let now = Instant::now();
+    let mut left = Vec::new();
+    for wait in waits {
+        let result = match &answer.result {
+            Ok(reply) => match reply.actions.iter().find(|action| action.id == wait.id) {
+                Some(action) => ending(wait.purpose, action),
+                None => Some(Err(ProviderError::Uncertain)),
+            },
+            Err(ProviderError::Forbidden) => Some(Err(ProviderError::Uncertain)),
+            // The question failed, not the action.
+            Err(_) => None,
+        };
+        let expired = (now >= wait.deadline).then_some(Err(ProviderError::Uncertain));
+        match result.or(expired) {
+            Some(result) => {
+                let rate = answer.rate;
+                // Nobody there any more is as good as told.
+                wait.done.send(Answer { result, rate }).ok();
+            }
+            None => left.push(wait),
+        }
+    }
+    left
+}

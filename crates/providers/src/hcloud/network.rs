@@ -1,0 +1,87 @@
+use std::sync::{Mutex, PoisonError};
+
+use weft_routes::ProviderError;
+
+use super::{
+    api::{Api, Purpose},
+    wire,
+};
+use crate::Answer;
+
+/// Which network it is: by number, or by a name whose number is asked for once.
+#[derive(Debug)]
+pub(super) struct NetworkId {
+    name: Option<String>,
+    number: Mutex<Option<u64>>,
+}
+
+impl NetworkId {
+    /// What looks like a number is one, as for hcloud's own tools.
+    pub(super) fn new(name_or_number: &str) -> Self {
+        let number = name_or_number.parse().ok();
+        Self {
+            name: number.is_none().then(|| name_or_number.to_owned()),
+            number: Mutex::new(number),
+        }
+    }
+
+    /// The network. The answer to a question by name has it all, so this is one call always.
+    pub(super) async fn read(&self, api: &Api) -> Answer<wire::Network> {
+        let Some(number) = self.known() else {
+            return self.find(api).await;
+        };
+        let path = format!("networks/{number}");
+        let answer = api.read::<wire::NetworkReply>(Purpose::List, &path).await;
+        if matches!(answer.result, Err(ProviderError::Invalid(_))) {
+            self.forget();
+        }
+        Answer {
+            result: answer.result.map(|reply| reply.network),
+            rate: answer.rate,
+        }
+    }
+
+    /// The number, without a call if it is known.
+    pub(super) async fn number<T>(&self, api: &Api) -> Result<u64, Answer<T>> {
+        if let Some(number) = self.known() {
+            return Ok(number);
+        }
+        let Answer { result, rate } = self.find(api).await;
+        result.map(|network| network.id).map_err(|error| Answer {
+            result: Err(error),
+            rate,
+        })
+    }
+
+    async fn find(&self, api: &Api) -> Answer<wire::Network> {
+        let name = self.name.as_deref().unwrap_or_default();
+        let name_encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+        let path = format!("networks?name={name_encoded}");
+        let answer = api.read::<wire::NetworksReply>(Purpose::List, &path).await;
+        let missing = || ProviderError::Invalid("there is no network of that name".into());
+        let result = answer.result.and_then(|reply| {
+            let mut networks = reply.networks.into_iter();
+            networks
+                .find(|network| network.name == name)
+                .ok_or_else(missing)
+        });
+        if let Ok(network) = &result {
+            *self.number.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.id);
+        }
+        Answer {
+            result,
+            rate: answer.rate,
+        }
+    }
+
+    fn known(&self) -> Option<u64> {
+        *self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A network of that name may be there again under another number.
+    fn forget(&self) {
+        if self.name.is_some() {
+            *self.number.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What the API writes, as far as we read it.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NetworkReply {
+    pub(super) network: Network,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NetworksReply {
+    pub(super) networks: Vec<Network>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Network {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Route {
+    pub(super) destination: String,
+    pub(super) gateway: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ActionReply {
+    pub(super) action: Action,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ActionsReply {
+    pub(super) actions: Vec<Action>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Action {
+    pub(super) id: u64,
+    pub(super) status: ActionStatus,
+    #[serde(default)]
+    pub(super) error: Option<Problem>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ActionStatus {
+    Running,
+    Success,
+    Error,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ProblemReply {
+    pub(super) error: Problem,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Problem {
+    pub(super) code: String,
+    #[serde(default)]
+    pub(super) message: String,
+    /// Of another form for every code.
+    #[serde(default)]
+    pub(super) details: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ServerReply {
+    pub(super) server: Server,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ServersReply {
+    pub(super) servers: Vec<Server>,
+    pub(super) meta: Meta,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Meta {
+    pub(super) pagination: Pagination,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pagination {
+    pub(super) next_page: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Server {
+    pub(super) id: u64,
+    #[serde(default)]
+    pub(super) private_net: Vec<PrivateNet>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PrivateNet {
+    pub(super) network: u64,
+    pub(super) ip: IpAddr,
+}

@@ -1,0 +1,420 @@
+use std::{
+    collections::BTreeMap,
+    io,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Fault,
+    bucket::Bucket,
+    fault::FaultKind,
+    server::{Asked, Cloud, Double, Reply, Running, pairs},
+};
+
+mod form;
+mod refusal;
+mod tables;
+mod xml;
+
+use form::Form;
+use refusal::Refusal;
+use tables::Tables;
+
+/// A double of EC2's query API: route tables, their routes, and instances.
+///
+/// Endpoints are counted by the name of the action, such as `CreateRoute`.
+#[derive(Debug)]
+pub struct Ec2Double {
+    double: Arc<Double<Ec2>>,
+    running: Running,
+}
+
+/// How the double behaves.
+#[derive(Clone, Debug)]
+pub struct Ec2Options {
+    /// Where it listens on loopback; 0 takes a free port.
+    pub port: u16,
+    /// The route tables.
+    pub tables: Vec<Ec2Table>,
+    /// The instances.
+    pub instances: Vec<Ec2Instance>,
+    /// How many routes fit into a table.
+    pub quota: usize,
+    /// How many tables or instances a page holds at most.
+    pub page: usize,
+    /// How long a call takes.
+    pub latency: Duration,
+    /// How long reads lag behind writes.
+    pub lag: Duration,
+    /// How many reads of a kind are allowed, and how many writes; no limit if absent.
+    pub throttle: Option<(Throttle, Throttle)>,
+}
+
+impl Default for Ec2Options {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            tables: vec![Ec2Table::tagged("rtb-1", "weft")],
+            instances: Vec::new(),
+            quota: 50,
+            page: 100,
+            latency: Duration::ZERO,
+            lag: Duration::ZERO,
+            throttle: None,
+        }
+    }
+}
+
+/// A token bucket for each action.
+#[derive(Clone, Copy, Debug)]
+pub struct Throttle {
+    /// Calls at once.
+    pub burst: u32,
+    /// Calls a second in the long run.
+    pub per_second: f64,
+}
+
+impl Throttle {
+    /// About what the real one allows for reads and for writes.
+    pub const REAL: (Self, Self) = (
+        Self {
+            burst: 100,
+            per_second: 20.0,
+        },
+        Self {
+            burst: 50,
+            per_second: 5.0,
+        },
+    );
+}
+
+/// A route table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ec2Table {
+    /// `rtb-…`.
+    pub id: String,
+    /// `vpc-…`.
+    pub vpc: String,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Its routes by destination.
+    pub routes: BTreeMap<IpNet, Ec2Target>,
+}
+
+impl Ec2Table {
+    /// An empty table that is tagged as a cluster's.
+    pub fn tagged(id: &str, cluster: &str) -> Self {
+        let tag = (
+            format!("kubernetes.io/cluster/{cluster}"),
+            "owned".to_owned(),
+        );
+        Self {
+            id: id.to_owned(),
+            vpc: "vpc-1".to_owned(),
+            tags: BTreeMap::from([tag]),
+            routes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Ec2Target {
+    /// `i-…`.
+    Instance(String),
+    /// `eni-…` that belongs to no instance of ours.
+    Interface(String),
+    /// `local`, `igw-…`.
+    Gateway(String),
+}
+
+/// A route, with the table it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ec2Route {
+    /// `rtb-…`.
+    pub table: String,
+    /// Where packets are going to.
+    pub destination: IpNet,
+    /// Where they are sent to.
+    pub target: Ec2Target,
+}
+
+/// An instance. As JSON: `{"id": "i-1", "ip": "10.0.0.2"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ec2Instance {
+    /// `i-…`.
+    pub id: String,
+    /// Its private address.
+    pub ip: Ipv4Addr,
+    /// `eni-…`, the first one having the address; absent means one that nobody names.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+    /// Whether packets of others are dropped.
+    #[serde(default = "yes")]
+    pub source_dest_check: bool,
+    /// Whether it was terminated: its routes lead nowhere.
+    #[serde(default)]
+    pub terminated: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Ec2Instance {
+    /// A running instance as it is after its start.
+    pub fn new(id: &str, ip: Ipv4Addr) -> Self {
+        Self {
+            id: id.to_owned(),
+            ip,
+            interfaces: Vec::new(),
+            source_dest_check: true,
+            terminated: false,
+        }
+    }
+}
+
+impl Ec2Double {
+    /// Starts to serve.
+    pub async fn start(options: Ec2Options) -> io::Result<Self> {
+        let port = options.port;
+        let double = Arc::new(Double::new(Ec2::new(options)));
+        let running = Running::start(port, double.clone()).await?;
+        Ok(Self { double, running })
+    }
+
+    /// What `AWS_ENDPOINT_URL_EC2` has to be.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.running.address)
+    }
+
+    /// Calls of an action with a result: `ok`, a code, `cut` or `garbage`.
+    pub fn count(&self, action: &str, result: &str) -> u64 {
+        self.double.counters().of(action, result)
+    }
+
+    /// Calls of an action.
+    pub fn calls_of(&self, action: &str) -> u64 {
+        self.double.counters().endpoint(action)
+    }
+
+    /// All calls.
+    pub fn calls(&self) -> u64 {
+        self.double.counters().total()
+    }
+
+    /// Lets something go wrong.
+    pub fn add_fault(&self, fault: Fault) {
+        self.double.faults().add(fault);
+    }
+
+    /// The routes that are there.
+    pub fn routes(&self) -> Vec<Ec2Route> {
+        self.double.cloud.state().tables.routes()
+    }
+
+    /// Puts a route there behind everybody's back.
+    pub fn put_route(&self, route: Ec2Route) {
+        self.double.cloud.state().tables.put(route);
+    }
+
+    /// Replaces the instances.
+    pub fn set_instances(&self, instances: Vec<Ec2Instance>) {
+        self.double.cloud.state().instances = instances;
+    }
+
+    /// An instance as it is now.
+    pub fn instance(&self, id: &str) -> Option<Ec2Instance> {
+        self.double.cloud.state().instance(id).cloned()
+    }
+
+    /// No routes, no faults, all counters at zero.
+    pub fn reset(&self) {
+        self.double.reset();
+    }
+}
+
+#[derive(Debug)]
+struct Ec2 {
+    options: Ec2Options,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    tables: Tables,
+    instances: Vec<Ec2Instance>,
+    buckets: BTreeMap<&'static str, Bucket>,
+}
+
+/// The actions that are known, and whether they write.
+const ACTIONS: [(&str, bool); 7] = [
+    ("DescribeRouteTables", false),
+    ("DescribeInstances", false),
+    ("CreateRoute", true),
+    ("ReplaceRoute", true),
+    ("DeleteRoute", true),
+    ("ModifyInstanceAttribute", true),
+    ("ModifyNetworkInterfaceAttribute", true),
+];
+
+impl Ec2 {
+    fn new(options: Ec2Options) -> Self {
+        let state = State {
+            tables: Tables::new(options.tables.clone(), options.lag),
+            instances: options.instances.clone(),
+            buckets: BTreeMap::new(),
+        };
+        Self {
+            options,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_allowed(&self, endpoint: &str) -> bool {
+        let Some((reads, writes)) = self.options.throttle else {
+            return true;
+        };
+        let Some((action, write)) = ACTIONS.into_iter().find(|(name, _)| *name == endpoint) else {
+            return true;
+        };
+        let throttle = if write { writes } else { reads };
+        let now = Instant::now();
+        let mut state = self.state();
+        let bucket = state.buckets.entry(action);
+        let full = || Bucket::full(throttle.burst, throttle.per_second, now);
+        bucket.or_insert_with(full).take(now)
+    }
+
+    fn act(&self, endpoint: &str, asked: &Asked) -> Result<String, Refusal> {
+        if !is_signed(asked) {
+            return Err(Refusal::new(
+                "AuthFailure",
+                "the request carries no signature",
+            ));
+        }
+        if !self.is_allowed(endpoint) {
+            return Err(Refusal::new(
+                "RequestLimitExceeded",
+                "request limit exceeded",
+            ));
+        }
+        let form = Form::read(&asked.body);
+        let (quota, page) = (self.options.quota, self.options.page);
+        let mut state = self.state();
+        let State {
+            tables, instances, ..
+        } = &mut *state;
+        match endpoint {
+            "DescribeRouteTables" => xml::route_tables(tables.visible(), instances, &form, page),
+            "DescribeInstances" => xml::instances(instances, &form, page),
+            "CreateRoute" => tables.create(&form, instances, quota),
+            "ReplaceRoute" => tables.replace(&form, instances),
+            "DeleteRoute" => tables.delete(&form),
+            "ModifyInstanceAttribute" => state.modify_instance(&form),
+            "ModifyNetworkInterfaceAttribute" => state.modify_interface(&form),
+            _ => Err(Refusal::new(
+                "InvalidAction",
+                "the double does not know that",
+            )),
+        }
+    }
+}
+
+/// Whether it looks signed; that the signature is right is not checked.
+fn is_signed(asked: &Asked) -> bool {
+    let authorization = asked.header("authorization").unwrap_or_default();
+    let parts = [
+        "AWS4-HMAC-SHA256 Credential=",
+        "SignedHeaders=",
+        "Signature=",
+    ];
+    parts.iter().all(|part| authorization.contains(part)) && asked.header("x-amz-date").is_some()
+}
+
+impl State {
+    fn instance(&self, id: &str) -> Option<&Ec2Instance> {
+        self.instances.iter().find(|instance| instance.id == id)
+    }
+
+    fn modify_instance(&mut self, form: &Form) -> Result<String, Refusal> {
+        let id = form.required("InstanceId")?;
+        let check = form.source_dest_check()?;
+        let mut instances = self.instances.iter_mut();
+        let found = instances.find(|instance| instance.id == id && !instance.terminated);
+        let instance = found.ok_or_else(|| Refusal::no_instance(id))?;
+        if instance.interfaces.len() > 1 {
+            return Err(Refusal::several_interfaces(id));
+        }
+        instance.source_dest_check = check;
+        Ok(xml::done("ModifyInstanceAttribute"))
+    }
+
+    /// The double knows one check for each instance: that of the interface with the address.
+    fn modify_interface(&mut self, form: &Form) -> Result<String, Refusal> {
+        let id = form.required("NetworkInterfaceId")?;
+        let check = form.source_dest_check()?;
+        let mut instances = self.instances.iter_mut();
+        let found = instances.find(|instance| instance.interfaces.iter().any(|own| own == id));
+        let missing = || Refusal::new("InvalidNetworkInterfaceID.NotFound", id);
+        let instance = found.ok_or_else(missing)?;
+        if instance.interfaces.first().is_some_and(|first| first == id) {
+            instance.source_dest_check = check;
+        }
+        Ok(xml::done("ModifyNetworkInterfaceAttribute"))
+    }
+}
+
+impl Cloud for Ec2 {
+    fn endpoint(&self, asked: &Asked) -> &'static str {
+        let form = pairs(&asked.body);
+        let action = form.iter().find(|(name, _)| name == "Action");
+        let known = ACTIONS.into_iter().map(|(name, _)| name);
+        let mut named = known.filter(|name| action.is_some_and(|(_, value)| value == name));
+        named.next().unwrap_or("other")
+    }
+
+    fn latency(&self, _endpoint: &str) -> Duration {
+        self.options.latency
+    }
+
+    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
+        if let Some(FaultKind::ActionFails { code }) = fault {
+            return self.refuse(code);
+        }
+        let answer = self.act(endpoint, asked);
+        answer.map_or_else(|refusal| refusal.reply(), xml::reply)
+    }
+
+    fn refuse(&self, code: &str) -> Reply {
+        Refusal::new(code, "the double says so").reply()
+    }
+
+    fn table(&self) -> Value {
+        let routes = self.state().tables.routes();
+        let routes = routes.into_iter().map(|route| {
+            json!({"table": route.table, "destination": route.destination, "target": route.target})
+        });
+        routes.collect()
+    }
+
+    fn put_machines(&self, machines: &[u8]) -> Result<(), serde_json::Error> {
+        self.state().instances = serde_json::from_slice(machines)?;
+        Ok(())
+    }
+
+    fn reset(&self) {
+        self.state().tables = Tables::new(self.options.tables.clone(), self.options.lag);
+    }
+}

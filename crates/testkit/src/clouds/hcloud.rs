@@ -1,0 +1,387 @@
+use std::{
+    io,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use http::StatusCode;
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Fault,
+    bucket::Bucket,
+    fault::FaultKind,
+    server::{Asked, Cloud, Double, Reply, Running},
+};
+
+mod network;
+mod paging;
+mod refusal;
+
+use network::{Change, Network};
+use paging::Page;
+use refusal::Refusal;
+
+/// A double of the Hetzner Cloud API: one network, its routes, and servers.
+///
+/// Endpoints are counted as `get_network`, `list_networks`, `add_route`, `delete_route`,
+/// `get_actions`, `list_servers`, `get_server` and `other`.
+#[derive(Debug)]
+pub struct HcloudDouble {
+    double: Arc<Double<Hcloud>>,
+    running: Running,
+}
+
+/// How the double behaves.
+#[derive(Clone, Debug)]
+pub struct HcloudOptions {
+    /// Where it listens on loopback; 0 takes a free port.
+    pub port: u16,
+    /// The only token that is accepted; any if absent.
+    pub token: Option<String>,
+    /// The network's number.
+    pub network: u64,
+    /// The network's name.
+    pub network_name: String,
+    /// The network's range, and of its one subnet, where servers are.
+    pub ip_range: Ipv4Net,
+    /// See there.
+    pub subnet: Ipv4Net,
+    /// The servers of the project.
+    pub servers: Vec<HcloudServer>,
+    /// How long calls take.
+    pub latency: HcloudLatency,
+    /// How many calls an hour are allowed; no limit and no headers if absent.
+    pub calls_per_hour: Option<u32>,
+    /// How many routes fit.
+    pub quota: usize,
+}
+
+impl Default for HcloudOptions {
+    fn default() -> Self {
+        let net = |address, length| {
+            Ipv4Net::new(address, length).expect("constant lengths are at most 32")
+        };
+        Self {
+            port: 0,
+            token: None,
+            network: 4711,
+            network_name: "weft".to_owned(),
+            ip_range: net(Ipv4Addr::new(10, 0, 0, 0), 8),
+            subnet: net(Ipv4Addr::new(10, 0, 0, 0), 16),
+            servers: Vec::new(),
+            latency: HcloudLatency::NONE,
+            calls_per_hour: None,
+            quota: 100,
+        }
+    }
+}
+
+/// How long calls take, by class.
+#[derive(Clone, Copy, Debug)]
+pub struct HcloudLatency {
+    /// Reading.
+    pub list: Duration,
+    /// Until a change is accepted.
+    pub mutation: Duration,
+    /// From then until it has happened; the network is locked meanwhile.
+    pub action: Duration,
+}
+
+impl HcloudLatency {
+    /// No time at all.
+    pub const NONE: Self = Self {
+        list: Duration::ZERO,
+        mutation: Duration::ZERO,
+        action: Duration::ZERO,
+    };
+
+    /// About what the real one takes.
+    pub const REAL: Self = Self {
+        list: Duration::from_millis(80),
+        mutation: Duration::from_millis(150),
+        action: Duration::from_secs(1),
+    };
+}
+
+/// A server. As JSON: `{"id": 1, "name": "node-1", "ip": "10.0.0.2"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HcloudServer {
+    /// Its number, the one in `hcloud://<number>`.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its address in the network; absent if it is not attached.
+    #[serde(default)]
+    pub ip: Option<Ipv4Addr>,
+}
+
+/// A route, as the API writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HcloudRoute {
+    /// Where packets are going to.
+    pub destination: String,
+    /// The address of the server they are sent to.
+    pub gateway: String,
+}
+
+impl HcloudDouble {
+    /// Starts to serve.
+    pub async fn start(options: HcloudOptions) -> io::Result<Self> {
+        let port = options.port;
+        let double = Arc::new(Double::new(Hcloud::new(options)));
+        let running = Running::start(port, double.clone()).await?;
+        Ok(Self { double, running })
+    }
+
+    /// What `HCLOUD_ENDPOINT` has to be.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}/v1", self.running.address)
+    }
+
+    /// Calls of an endpoint with a result: `ok`, a code, `cut` or `garbage`.
+    pub fn count(&self, endpoint: &str, result: &str) -> u64 {
+        self.double.counters().of(endpoint, result)
+    }
+
+    /// Calls of an endpoint.
+    pub fn calls_of(&self, endpoint: &str) -> u64 {
+        self.double.counters().endpoint(endpoint)
+    }
+
+    /// All calls.
+    pub fn calls(&self) -> u64 {
+        self.double.counters().total()
+    }
+
+    /// Lets something go wrong.
+    pub fn add_fault(&self, fault: Fault) {
+        self.double.faults().add(fault);
+    }
+
+    /// The routes that are there.
+    pub fn routes(&self) -> Vec<HcloudRoute> {
+        self.double.cloud.state().network.routes.clone()
+    }
+
+    /// Puts routes there behind everybody's back.
+    pub fn set_routes(&self, routes: Vec<HcloudRoute>) {
+        self.double.cloud.state().network.routes = routes;
+    }
+
+    /// Replaces the servers.
+    pub fn set_servers(&self, servers: Vec<HcloudServer>) {
+        self.double.cloud.state().servers = servers;
+    }
+
+    /// No routes, no faults, all counters at zero.
+    pub fn reset(&self) {
+        self.double.reset();
+    }
+}
+
+#[derive(Debug)]
+struct Hcloud {
+    options: HcloudOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    network: Network,
+    servers: Vec<HcloudServer>,
+    bucket: Option<Bucket>,
+}
+
+impl Hcloud {
+    fn new(options: HcloudOptions) -> Self {
+        let bucket = options
+            .calls_per_hour
+            .map(|calls| Bucket::full(calls, f64::from(calls) / 3600.0, Instant::now()));
+        let state = State {
+            network: Network::new(&options),
+            servers: options.servers.clone(),
+            bucket,
+        };
+        Self {
+            options,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.network.settle(Instant::now());
+        state
+    }
+
+    fn answer_authorized(
+        &self,
+        endpoint: &str,
+        asked: &Asked,
+        fault: Option<&FaultKind>,
+    ) -> Result<Reply, Refusal> {
+        let segments: Vec<&str> = asked.path.split('/').skip(2).collect();
+        let mut state = self.state();
+        let (status, body) = match endpoint {
+            "get_network" => {
+                state.network.is_called(segments[1])?;
+                (StatusCode::OK, json!({"network": state.network_json()}))
+            }
+            "list_networks" => (StatusCode::OK, state.networks(asked)),
+            "add_route" | "delete_route" => {
+                state.network.is_called(segments[1])?;
+                let route =
+                    serde_json::from_slice(&asked.body).map_err(|_| Refusal::code("json_error"))?;
+                let change = match endpoint {
+                    "add_route" => Change::Add(route),
+                    _ => Change::Delete(route),
+                };
+                let action = state.network.begin(change, fault, Instant::now())?;
+                (StatusCode::CREATED, json!({"action": action}))
+            }
+            "get_actions" => (StatusCode::OK, state.network.actions(asked, &segments)?),
+            "list_servers" => (StatusCode::OK, state.list_servers(asked)),
+            "get_server" => (StatusCode::OK, state.server(segments[1])?),
+            _ => return Err(Refusal::code("not_found")),
+        };
+        Ok(Reply::json(status, &body))
+    }
+
+    fn is_authorized(&self, asked: &Asked) -> bool {
+        let token = asked.header("authorization");
+        let token = token.and_then(|header| header.strip_prefix("Bearer "));
+        match &self.options.token {
+            Some(only) => token == Some(only.as_str()),
+            None => token.is_some_and(|token| !token.is_empty()),
+        }
+    }
+}
+
+impl State {
+    fn network_json(&self) -> Value {
+        self.network.to_json(&self.servers)
+    }
+
+    fn networks(&self, asked: &Asked) -> Value {
+        let named = asked.parameter("name");
+        let matches = named.is_none_or(|name| name == self.network.name);
+        let found: Vec<Value> = matches.then(|| self.network_json()).into_iter().collect();
+        Page::of(asked, found).to_json("networks")
+    }
+
+    fn list_servers(&self, asked: &Asked) -> Value {
+        let named = asked.parameter("name");
+        let matching = self.servers.iter();
+        let matching = matching.filter(|server| named.is_none_or(|name| name == server.name));
+        let servers = matching.map(|server| self.server_json(server)).collect();
+        Page::of(asked, servers).to_json("servers")
+    }
+
+    fn server(&self, id: &str) -> Result<Value, Refusal> {
+        let found = self
+            .servers
+            .iter()
+            .find(|server| server.id.to_string() == id);
+        let server = found.ok_or_else(|| Refusal::code("not_found"))?;
+        Ok(json!({"server": self.server_json(server)}))
+    }
+
+    fn server_json(&self, server: &HcloudServer) -> Value {
+        let attached = server.ip.map(|ip| {
+            json!({"network": self.network.id, "ip": ip, "alias_ips": [],
+                   "mac_address": "86:00:00:00:00:01"})
+        });
+        let private: Vec<Value> = attached.into_iter().collect();
+        let location = json!({"id": 1, "name": "fsn1", "network_zone": "eu-central"});
+        json!({
+            "id": server.id, "name": server.name, "status": "running",
+            "created": "2026-01-01T00:00:00Z", "labels": {}, "location": location,
+            "datacenter": {"id": 1, "name": "fsn1-dc1", "location": location},
+            "server_type": {"id": 1, "name": "cx22", "architecture": "x86"},
+            "public_net": {"ipv4": null, "ipv6": null, "floating_ips": []},
+            "private_net": private,
+        })
+    }
+}
+
+impl Cloud for Hcloud {
+    fn endpoint(&self, asked: &Asked) -> &'static str {
+        let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
+        match (asked.method.as_str(), segments.as_slice()) {
+            ("GET", ["v1", "networks"]) => "list_networks",
+            ("GET", ["v1", "networks", _]) => "get_network",
+            ("POST", ["v1", "networks", _, "actions", "add_route"]) => "add_route",
+            ("POST", ["v1", "networks", _, "actions", "delete_route"]) => "delete_route",
+            ("GET", ["v1", "actions"] | ["v1", "actions", _]) => "get_actions",
+            ("GET", ["v1", "servers"]) => "list_servers",
+            ("GET", ["v1", "servers", _]) => "get_server",
+            _ => "other",
+        }
+    }
+
+    fn latency(&self, endpoint: &str) -> Duration {
+        match endpoint {
+            "add_route" | "delete_route" => self.options.latency.mutation,
+            _ => self.options.latency.list,
+        }
+    }
+
+    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
+        if !self.is_authorized(asked) {
+            return Refusal::code("unauthorized").reply();
+        }
+        let now = Instant::now();
+        let allowed = self
+            .state()
+            .bucket
+            .as_mut()
+            .is_none_or(|bucket| bucket.take(now));
+        let answer = if allowed {
+            self.answer_authorized(endpoint, asked, fault)
+        } else {
+            Err(Refusal::code("rate_limit_exceeded"))
+        };
+        let mut reply = answer.unwrap_or_else(|refusal| refusal.reply());
+        reply.headers.extend(self.rate_headers());
+        reply
+    }
+
+    fn refuse(&self, code: &str) -> Reply {
+        let mut reply = Refusal::code(code).reply();
+        reply.headers.extend(self.rate_headers());
+        reply
+    }
+
+    fn table(&self) -> Value {
+        json!(self.state().network.routes)
+    }
+
+    fn put_machines(&self, machines: &[u8]) -> Result<(), serde_json::Error> {
+        self.state().servers = serde_json::from_slice(machines)?;
+        Ok(())
+    }
+
+    fn reset(&self) {
+        self.state().network = Network::new(&self.options);
+    }
+}
+
+impl Hcloud {
+    fn rate_headers(&self) -> Vec<(&'static str, String)> {
+        let (Some(limit), Some(bucket)) = (self.options.calls_per_hour, &self.state().bucket)
+        else {
+            return Vec::new();
+        };
+        let full_at = SystemTime::now() + bucket.full_after();
+        let reset = full_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        vec![
+            ("RateLimit-Limit", limit.to_string()),
+            ("RateLimit-Remaining", bucket.remaining().to_string()),
+            ("RateLimit-Reset", reset.as_secs().to_string()),
+        ]
+    }
+}
