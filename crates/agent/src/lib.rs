@@ -1,4 +1,6 @@
 //! The long-running loops of a node.
 
+pub mod client;
+pub mod manager;
 pub mod proxy;
 pub mod routes;

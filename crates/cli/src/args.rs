@@ -5,7 +5,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
-        proxy::ProxyArguments, testkit::TestkitArguments, version::VersionArguments,
+        controller::ControllerArguments, proxy::ProxyArguments, routes::RoutesArguments,
+        testkit::TestkitArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -55,6 +56,10 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArguments>),
     /// Serve a test double of a cloud's API, to run controllers against
     Testkit(Box<TestkitArguments>),
+    /// Keep routes to the nodes' pods at a cloud provider
+    Routes(Box<RoutesArguments>),
+    /// Run the controllers of a cluster in one elected process
+    Controller(Box<ControllerArguments>),
     /// Print the effective configuration and where each value came from
     Config(ConfigArguments),
     /// Print a completion script for a shell

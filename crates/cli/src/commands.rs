@@ -5,7 +5,10 @@ use crate::args::{Arguments, Command};
 pub(crate) mod apiserver;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod controller;
+mod manager;
 pub(crate) mod proxy;
+pub(crate) mod routes;
 pub(crate) mod testkit;
 pub(crate) mod version;
 
@@ -14,6 +17,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Routes(arguments) => routes::run(&arguments, shared),
+        Command::Controller(arguments) => controller::run(&arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),

@@ -4,7 +4,6 @@ use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +19,8 @@ use weft_proxy::config::ProxyConfig;
 use weft_runtime::{
     Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, connect,
 };
+
+use crate::client;
 
 use super::{
     agent::{FamilyKernel, Proxy, ProxyParts},
@@ -76,7 +77,7 @@ impl ProxyProcess {
         let client_metrics = ClientMetrics::register(&mut registry);
         let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
-        let client_config = client_config(kubeconfig, master.as_deref()).await?;
+        let client_config = client::config(kubeconfig, master.as_deref()).await?;
         let client = connect(&client_config, Some(&client_metrics))?;
         let cluster = Cluster::new("local", client.clone());
         let manager = Manager::builder("proxy", cluster.clone())
@@ -231,29 +232,6 @@ pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
     }
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
     Ok(name.trim().to_lowercase().as_str().into())
-}
-
-/// How to reach the API server: by a kubeconfig, or as this machine is set up.
-pub async fn client_config(
-    kubeconfig: Option<PathBuf>,
-    master: Option<&str>,
-) -> Result<kube::Config, AnyError> {
-    let url = master.map(str::parse::<axum::http::Uri>).transpose()?;
-    let mut config = match (kubeconfig, &url) {
-        (Some(path), _) => {
-            let kubeconfig = Kubeconfig::read_from(path)?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-        }
-        (None, Some(url)) => kube::Config::new(url.clone()),
-        (None, None) => match kube::Config::incluster() {
-            Ok(config) => config,
-            Err(_) => kube::Config::infer().await?,
-        },
-    };
-    if let Some(url) = url {
-        config.cluster_url = url;
-    }
-    Ok(config)
 }
 
 struct Servers<'a> {

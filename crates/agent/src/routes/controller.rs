@@ -79,6 +79,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         status.observing = parts.settings.observe;
     });
     let client = parts.cluster.client().clone();
+    // Whoever only observes reads the record and never writes it.
     let record = parts.record_namespace.as_deref().map(|namespace| {
         let cluster = &parts.settings.cluster_name;
         RecordStore::new(&client, namespace, parts.provider.name(), cluster)

@@ -23,13 +23,11 @@ use super::{
     conditions,
     controller::{Parts, RoutesKey},
     instances::Instances,
+    ledger::Ledger,
     metrics::PassOutcome,
     record::Entry,
     views::RouteNode,
 };
-
-/// How long to wait before the record is written again after it could not be.
-const RECORD_RETRY: Duration = Duration::from_secs(30);
 
 /// What is known in one life.
 pub(super) struct Life {
@@ -40,13 +38,13 @@ pub(super) struct Life {
     /// The nodes as the controller heard of them last.
     fed: HashMap<Box<str>, Arc<RouteNode>>,
     complete: bool,
-    listed: bool,
     instances: Option<Instances>,
     changed_at: HashMap<SharedStr, Moment>,
     waiting: HashMap<(SharedStr, Cidr), Moment>,
     asked_for: BTreeSet<String>,
-    recorded: Vec<Entry>,
-    record_at: Moment,
+    ledger: Option<Ledger>,
+    /// Before the first list nothing is known, and nothing must be forgotten.
+    listed: bool,
     tight: bool,
     running: HashMap<Ticket, Step>,
 }
@@ -57,7 +55,7 @@ enum Done {
     Mutated(Ticket, Duration, Answer<()>),
     Asked(Vec<SharedStr>, Answer<InstanceAddresses>),
     Written(ConditionChange, Result<(), String>),
-    Recorded(Vec<Entry>, Result<(), String>),
+    Recorded(BTreeSet<Entry>, Result<(), String>),
 }
 
 type Work<'a> = FuturesUnordered<BoxFuture<'a, Done>>;
@@ -70,10 +68,11 @@ impl Life {
     ) -> Result<Self, ReconcileError> {
         let recorded = match &parts.record {
             Some(store) => store.load().await?,
-            None => Vec::new(),
+            None => BTreeSet::new(),
         };
         let capabilities = &parts.capabilities;
         let checks = parts.settings.check_addresses && capabilities.knows_instances;
+        let writes = parts.record.is_some() && !parts.settings.observe;
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Ok(Self {
             controller: parts
@@ -88,8 +87,7 @@ impl Life {
             changed_at: HashMap::new(),
             waiting: HashMap::new(),
             asked_for: BTreeSet::new(),
-            recorded,
-            record_at: Moment::START,
+            ledger: writes.then(|| Ledger::new(recorded)),
             tight: false,
             running: HashMap::new(),
             parts,
@@ -149,7 +147,8 @@ impl Life {
 
     fn wake(&self, idle: bool) -> Option<Moment> {
         let asks = self.instances.as_ref().and_then(Instances::wake);
-        let record = (idle && self.record_is_due()).then_some(self.record_at);
+        let ledger = self.ledger.as_ref().filter(|_| idle && self.listed);
+        let record = ledger.and_then(|ledger| ledger.wake(self.controller.record()));
         let waits = [self.controller.wake(self.now()), asks, record];
         waits.into_iter().flatten().min()
     }
@@ -261,7 +260,10 @@ impl Life {
                 })),
                 Command::Mutate(ticket, step) => {
                     self.running.insert(ticket, step.clone());
-                    work.push(Box::pin(mutate(parts, context, ticket, step)));
+                    match &mut self.ledger {
+                        Some(ledger) => ledger.hold(ticket, step),
+                        None => work.push(Box::pin(mutate(parts, context, ticket, step))),
+                    }
                 }
                 Command::Write(change) if !parts.settings.observe => {
                     work.push(Box::pin(async move {
@@ -275,22 +277,32 @@ impl Life {
                 Command::Tell(notice) => self.notice(&notice),
             }
         }
-        if self.record_is_due() && self.record_at <= now && work.is_empty() {
-            let entries = self.controller.record();
+        self.record(parts, context, work);
+    }
+
+    fn record<'a>(
+        &mut self,
+        parts: &'a Arc<Parts>,
+        context: &'a Context<RoutesKey>,
+        work: &mut Work<'a>,
+    ) {
+        let now = self.now();
+        let (Some(ledger), Some(store)) = (&mut self.ledger, &parts.record) else {
+            return;
+        };
+        for (ticket, step) in ledger.release() {
+            work.push(Box::pin(mutate(parts, context, ticket, step)));
+        }
+        if !self.listed {
+            return;
+        }
+        let ours = self.controller.record();
+        if let Some(entries) = ledger.save(ours, work.is_empty(), now) {
             work.push(Box::pin(async move {
-                let saved = match &parts.record {
-                    Some(store) => context.fenced(store.save(&entries)).await,
-                    None => Some(Ok(())),
-                };
+                let saved = context.fenced(store.save(&entries)).await;
                 Done::Recorded(entries, flat(saved))
             }));
         }
-    }
-
-    fn record_is_due(&self) -> bool {
-        // Before the first list nothing is known, and nothing must be forgotten.
-        let known = self.listed && self.parts.record.is_some();
-        known && !self.parts.settings.observe && self.controller.record() != self.recorded
     }
 
     fn settle(&mut self, done: Done) {
@@ -322,11 +334,20 @@ impl Life {
                 self.parts.metrics.condition_written("error");
                 self.controller.condition_failed(&change.node, now);
             }
-            Done::Recorded(entries, Ok(())) => self.recorded = entries,
-            Done::Recorded(_, Err(error)) => {
-                tracing::warn!(%error, "cannot record which routes are ours");
-                self.record_at = now + RECORD_RETRY;
-            }
+            Done::Recorded(entries, result) => self.recorded(entries, &result, now),
+        }
+    }
+
+    fn recorded(&mut self, entries: BTreeSet<Entry>, result: &Result<(), String>, now: Moment) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "cannot record which routes are ours");
+        }
+        let Some(ledger) = &mut self.ledger else {
+            return;
+        };
+        for ticket in ledger.saved(entries, result.is_ok(), now) {
+            let error = ProviderError::Retry("cannot record that the route is ours".into());
+            self.mutated(ticket, Duration::ZERO, Err(error), now);
         }
     }
 
@@ -441,6 +462,9 @@ impl Life {
             }
         }
         self.asked_for = steps;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.planned(plan);
+        }
         self.wait_for(plan);
         if plan.forecast.is_tight() && !self.tight {
             parts.announce.tight(&plan.forecast);

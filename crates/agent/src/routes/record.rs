@@ -3,7 +3,7 @@
 //! Hetzner's routes carry no mark, so after a restart nobody could tell a route of ours whose node
 //! went meanwhile from somebody else's. A ConfigMap remembers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -38,13 +38,13 @@ impl RecordStore {
     }
 
     /// What an earlier process left; lines that mean nothing are skipped.
-    pub(crate) async fn load(&self) -> kube::Result<Vec<Entry>> {
+    pub(crate) async fn load(&self) -> kube::Result<BTreeSet<Entry>> {
         let found = self.maps.get_opt(&self.name).await?;
         let text = found.and_then(|map| map.data?.remove(KEY));
         Ok(text.as_deref().map(parse).unwrap_or_default())
     }
 
-    pub(crate) async fn save(&self, entries: &[Entry]) -> kube::Result<()> {
+    pub(crate) async fn save(&self, entries: &BTreeSet<Entry>) -> kube::Result<()> {
         let data = BTreeMap::from([(KEY.to_owned(), render(entries))]);
         let patch = serde_json::json!({ "data": data });
         let parameters = PatchParams::default();
@@ -85,7 +85,7 @@ fn object_name(text: &str) -> String {
     name.trim_end_matches(['-', '.']).to_owned()
 }
 
-fn render(entries: &[Entry]) -> String {
+fn render(entries: &BTreeSet<Entry>) -> String {
     let line = |(net, hop): &Entry| match hop {
         NextHop::Address(ip) => format!("{net} via {ip}\n"),
         NextHop::Instance(id) => format!("{net} instance {id}\n"),
@@ -93,7 +93,7 @@ fn render(entries: &[Entry]) -> String {
     entries.iter().map(line).collect()
 }
 
-fn parse(text: &str) -> Vec<Entry> {
+fn parse(text: &str) -> BTreeSet<Entry> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let net: IpNet = words.next()?.parse().ok()?;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_and_nonsense_is_skipped() {
-        let entries = vec![
+        let entries = BTreeSet::from([
             (
                 "10.1.0.0/24".parse().unwrap(),
                 NextHop::Address("10.0.0.1".parse().unwrap()),
@@ -122,7 +122,7 @@ mod tests {
                 "fd00:1::/64".parse().unwrap(),
                 NextHop::Instance("i-1".into()),
             ),
-        ];
+        ]);
         let text = format!("{}10.9.0.0/24 via\nnonsense\n", render(&entries));
         assert_eq!(parse(&text), entries);
     }

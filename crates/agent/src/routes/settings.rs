@@ -1,6 +1,6 @@
 //! What an operator decides about routes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use ipnet::IpNet;
 use weft_providers::Capabilities;
@@ -83,7 +83,7 @@ impl RoutesSettings {
     pub(crate) fn controller(
         &self,
         capabilities: &Capabilities,
-        record: Vec<(IpNet, NextHop)>,
+        record: BTreeSet<(IpNet, NextHop)>,
         seed: u64,
     ) -> Box<dyn Controller + Send> {
         let policy = self.policy(capabilities);

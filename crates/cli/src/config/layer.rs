@@ -122,9 +122,9 @@ pub(crate) enum ConfigError {
     #[error("the configuration of the proxy is not valid")]
     Proxy(#[source] InvalidConfiguration),
     #[error("{0}")]
-    ProxyFlag(String),
+    Flag(String),
     #[error("set a feature gate")]
-    ProxyGate(#[source] FeatureGateError),
+    Gate(#[source] FeatureGateError),
     #[error("environment variable {name}: {reason}")]
     Variable { name: &'static str, reason: String },
 }

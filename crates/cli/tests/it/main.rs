@@ -13,6 +13,7 @@ mod help;
 mod logs;
 mod proxy;
 mod proxy_life;
+mod routes;
 mod testkit;
 mod version;
 mod weft;

@@ -120,6 +120,11 @@ impl Wanted {
             .find(|ip| Some(IpFamily::of(*ip)) == family)
     }
 
+    /// What will tell the route from others; `None` where the provider chooses the next hop.
+    pub fn key(&self) -> Option<(IpNet, NextHop)> {
+        self.to_route().key()
+    }
+
     /// The route that a provider lists after it was made.
     pub fn to_route(&self) -> Route {
         Route {

@@ -58,7 +58,7 @@ impl Resolved {
         let mut gates = FeatureGates::new(&GATES);
         for (name, enabled) in &configuration.feature_gates {
             let set = gates.set(&format!("{name}={enabled}"), UnknownGates::Warn);
-            warnings.extend(set.map_err(ConfigError::ProxyGate)?);
+            warnings.extend(set.map_err(ConfigError::Gate)?);
         }
         Ok(Self {
             features: gates.freeze(),
@@ -108,7 +108,7 @@ fn by_flags(
 ) -> Result<KubeProxyConfiguration, ConfigError> {
     let mut configuration = KubeProxyConfiguration::default();
     let applied = arguments.flags.apply(&mut configuration);
-    applied.map_err(ConfigError::ProxyFlag)?;
+    applied.map_err(ConfigError::Flag)?;
     apply_ports(arguments, &mut configuration, warnings);
     Ok(configuration)
 }
@@ -125,7 +125,7 @@ fn beside_file(
     warnings.extend(decoded.warnings);
     let mut configuration = decoded.configuration;
     let applied = arguments.flags.apply_beside_file(&mut configuration);
-    let mut ignored = applied.map_err(ConfigError::ProxyFlag)?;
+    let mut ignored = applied.map_err(ConfigError::Flag)?;
     ignored.extend(arguments.healthz_port.map(|_| "healthz-port"));
     ignored.extend(arguments.metrics_port.map(|_| "metrics-port"));
     let ignored = ignored.into_iter();

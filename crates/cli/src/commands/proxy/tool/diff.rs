@@ -91,7 +91,7 @@ fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Sna
     let kubeconfig = kubeconfig.map(PathBuf::from);
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     let read = runtime.block_on(async {
-        let config = process::client_config(kubeconfig, master).await?;
+        let config = weft_agent::client::config(kubeconfig, master).await?;
         Snapshot::read(&connect(&config, None)?).await
     });
     read.map_err(anyhow::Error::from_boxed)

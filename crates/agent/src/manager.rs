@@ -1,0 +1,171 @@
+//! A process that runs controllers of the cluster: elected, stoppable one by one, with pages.
+
+use std::{error::Error, net::SocketAddr, path::PathBuf};
+
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse as _,
+    routing::get,
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use weft_providers::{Calls, OpenError, SharedProvider, open};
+use weft_runtime::{
+    Access, ClientMetrics, Cluster, EventRecorder, Features, LeaderConfig, Manager, StatusServer,
+    TlsFiles, connect,
+};
+
+use crate::{
+    client,
+    routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
+};
+
+/// What a process of controllers is told.
+#[derive(Debug)]
+pub struct ManagerProcess {
+    /// The `manager` of `running_managed_controllers`.
+    pub name: &'static str,
+    /// How to reach the API server.
+    pub kubeconfig: Option<PathBuf>,
+    /// Another API server than the kubeconfig's.
+    pub master: Option<String>,
+    /// The lease to contend for; without one this process leads.
+    pub election: Option<LeaderConfig>,
+    /// Where to serve health, metrics and diagnostics.
+    pub pages: Option<Pages>,
+    /// What is switched on.
+    pub features: Features,
+    /// The route controller, if it runs here.
+    pub routes: Option<RoutesProcess>,
+}
+
+/// Where pages are served.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// The address.
+    pub address: SocketAddr,
+    /// The certificate; without one it is made up.
+    pub tls: Option<TlsFiles>,
+}
+
+/// The route controller of a process.
+#[derive(Clone, Debug)]
+pub struct RoutesProcess {
+    /// `--cloud-provider`.
+    pub provider: String,
+    /// `--cloud-config`.
+    pub cloud_config: Option<PathBuf>,
+    /// What the operator decided.
+    pub settings: RoutesSettings,
+    /// Where the record of our routes is kept.
+    pub namespace: String,
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+impl ManagerProcess {
+    /// Runs until `stop`.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
+        let mut registry = Registry::default();
+        let client_metrics = ClientMetrics::register(&mut registry);
+        self.features.register(&mut registry);
+        let config = client::config(self.kubeconfig, self.master.as_deref()).await?;
+        let client = connect(&config, Some(&client_metrics))?;
+        let cluster = Cluster::new("local", client.clone());
+        let board = StatusBoard::default();
+        let mut routes = None;
+        if let Some(process) = self.routes {
+            let metrics = RoutesMetrics::register(&mut registry);
+            let provider = process.open(metrics.calls.clone()).await?;
+            let events = EventRecorder::new(client.clone(), "route_controller", &identity());
+            routes = Some(RoutesParts {
+                cluster: cluster.clone(),
+                provider,
+                record_namespace: Some(process.namespace),
+                own_node: None,
+                announce: Announce {
+                    events: (!process.settings.observe).then_some(events),
+                    about: lease_reference(self.election.as_ref()),
+                },
+                settings: process.settings,
+                metrics,
+                board: board.clone(),
+            });
+        }
+        let mut builder = Manager::builder(self.name, cluster).registry(registry);
+        if let Some(election) = self.election {
+            builder = builder.leader_election(election);
+        }
+        let manager = builder.build()?;
+        if let Some(parts) = routes {
+            let controller = routes::controller(parts, Some(manager.metrics()));
+            manager.add(controller)?;
+        }
+        if let Some(pages) = &self.pages {
+            let access = if pages.address.ip().is_loopback() {
+                Access::Open
+            } else {
+                Access::Review(client)
+            };
+            let server = pages.bind(&manager)?.access(access);
+            manager.add_component(server.routes(status_page(board)))?;
+        }
+        manager.run(stop.cancelled()).await?;
+        Ok(())
+    }
+}
+
+impl RoutesProcess {
+    /// Opens the provider; its calls are counted there.
+    pub async fn open(&self, calls: Calls) -> Result<SharedProvider, OpenError> {
+        open(&self.provider, self.cloud_config.as_deref(), calls).await
+    }
+}
+
+impl Pages {
+    fn bind(&self, manager: &Manager) -> std::io::Result<StatusServer> {
+        let server = StatusServer::bind(manager, self.address)?;
+        tracing::info!(address = %server.address(), "serving health, metrics and diagnostics");
+        Ok(match &self.tls {
+            Some(files) => server.tls(files.clone()),
+            None => server.self_signed(),
+        })
+    }
+}
+
+fn status_page(board: StatusBoard) -> Router {
+    let page = move || async move {
+        match serde_json::to_string_pretty(&board.read()) {
+            Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    };
+    Router::new().route("/debug/routes", get(page))
+}
+
+/// Host name and chance, as upstream's controllers call themselves.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.as_deref().map_or("unknown", str::trim);
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
+    let id = id.map_or_else(
+        |_| std::process::id().to_string(),
+        |id| id.trim().to_owned(),
+    );
+    format!("{host}_{id}")
+}
+
+fn lease_reference(election: Option<&LeaderConfig>) -> ObjectReference {
+    let (namespace, name) = election.map_or(("kube-system", "cloud-controller-manager"), |lease| {
+        (&*lease.namespace, &*lease.name)
+    });
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}

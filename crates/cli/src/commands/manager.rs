@@ -1,0 +1,246 @@
+//! What `weft controller` and `weft routes` share: a cloud-controller-manager's flags.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+use anyhow::Context as _;
+use tracing::{info, warn};
+use weft_agent::{
+    manager::{ManagerProcess, Pages, RoutesProcess, identity},
+    routes::{Mode, RoutesSettings},
+};
+use weft_proxy::config::{DurationError, GoDuration};
+use weft_routes::{DeleteCap, Timing};
+use weft_runtime::{
+    FeatureGate, FeatureGates, Features, LeaderConfig, Stage, TlsFiles, UnknownGates,
+};
+
+use crate::{
+    args::SharedArguments,
+    config::{Config, ConfigError, Layer},
+    logging::{self, LogFilter},
+    signals,
+};
+
+mod flags;
+mod selection;
+
+pub(crate) use flags::ManagerFlags;
+pub(crate) use selection::Selection;
+
+/// On: routes follow the nodes. Off: everything is looked at every period, as upstream does.
+const WATCH_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
+
+const GATES: [FeatureGate; 1] = [FeatureGate {
+    name: WATCH_ROUTES,
+    default: true,
+    stage: Stage::Beta,
+    locked: false,
+}];
+
+/// What tells one command from the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// The name in metrics.
+    pub(crate) manager: &'static str,
+    /// The lease, unless another is named.
+    pub(crate) lease: &'static str,
+}
+
+fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
+    ConfigError::Flag(format!("--{flag}: {reason}"))
+}
+
+/// Starts logging as flags and environment say.
+pub(crate) fn start_logging(shared: SharedArguments) -> Result<LogFilter, ConfigError> {
+    let flags = Layer {
+        log: shared.log,
+        ..Layer::default()
+    };
+    Ok(logging::start(&Config::load(None, flags)?.log))
+}
+
+/// Runs the controllers that were chosen until a signal comes.
+pub(crate) fn run(
+    flags: &ManagerFlags,
+    selection: &Selection,
+    who: Identity,
+    shared: SharedArguments,
+) -> anyhow::Result<()> {
+    let features = flags.features()?;
+    let process = flags.process(selection, who, features.clone())?;
+    let log = start_logging(shared)?;
+    flags.warn_about_what_has_no_effect(&features);
+    if process.routes.is_none() {
+        info!("routes are not configured here");
+    }
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(async {
+        let shutdown = signals::listen(log)?;
+        let running = process.run(shutdown).await;
+        running.map_err(anyhow::Error::from_boxed)
+    })
+}
+
+impl ManagerFlags {
+    pub(crate) fn features(&self) -> Result<Features, ConfigError> {
+        let mut gates = FeatureGates::new(&GATES);
+        for text in &self.feature_gates {
+            let warnings = gates.set(text, UnknownGates::Warn);
+            for warning in warnings.map_err(ConfigError::Gate)? {
+                warn!("{warning}");
+            }
+        }
+        Ok(gates.freeze())
+    }
+
+    fn warn_about_what_has_no_effect(&self, features: &Features) {
+        let watching = features.is_enabled(WATCH_ROUTES);
+        if watching && self.route_reconciliation_period.is_some() {
+            warn!("--route-reconciliation-period has no effect: routes follow the nodes");
+        }
+        for name in self.ignored.given() {
+            warn!("--{name} has no effect here");
+        }
+    }
+
+    fn process(
+        &self,
+        selection: &Selection,
+        who: Identity,
+        features: Features,
+    ) -> Result<ManagerProcess, ConfigError> {
+        let routes = if selection.includes("route") && self.configure_cloud_routes {
+            Some(self.routes_process(&features)?)
+        } else {
+            None
+        };
+        // Whoever only looks may look beside whoever leads.
+        let elects = self.leader_elect && !self.observe;
+        Ok(ManagerProcess {
+            name: who.manager,
+            kubeconfig: self.kubeconfig.clone(),
+            master: self.master.clone(),
+            election: elects.then(|| self.election(who)).transpose()?,
+            pages: self.pages()?,
+            features,
+            routes,
+        })
+    }
+
+    fn election(&self, who: Identity) -> Result<LeaderConfig, ConfigError> {
+        if self.leader_elect_resource_lock != "leases" {
+            return Err(wrong(
+                "leader-elect-resource-lock",
+                "only leases can be locked",
+            ));
+        }
+        let config = LeaderConfig {
+            namespace: self.leader_elect_resource_namespace.clone(),
+            name: self
+                .leader_elect_resource_name
+                .clone()
+                .unwrap_or_else(|| who.lease.to_owned()),
+            identity: identity(),
+            lease_duration: self.leader_elect_lease_duration.0,
+            renew_deadline: self.leader_elect_renew_deadline.0,
+            retry_period: self.leader_elect_retry_period.0,
+        };
+        config
+            .validate()
+            .map_err(|error| wrong("leader-elect-lease-duration", error))?;
+        Ok(config)
+    }
+
+    fn pages(&self) -> Result<Option<Pages>, ConfigError> {
+        if self.secure_port == 0 {
+            return Ok(None);
+        }
+        let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => Some(TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            (None, None) => None,
+            _ => {
+                let reason = "certificate and key are given together or not at all";
+                return Err(wrong("tls-cert-file", reason));
+            }
+        };
+        Ok(Some(Pages {
+            address: SocketAddr::new(self.bind_address, self.secure_port),
+            tls,
+        }))
+    }
+
+    /// The route controller as the flags have it.
+    pub(crate) fn routes_process(&self, features: &Features) -> Result<RoutesProcess, ConfigError> {
+        let Some(provider) = self.cloud_provider.clone() else {
+            return Err(wrong("cloud-provider", "say which provider has the routes"));
+        };
+        let namespace = self.leader_elect_resource_namespace.clone();
+        Ok(RoutesProcess {
+            provider,
+            cloud_config: self.cloud_config.clone(),
+            settings: self.routes_settings(features)?,
+            namespace,
+        })
+    }
+
+    fn routes_settings(&self, features: &Features) -> Result<RoutesSettings, ConfigError> {
+        let ranges = &self.cluster_cidr;
+        let families = ranges.iter().filter(|range| range.addr().is_ipv4()).count();
+        match (ranges.len(), families) {
+            (1, _) | (2, 1) => {}
+            (0, _) => {
+                let reason = "say which range is managed, or --configure-cloud-routes=false";
+                return Err(wrong("cluster-cidr", reason));
+            }
+            (2, _) => return Err(wrong("cluster-cidr", "two ranges are one of each family")),
+            _ => return Err(wrong("cluster-cidr", "at most one range of each family")),
+        }
+        let mode = if features.is_enabled(WATCH_ROUTES) {
+            Mode::Watch
+        } else {
+            let period = self.route_reconciliation_period;
+            Mode::Poll(period.map_or(flags::POLLING_PERIOD, |period| period.0))
+        };
+        Ok(RoutesSettings {
+            cluster_name: self.cluster_name.clone(),
+            mode,
+            timing: Timing {
+                verify: (!self.route_verification_period.0.is_zero())
+                    .then_some(self.route_verification_period.0),
+                resync: self.min_resync_period.0,
+                ..Timing::default()
+            },
+            conditions: self.node_conditions.into(),
+            unmarked: self.unmarked_routes.into(),
+            delete_cap: DeleteCap {
+                percent: self.max_deleted_routes_percent.into(),
+                ..DeleteCap::default()
+            },
+            force: self.force_deletes,
+            observe: self.observe,
+            check_addresses: self.check_node_addresses,
+            ..RoutesSettings::new(ranges.iter().copied())
+        })
+    }
+}
+
+/// A time as Go's programs write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GoTime(pub(crate) std::time::Duration);
+
+impl FromStr for GoTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let duration: GoDuration = text
+            .parse()
+            .map_err(|error: DurationError| error.to_string())?;
+        let duration = duration.to_std();
+        duration
+            .map(Self)
+            .ok_or_else(|| "must not be negative".to_owned())
+    }
+}

@@ -1,0 +1,76 @@
+use crate::config::ConfigError;
+
+/// The controllers there are, with upstream's other names for them.
+const KNOWN: [(&str, &[&str]); 1] = [("route", &["node-route-controller"])];
+
+/// Which controllers run: `*`, `name`, `-name`; the first that fits decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selection(Vec<(bool, Option<&'static str>)>);
+
+impl Selection {
+    pub(crate) fn parse(words: &[String]) -> Result<Self, ConfigError> {
+        let mut rules = Vec::new();
+        for word in words {
+            let (on, name) = match word.strip_prefix('-') {
+                Some(name) => (false, name),
+                None => (true, word.as_str()),
+            };
+            let name = if name == "*" {
+                None
+            } else {
+                Some(known(name)?)
+            };
+            rules.push((on, name));
+        }
+        Ok(Self(rules))
+    }
+
+    /// Only this one.
+    pub(crate) fn only(name: &'static str) -> Self {
+        Self(vec![(true, Some(name))])
+    }
+
+    pub(crate) fn includes(&self, controller: &str) -> bool {
+        let by_name = self.0.iter().find(|(_, name)| *name == Some(controller));
+        let by_star = self.0.iter().find(|(_, name)| name.is_none());
+        by_name.or(by_star).is_some_and(|(on, _)| *on)
+    }
+}
+
+fn known(name: &str) -> Result<&'static str, ConfigError> {
+    let found = KNOWN
+        .iter()
+        .find(|(own, others)| *own == name || others.contains(&name));
+    found.map(|(own, _)| *own).ok_or_else(|| {
+        let names: Vec<&str> = KNOWN.iter().map(|(own, _)| *own).collect();
+        ConfigError::Flag(format!(
+            "--controllers: there is no {name:?}; there are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn includes(words: &str) -> bool {
+        let words: Vec<String> = words.split(',').map(str::to_owned).collect();
+        Selection::parse(&words).unwrap().includes("route")
+    }
+
+    #[test]
+    fn a_name_decides_before_the_star_wherever_it_stands() {
+        assert!(includes("*"));
+        assert!(!includes("*,-route"));
+        assert!(!includes("-node-route-controller,*"));
+        assert!(includes("route"));
+        assert!(!includes("-*"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
+        let error = Selection::parse(&["rout".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("there are route"), "{error}");
+    }
+}

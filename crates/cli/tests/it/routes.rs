@@ -1,0 +1,6 @@
+//! `weft routes` as a process: against doubles of clouds, and the embedded or a real API server.
+
+mod providers;
+mod stage;
+mod taking_over;
+mod tools;

@@ -1,0 +1,97 @@
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use super::{
+    providers::{hcloud, hcloud_table, with_hcloud},
+    stage::{Stage, becomes, eventually, free_port},
+};
+use crate::{
+    arena::Running,
+    weft::{run, weft},
+};
+
+/// Two seconds from a leader's silence to the next leader.
+const ELECTION: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=200ms",
+];
+
+fn signal(process: &Running, signal: &str) {
+    let id = process.0.id().to_string();
+    let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn leads(port: &str) -> Option<bool> {
+    let server = format!("--server=https://127.0.0.1:{port}");
+    let answer = run(&mut weft(&["routes", "status", "--json", &server]));
+    let status: serde_json::Value = serde_json::from_str(&answer.stdout).ok()?;
+    Some(!status["passedAt"].is_null())
+}
+
+#[test]
+fn a_leader_that_dies_is_followed_by_the_other() {
+    let stage = Stage::new();
+    let double = hcloud(&stage);
+    let start = |name: &str| {
+        let mut command = stage.routes("hcloud", &["--secure-port=0"]);
+        command.args(ELECTION);
+        stage.start(name, with_hcloud(&mut command, &double))
+    };
+    stage.add_node(1, "hcloud://1");
+    let mut first = start("first.log");
+    becomes(&Stage::routes_to([1]), || hcloud_table(&double));
+    let _second = start("second.log");
+    first.0.kill().unwrap();
+    stage.add_node(2, "hcloud://2");
+    let dead = Instant::now();
+    becomes(&Stage::routes_to(1..=2), || hcloud_table(&double));
+    let took = dead.elapsed();
+    assert!(took < Duration::from_secs(12), "{took:?}");
+}
+
+#[test]
+fn a_leader_that_slept_through_its_lease_changes_nothing_when_it_wakes() {
+    let stage = Stage::new();
+    let double = hcloud(&stage);
+    let ports = [free_port(), free_port()];
+    let start = |number: usize| {
+        let port = format!("--secure-port={}", ports[number]);
+        let mut command = stage.routes("hcloud", &[&port]);
+        command.args(ELECTION);
+        let name = format!("{number}.log");
+        stage.start(&name, with_hcloud(&mut command, &double))
+    };
+    for number in 1..=2 {
+        stage.add_node(number, &format!("hcloud://{number}"));
+    }
+    let first = start(0);
+    becomes(&Stage::routes_to(1..=2), || hcloud_table(&double));
+    let _second = start(1);
+    eventually("the second stands by", || {
+        leads(&ports[1])
+            .filter(|leads| !leads)
+            .ok_or("no answer".to_owned())
+    });
+    signal(&first, "-STOP");
+    // What the sleeper knows becomes wrong: one node goes, its range goes to another.
+    stage.delete_node(2);
+    stage.add_node(3, "hcloud://3");
+    becomes(&Stage::routes_to([1, 3]), || hcloud_table(&double));
+    let changes = || double.calls_of("add_route") + double.calls_of("delete_route");
+    let before = changes();
+    signal(&first, "-CONT");
+    let woken = Instant::now();
+    while woken.elapsed() < Duration::from_secs(4) {
+        assert_eq!(hcloud_table(&double), Stage::routes_to([1, 3]));
+        assert_eq!(changes(), before, "somebody changes routes");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Both live, one leads: routes go on.
+    stage.add_node(4, "hcloud://4");
+    becomes(&Stage::routes_to([1, 3, 4]), || hcloud_table(&double));
+    assert_eq!(changes(), before + 1);
+}
