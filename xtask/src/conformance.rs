@@ -7,7 +7,7 @@ use crate::{
 ///
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
 /// that server in place of the embedded one. Then the service proxy is compared with a running
-/// kube-proxy, over all the clusters whose seeds are kept.
+/// kube-proxy, over all the clusters whose seeds are kept, and the aws provider is run against moto.
 pub(crate) fn run() -> anyhow::Result<()> {
     peers::build()?;
     let was_running = kubernetes::is_running();
@@ -26,7 +26,25 @@ pub(crate) fn run() -> anyhow::Result<()> {
         kubernetes::down()?;
     }
     outcome?;
-    beside_kube_proxy()
+    beside_kube_proxy()?;
+    moto()
+}
+
+/// Runs the aws provider against moto's server.
+pub(crate) fn moto() -> anyhow::Result<()> {
+    let moto = peers::Moto::start()?;
+    let mut tests = cargo();
+    tests.args([
+        "test",
+        "--locked",
+        "-p",
+        "weft-providers",
+        "--test",
+        "it",
+        "moto",
+    ]);
+    tests.env("WEFT_MOTO_URL", moto.url());
+    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
 }
 
 /// Random clusters of these seeds, from 1 on, were compared when the proxy was built.

@@ -24,7 +24,8 @@ Usage: cargo xtask <TASK>
   test                        everything CI does: setup, format, clippy, tests, documentation
   lint                        format and clippy only
   bench                       run the benchmarks (PART=<crate>, QUICK=1) and print the table
-  conformance                 run the tests that can against a real kube-apiserver
+  conformance [moto]          run the tests that can against a real kube-apiserver, kube-proxy
+                              and moto; or only those against moto
   peers                       build the pinned Kubernetes and etcd into a cache directory
   kubernetes up|down|status   a real kube-apiserver with etcd on loopback
   clean                       stop what was started and remove what was built";
@@ -53,6 +54,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["lint"] => checks::lint(),
         ["bench"] => bench::run(&bench::Request::from_environment()),
         ["conformance"] => conformance::run(),
+        ["conformance", "moto"] => conformance::moto(),
         ["peers"] => peers::build(),
         ["kubernetes", "up"] => kubernetes::up(),
         ["kubernetes", "down"] => kubernetes::down(),

@@ -14,6 +14,9 @@ use anyhow::{Context as _, bail};
 use crate::process::{self, Progress};
 
 mod module;
+mod moto;
+
+pub(crate) use moto::Moto;
 
 use module::{ETCD, KUBERNETES};
 

@@ -162,3 +162,39 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
     };
     name.strip_suffix("Response") == Some(operation.action())
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn answered(body: &'static str) -> HttpAnswer {
+        HttpAnswer {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn a_page_of_somebody_else_is_no_success_though_it_is_well_formed() {
+        let read = |body| decode::<wire::Done>(&answered(body), Operation::CreateRoute);
+        let page = read("<html><body>It works!</body></html>");
+        assert!(matches!(page, Err(ProviderError::Garbage(_))), "{page:?}");
+        let other = read("<DeleteRouteResponse/>");
+        assert!(matches!(other, Err(ProviderError::Garbage(_))), "{other:?}");
+        let right = "<?xml version=\"1.0\"?><!-- hello --><CreateRouteResponse/>";
+        assert_eq!(read(right).unwrap().done, None);
+    }
+
+    #[test]
+    fn an_answer_without_tables_is_no_empty_list_of_tables() {
+        let read =
+            |body| decode::<wire::RouteTables>(&answered(body), Operation::DescribeRouteTables);
+        let bare = read("<DescribeRouteTablesResponse><requestId/></DescribeRouteTablesResponse>");
+        assert!(matches!(bare, Err(ProviderError::Garbage(_))), "{bare:?}");
+        let none = "<DescribeRouteTablesResponse><routeTableSet/></DescribeRouteTablesResponse>";
+        assert_eq!(read(none).unwrap().tables.items.len(), 0);
+    }
+}

@@ -90,3 +90,36 @@ fn choose(interfaces: &[wire::Interface], address: Option<IpAddr>) -> Option<&wi
     let named = interfaces.iter().find(has);
     named.or_else(|| interfaces.iter().min_by_key(order))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interfaces() -> Vec<wire::Interface> {
+        let text = "<networkInterfaceSet>\
+            <item><networkInterfaceId>eni-b</networkInterfaceId>\
+            <privateIpAddress>10.0.0.2</privateIpAddress>\
+            <ipv6AddressesSet><item><ipv6Address>fd00::2</ipv6Address></item></ipv6AddressesSet>\
+            <attachment><deviceIndex>1</deviceIndex></attachment></item>\
+            <item><networkInterfaceId>eni-a</networkInterfaceId>\
+            <privateIpAddress>10.0.0.1</privateIpAddress>\
+            <attachment><deviceIndex>0</deviceIndex></attachment></item>\
+            </networkInterfaceSet>";
+        let items: wire::Items<wire::Interface> = quick_xml::de::from_str(text).unwrap();
+        items.items
+    }
+
+    #[test]
+    fn the_interface_with_the_nodes_address_is_chosen_and_otherwise_the_first_device() {
+        let interfaces = interfaces();
+        let chosen = |address: Option<&str>| {
+            let address = address.map(|text| text.parse().unwrap());
+            choose(&interfaces, address).unwrap().id.as_str()
+        };
+        assert_eq!(chosen(Some("10.0.0.2")), "eni-b");
+        assert_eq!(chosen(Some("fd00::2")), "eni-b");
+        assert_eq!(chosen(Some("10.0.0.9")), "eni-a");
+        assert_eq!(chosen(None), "eni-a");
+        assert!(choose(&[], None).is_none());
+    }
+}

@@ -46,13 +46,24 @@ impl Signer {
         request: &mut Request<()>,
         body: &[u8],
     ) -> Result<(), ProviderError> {
-        let identity = self.credentials().await?.into();
+        let credentials = self.credentials().await?;
+        self.sign_as(credentials, request, body, SystemTime::now())
+    }
+
+    fn sign_as(
+        &self,
+        credentials: Credentials,
+        request: &mut Request<()>,
+        body: &[u8],
+        now: SystemTime,
+    ) -> Result<(), ProviderError> {
+        let identity = credentials.into();
         let unsignable = || ProviderError::Invalid("the request cannot be signed".into());
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
             .name("ec2")
-            .time(SystemTime::now())
+            .time(now)
             .settings(SigningSettings::default())
             .build()
             .map_err(|_| unsignable())?
@@ -92,5 +103,57 @@ impl Signer {
             until,
         });
         Ok(credentials)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    /// What botocore (of moto 5.2.5) signs the same request with.
+    #[test]
+    fn a_request_is_signed_as_botocore_signs_it() {
+        let table = [
+            (
+                None,
+                "f535e5de7f554928e46da5b6d3ece8c34bcd58fa56aa39759e913c855c7372b0",
+            ),
+            (
+                Some("t0ken"),
+                "77df6a931ab1fcf0dc20215edcc6f1d88a4280475923e06511a0101f95e64bbf",
+            ),
+        ];
+        // 2026-01-02 03:04:05 UTC
+        let now = UNIX_EPOCH + Duration::from_secs(1_767_323_045);
+        for (token, expected) in table {
+            let credentials = Credentials::new(
+                "AKIDEXAMPLE",
+                "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+                token.map(str::to_owned),
+                None,
+                "test",
+            );
+            let source = SharedCredentialsProvider::new(credentials.clone());
+            let signer = Signer::new("eu-central-1".to_owned(), source);
+            let mut request = Request::post("https://ec2.eu-central-1.amazonaws.com/")
+                .header(
+                    "content-type",
+                    "application/x-www-form-urlencoded; charset=utf-8",
+                )
+                .header("user-agent", "weft")
+                .body(())
+                .unwrap();
+            let body = b"Action=DescribeRouteTables&Version=2016-11-15";
+            signer
+                .sign_as(credentials, &mut request, body, now)
+                .unwrap();
+            let header = request.headers()["authorization"].to_str().unwrap();
+            assert!(
+                header.ends_with(&format!("Signature={expected}")),
+                "{header}"
+            );
+        }
     }
 }

@@ -104,18 +104,34 @@ impl Poller {
                 self.open.push(wait);
                 pause = self.interval;
             }
-            tokio::time::sleep(pause).await;
+            // Nobody waits longer than wanted, however long the limit says to pause.
+            let until = self.open.iter().map(|wait| wait.deadline).min();
+            let pause_ends = Instant::now() + pause;
+            tokio::time::sleep_until(until.map_or(pause_ends, |until| until.min(pause_ends))).await;
             while let Ok(wait) = asked.try_recv() {
                 self.open.push(wait);
             }
+            self.give_up();
             pause = self.ask().await;
+        }
+    }
+
+    /// Tells those who waited long enough, and forgets those who went away.
+    fn give_up(&mut self) {
+        let now = Instant::now();
+        let waits = std::mem::take(&mut self.open);
+        for wait in waits.into_iter().filter(|wait| !wait.done.is_closed()) {
+            if now >= wait.deadline {
+                let uncertain = Answer::from(Err(ProviderError::Uncertain));
+                wait.done.send(uncertain).ok();
+            } else {
+                self.open.push(wait);
+            }
         }
     }
 
     /// Asks for all that are open and tells those that ended. Says how long to pause.
     async fn ask(&mut self) -> Duration {
-        // Whoever went away is not asked for.
-        self.open.retain(|wait| !wait.done.is_closed());
         let mut pause = self.interval;
         let mut left = Vec::new();
         let mut rest = std::mem::take(&mut self.open).into_iter();
@@ -145,7 +161,6 @@ impl Poller {
 
 /// Tells those whose action ended or will never be heard of; returns the others.
 fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
-    let now = Instant::now();
     let mut left = Vec::new();
     for wait in waits {
         let result = match &answer.result {
@@ -157,8 +172,7 @@ fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
             // The question failed, not the action.
             Err(_) => None,
         };
-        let expired = (now >= wait.deadline).then_some(Err(ProviderError::Uncertain));
-        match result.or(expired) {
+        match result {
             Some(result) => {
                 let rate = answer.rate;
                 // Nobody there any more is as good as told.

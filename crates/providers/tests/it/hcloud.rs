@@ -76,6 +76,17 @@ async fn a_network_that_is_not_there_is_no_empty_table() {
 }
 
 #[tokio::test]
+async fn a_network_that_vanished_is_looked_for_by_its_name_again() {
+    let double = double(HcloudOptions::default()).await;
+    let provider = provider(&double);
+    provider.list().await.result.unwrap();
+    double.add_fault(Fault::fail("get_network", 1, "not_found"));
+    provider.list().await.result.unwrap_err();
+    assert_eq!(provider.list().await.result, Ok(Vec::new()));
+    assert_eq!(double.calls_of("list_networks"), 2);
+}
+
+#[tokio::test]
 async fn a_create_is_one_call_and_the_polls_of_its_action() {
     let double = double(HcloudOptions::default()).await;
     let calls = Calls::default();

@@ -31,7 +31,7 @@ async fn addresses_are_asked_for_together_page_by_page_and_unknown_ones_are_abse
 }
 
 #[tokio::test]
-async fn an_instance_with_several_interfaces_is_reached_by_the_one_with_the_nodes_address() {
+async fn an_instance_with_several_interfaces_is_reached_by_one_of_them() {
     let several = Ec2Instance {
         interfaces: vec!["eni-a".to_owned(), "eni-b".to_owned()],
         ..instance(1)

@@ -171,6 +171,29 @@ async fn an_action_that_never_ends_is_uncertain_in_the_end() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_an_action_until_a_spent_limit_has_recovered() {
+    let double = double(HcloudOptions {
+        latency: HcloudLatency {
+            action: Duration::from_secs(3600),
+            ..HcloudLatency::NONE
+        },
+        calls_per_hour: Some(2),
+        ..HcloudOptions::default()
+    })
+    .await;
+    let settings = HcloudSettings {
+        action_timeout: Duration::from_secs(2),
+        ..settings(&double, "4711")
+    };
+    let provider = HcloudProvider::new(settings, Calls::default()).unwrap();
+    let step = create("10.244.1.0/24", via("10.0.0.2"));
+    let answer = tokio::time::timeout(Duration::from_secs(60), provider.apply(&step));
+    let answer = answer.await.expect("the limit recovers after half an hour");
+    assert_eq!(answer.result, Err(ProviderError::Uncertain));
+    assert_eq!(double.count("get_actions", "rate_limit_exceeded"), 1);
+}
+
+#[tokio::test]
 async fn a_replacement_that_fails_half_way_is_uncertain() {
     let double = double(HcloudOptions::default()).await;
     double.set_routes(vec![routed("10.244.1.0/24", "10.0.0.2")]);
