@@ -56,7 +56,7 @@ pub(crate) fn start_logging(shared: SharedArguments) -> Result<LogFilter, Config
         log: shared.log,
         ..Layer::default()
     };
-    Ok(logging::start(&Config::load(None, flags)?.log))
+    Ok(logging::start(&Config::load(shared.config, flags)?.log))
 }
 
 /// Runs the controllers that were chosen until a signal comes.
@@ -66,9 +66,12 @@ pub(crate) fn run(
     who: Identity,
     shared: SharedArguments,
 ) -> anyhow::Result<()> {
-    let features = flags.features()?;
+    let (features, warnings) = flags.features()?;
     let process = flags.process(selection, who, features.clone())?;
     let log = start_logging(shared)?;
+    for warning in warnings {
+        warn!("{warning}");
+    }
     flags.warn_about_what_has_no_effect(&features);
     if process.routes.is_none() {
         info!("routes are not configured here");
@@ -82,15 +85,15 @@ pub(crate) fn run(
 }
 
 impl ManagerFlags {
-    pub(crate) fn features(&self) -> Result<Features, ConfigError> {
+    /// What is switched on, and what to warn about: other gates mean something to others.
+    pub(crate) fn features(&self) -> Result<(Features, Vec<String>), ConfigError> {
         let mut gates = FeatureGates::new(&GATES);
+        let mut warnings = Vec::new();
         for text in &self.feature_gates {
-            let warnings = gates.set(text, UnknownGates::Warn);
-            for warning in warnings.map_err(ConfigError::Gate)? {
-                warn!("{warning}");
-            }
+            let told = gates.set(text, UnknownGates::Warn);
+            warnings.extend(told.map_err(ConfigError::Gate)?);
         }
-        Ok(gates.freeze())
+        Ok((gates.freeze(), warnings))
     }
 
     fn warn_about_what_has_no_effect(&self, features: &Features) {

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &RoutesArguments, shared: SharedArguments) -> anyho
 }
 
 fn plan(flags: &ManagerFlags, shared: SharedArguments) -> anyhow::Result<()> {
-    let features = flags.features()?;
+    let (features, _) = flags.features()?;
     let process = flags.routes_process(&features)?;
     manager::start_logging(shared)?;
     let plan = in_runtime(async {
