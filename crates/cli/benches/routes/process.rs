@@ -1,0 +1,136 @@
+//! The program with many nodes.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+use weft_apiserver::ApiServer;
+use weft_testkit::bench::{Report, Target, is_quick};
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn measure(report: &mut Report) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(many_nodes(report));
+}
+
+async fn many_nodes(report: &mut Report) {
+    let count = if is_quick() { 50 } else { 5_000 };
+    let server = ApiServer::builder().build();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    server.serve_http(listener);
+    let nodes: Api<Node> = Api::all(server.client());
+    for number in 0..count {
+        let node = node(number);
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    let child = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["routes", "--cloud-provider=memory", "--secure-port=0"])
+        .args(["--cluster-cidr=10.64.0.0/10", "--leader-elect=false"])
+        .arg(format!("--master=http://{address}"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let running = Running(child);
+    let begun = Instant::now();
+    let patience = Duration::from_secs(300);
+    while available(&nodes).await < count {
+        assert!(begun.elapsed() < patience, "not all nodes became available");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    report.figure(
+        &format!("start until {count} nodes have routes and conditions"),
+        "s",
+        begun.elapsed().as_secs_f64(),
+        Target::None,
+    );
+    tokio::time::sleep(Duration::from_secs(if is_quick() { 1 } else { 20 })).await;
+    let status = fs::read_to_string(format!("/proc/{}/status", running.0.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kilobytes: f64 = line
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    report.figure(
+        &format!("RssAnon of weft routes, {count} nodes in memory"),
+        "MB",
+        kilobytes / 1024.0,
+        if is_quick() {
+            Target::None
+        } else {
+            Target::AtMost(60.0)
+        },
+    );
+}
+
+async fn available(nodes: &Api<Node>) -> usize {
+    let list = nodes.list(&ListParams::default()).await.unwrap();
+    let routed = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+        conditions.is_some_and(|conditions| {
+            conditions
+                .iter()
+                .any(|condition| condition.reason.as_deref() == Some("RouteCreated"))
+        })
+    };
+    list.iter().filter(|node| routed(node)).count()
+}
+
+/// With what a node of a cloud usually carries: labels, images, conditions.
+fn node(number: usize) -> Node {
+    let (high, low) = (number / 256, number % 256);
+    let images: Vec<_> = (0..20)
+        .map(|image| {
+            json!({"names": [format!("registry.example/team/image-{image}@sha256:{number:064x}")],
+                "sizeBytes": 100_000_000})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("node-{number}"),
+            "labels": {
+                "kubernetes.io/hostname": format!("node-{number}"),
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/instance-type": "cx42",
+                "topology.kubernetes.io/region": "fsn1",
+                "topology.kubernetes.io/zone": "fsn1-dc14",
+            },
+        },
+        "spec": {
+            "podCIDR": format!("10.{}.{low}.0/24", 64 + high),
+            "podCIDRs": [format!("10.{}.{low}.0/24", 64 + high)],
+            "providerID": format!("memory://{number}"),
+        },
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": format!("172.16.{high}.{low}")},
+                {"type": "Hostname", "address": format!("node-{number}")},
+            ],
+            "images": images,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }))
+    .unwrap()
+}
