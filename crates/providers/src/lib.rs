@@ -5,8 +5,10 @@
 
 mod calls;
 mod memory;
+pub mod netlink;
 mod provider;
 
 pub use calls::{CallOutcome, Calls};
 pub use memory::MemoryProvider;
+pub use netlink::NetlinkProvider;
 pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
