@@ -7,7 +7,7 @@
 //! from whatever thread it is used. So opening is not asynchronous: a caller in the right namespace
 //! opens, and tasks anywhere may use what was opened.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use rtnetlink::{
@@ -24,6 +24,7 @@ use rtnetlink::{
     sys::AsyncSocket as _,
 };
 use rustix::io::Errno;
+use tokio::sync::Mutex;
 use weft_model::IpFamily;
 
 use crate::{NetlinkError, addresses::InterfaceAddress};
@@ -41,12 +42,16 @@ pub const MAIN_TABLE: u32 = 254;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a dump is begun again because the list changed under it.
 const TRIES: u32 = 5;
+/// How long the rest of a dump that was given up is waited for.
+const REST: Duration = Duration::from_millis(20);
 
 /// A connection to the routes of one network namespace. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Routing {
     handle: Handle,
     port: u32,
+    /// The kernel runs one dump for a socket at a time, and refuses a second one.
+    dumping: Arc<Mutex<()>>,
 }
 
 /// A network device.
@@ -85,7 +90,11 @@ impl Routing {
         // sends everything, and it is left out here.
         let _ = socket.set_netlink_get_strict_chk(true);
         tokio::spawn(connection);
-        Ok(Self { handle, port })
+        Ok(Self {
+            handle,
+            port,
+            dumping: Arc::default(),
+        })
     }
 
     /// The number by which the kernel knows this connection: events of changes that it made carry
@@ -172,6 +181,7 @@ impl Routing {
         question: impl Fn() -> RouteNetlinkMessage,
         read: impl Fn(RouteNetlinkMessage) -> Option<T>,
     ) -> Result<Vec<T>, NetlinkError> {
+        let _turn = self.dumping.lock().await;
         let mut tries = 0;
         loop {
             let mut found = Vec::new();
@@ -180,6 +190,10 @@ impl Routing {
             tries += 1;
             match outcome {
                 Err(error) if error.errno() == Some(Errno::INTR) && tries < TRIES => {}
+                // Somebody gave up on a dump, whose rest is still being received.
+                Err(error) if error.errno() == Some(Errno::BUSY) && tries < TRIES => {
+                    tokio::time::sleep(REST).await;
+                }
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(found),
             }

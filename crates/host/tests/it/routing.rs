@@ -212,6 +212,33 @@ fn an_address_is_ours_on_the_link_behind_a_gateway_or_nowhere() {
     });
 }
 
+#[test]
+fn lists_that_are_asked_for_at_once_are_all_answered() {
+    lab::inside(|lab| {
+        let node = node(lab);
+        let runtime = runtime();
+        let routing = open(&runtime, &node, || Routing::open().unwrap());
+        runtime.block_on(async {
+            let interface = eth0(&routing).await;
+            let many = (0..200)
+                .map(|number| route(&format!("10.244.{number}.0/24"), "10.0.0.2", interface));
+            for route in many {
+                routing.write(&route, Write::Add).await.unwrap();
+            }
+            // One that is given up at once must not spoil the others.
+            let given_up = tokio::time::timeout(Duration::ZERO, ours(&routing, MAIN_TABLE)).await;
+            assert!(given_up.is_err());
+            let tasks = (0..50).map(|_| {
+                let routing = routing.clone();
+                tokio::spawn(async move { ours(&routing, MAIN_TABLE).await.len() })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                assert_eq!(task.await.unwrap(), 200);
+            }
+        });
+    });
+}
+
 /// Waits for an event that fits.
 async fn event(events: &mut Events, fits: impl Fn(&Event) -> bool) -> Event {
     let search = async {
