@@ -74,7 +74,7 @@ impl NetlinkProvider {
         let changed = Arc::new(Notify::new());
         let follower = Follower::new(&settings, routing.port(), changed.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(follower.follow(Events::open()?));
+        tasks.spawn(follower.follow(routing.clone(), Events::open()?));
         Ok(Self {
             routing,
             settings,

@@ -7,21 +7,20 @@ use std::{
     time::Duration,
 };
 
-use weft_host::sysctl::Settings;
 use weft_model::IpFamily;
 use weft_providers::{
     Provider as _,
     netlink::{Gateways, HostWarning, NetlinkSettings},
 };
 use weft_routes::{Mark, NextHop, ProviderError, Route};
-use weft_testkit::lab;
+use weft_testkit::lab::{self, pod_addresses};
 
 mod network;
 
-use network::{Network, Node, cidrs, create, delete, option, pod_address, replace};
+use network::{Network, Node, address, create, delete, of, option, range, replace};
 
 /// Ours, by destination: the gateway, or `nowhere`.
-fn ours(node: &Node) -> Vec<String> {
+fn ours(node: Node<'_>) -> Vec<String> {
     let mut texts: Vec<String> = node
         .list()
         .into_iter()
@@ -39,7 +38,7 @@ fn text(route: &Route) -> String {
     }
 }
 
-fn listed(node: &Node, destination: &str, mark: Mark) -> Route {
+fn listed(node: Node<'_>, destination: &str, mark: Mark) -> Route {
     let routes = node.list();
     let mut fitting = routes
         .iter()
@@ -49,35 +48,17 @@ fn listed(node: &Node, destination: &str, mark: Mark) -> Route {
     found.unwrap_or_else(|| panic!("no {destination} of {mark:?} among {routes:?}"))
 }
 
-/// All routes that a node needs.
-fn route_everything(network: &Network) {
-    for node in &network.nodes {
-        for other in &network.nodes {
-            if other.number != node.number {
-                for family in IpFamily::ALL {
-                    node.apply(&create(cidrs(other.number), family, other.address(family)))
-                        .unwrap();
-                }
-            }
-        }
-    }
-}
-
 #[test]
 fn pods_of_three_nodes_reach_each_other_over_both_families() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        for family in IpFamily::ALL {
-            assert!(!network.passes(1, 2, family), "{family} without routes");
-        }
-        route_everything(&network);
-        for family in IpFamily::ALL {
-            for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 2)] {
-                assert!(network.passes(from, to, family), "{from} to {to}, {family}");
-            }
+        assert_eq!(network.pods.talk(1, 2), [false, false], "without routes");
+        network.route_everything();
+        for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 2)] {
+            assert_eq!(network.pods.talk(from, to), [true, true], "{from} to {to}");
         }
         assert_eq!(
-            ours(&network.nodes[0]),
+            ours(network.node(1)),
             [
                 "10.244.2.0/24 10.0.0.2",
                 "10.244.3.0/24 10.0.0.3",
@@ -85,7 +66,7 @@ fn pods_of_three_nodes_reach_each_other_over_both_families() {
                 "fd00:10:0:3::/64 fd00::3",
             ]
         );
-        let table = network.nodes[0].ip("-6 route show proto 201");
+        let table = network.node(1).ip("-6 route show proto 201");
         assert!(
             table.contains("fd00:10:0:2::/64 via fd00::2 dev eth0 metric 201"),
             "{table}"
@@ -97,24 +78,24 @@ fn pods_of_three_nodes_reach_each_other_over_both_families() {
 fn somebody_elses_route_survives_and_is_reported() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let node = &network.nodes[0];
+        let node = network.node(1);
         for (family, prefix, gateway) in [
             (IpFamily::V4, "10.244.2.0/24", "10.0.0.3"),
             (IpFamily::V6, "fd00:10:0:2::/64", "fd00::3"),
         ] {
-            let second: IpAddr = network.nodes[1].address(family);
+            let second: IpAddr = address(2, family);
             let show = format!("{} route show {prefix}", option(family));
             // With our own metric there is room for one only.
             node.ip(&format!("route add {prefix} via {gateway} metric 201"));
             let before = node.ip(&show);
             let foreign = listed(node, prefix, Mark::Foreign);
             assert_eq!(text(&foreign), format!("{prefix} {gateway}"));
-            let step = create(cidrs(2), family, second);
+            let step = create(range(2, family), second);
             assert_eq!(node.apply(&step), Err(ProviderError::Conflict));
             // Believed to be ours, since it was when it was listed.
             let mut believed = foreign.clone();
             believed.mark = Mark::Ours;
-            let step = replace(&believed, cidrs(2), family, second);
+            let step = replace(&believed, second);
             assert_eq!(node.apply(&step), Err(ProviderError::Conflict));
             let step = delete(&believed);
             assert_eq!(node.apply(&step), Err(ProviderError::Gone));
@@ -123,7 +104,7 @@ fn somebody_elses_route_survives_and_is_reported() {
             // With another metric both stay.
             node.ip(&format!("route del {prefix} metric 201"));
             node.ip(&format!("route add {prefix} via {gateway} metric 7"));
-            node.apply(&create(cidrs(2), family, second)).unwrap();
+            node.apply(&create(range(2, family), second)).unwrap();
             let mine = listed(node, prefix, Mark::Ours);
             assert_eq!(
                 listed(node, prefix, Mark::Foreign).next_hop,
@@ -139,8 +120,8 @@ fn somebody_elses_route_survives_and_is_reported() {
 fn routes_that_a_link_took_along_are_missed_and_made_again() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        route_everything(&network);
-        let node = &network.nodes[0];
+        network.route_everything();
+        let node = network.node(1);
         let full = ours(node);
         assert_eq!(full.len(), 4);
         for round in ["first", "second"] {
@@ -148,25 +129,16 @@ fn routes_that_a_link_took_along_are_missed_and_made_again() {
             node.changes();
             let left = ours(node);
             assert_eq!(left, [""; 0], "{round}");
-            let missing = create(
-                cidrs(2),
-                IpFamily::V4,
-                network.nodes[1].address(IpFamily::V4),
-            );
+            let missing = create(range(2, IpFamily::V4), address(2, IpFamily::V4));
             let refused = node.apply(&missing).unwrap_err();
             assert_eq!(refused.label(), "not_ready", "{refused}");
             node.ip("link set eth0 up");
             // The kernel drops these with the link, and gives only IPv4 addresses back.
             node.ip("address replace fd00::1/64 dev eth0 nodad");
             node.changes();
-            for other in &network.nodes[1..] {
-                for family in IpFamily::ALL {
-                    let step = create(cidrs(other.number), family, other.address(family));
-                    node.apply(&step).unwrap();
-                }
-            }
+            network.route_from(1);
             assert_eq!(ours(node), full, "{round}");
-            assert!(network.passes(1, 2, IpFamily::V4) && network.passes(1, 3, IpFamily::V6));
+            assert_eq!(network.pods.talk(1, 2), [true, true], "{round}");
         }
     });
 }
@@ -175,7 +147,7 @@ fn routes_that_a_link_took_along_are_missed_and_made_again() {
 fn stale_routes_of_ours_are_listed_and_deleted_and_a_missing_one_is_gone() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let node = &network.nodes[0];
+        let node = network.node(1);
         for command in [
             "route add 10.244.8.0/24 via 10.0.0.3 proto 201",
             "route add 10.244.9.0/24 via 10.0.0.3 proto 201 metric 201",
@@ -219,12 +191,12 @@ fn stale_routes_of_ours_are_listed_and_deleted_and_a_missing_one_is_gone() {
 fn a_gateway_has_to_be_on_the_link_or_declared_to_be() {
     lab::inside(|lab| {
         let mut network = Network::new(lab);
-        let node = &network.nodes[0];
+        let node = network.node(1);
         for (family, far) in [(IpFamily::V4, "172.16.0.2"), (IpFamily::V6, "fd99::2")] {
-            let step = create(cidrs(2), family, far.parse().unwrap());
+            let step = create(range(2, family), far.parse().unwrap());
             let nowhere = node.apply(&step).unwrap_err();
             assert_eq!(nowhere.label(), "not_ready", "{nowhere}");
-            let gateway = network.nodes[2].address(family);
+            let gateway = address(3, family);
             node.namespace.default_route(gateway);
             let behind = node.apply(&step).unwrap_err();
             assert_eq!(
@@ -234,30 +206,28 @@ fn a_gateway_has_to_be_on_the_link_or_declared_to_be() {
                      but behind {gateway}"
                 )
             );
-            let own = create(cidrs(2), family, node.address(family));
+            let own = create(range(2, family), address(1, family));
             assert_eq!(node.apply(&own).unwrap_err().label(), "not_ready");
         }
         let no_default = node.ip("route show proto 201");
         assert_eq!(no_default, "");
 
+        node.ip("-6 route del default");
+
         // The second node has another address, which shares no network with the first.
-        network.nodes[1].ip("address add 172.16.0.2/32 dev eth0");
-        network.nodes[1].ip("route add 10.0.0.1/32 dev eth0");
+        network.node(2).ip("address add 172.16.0.2/32 dev eth0");
+        network.node(2).ip("route add 10.0.0.1/32 dev eth0");
         let interface = "eth0".to_owned();
         let settings = NetlinkSettings {
             gateways: Gateways::OnLink { interface },
             ..Network::settings()
         };
         network.open(1, settings);
-        let step = create(cidrs(2), IpFamily::V4, "172.16.0.2".parse().unwrap());
-        network.nodes[0].apply(&step).unwrap();
-        let back = create(
-            cidrs(1),
-            IpFamily::V4,
-            network.nodes[0].address(IpFamily::V4),
-        );
-        network.nodes[1].apply(&back).unwrap();
-        assert!(network.passes(1, 2, IpFamily::V4));
+        let step = create(range(2, IpFamily::V4), "172.16.0.2".parse().unwrap());
+        network.node(1).apply(&step).unwrap();
+        let back = create(range(1, IpFamily::V4), address(1, IpFamily::V4));
+        network.node(2).apply(&back).unwrap();
+        assert_eq!(network.pods.talk(1, 2), [true, false]);
 
         let interface = "wg7".to_owned();
         let settings = NetlinkSettings {
@@ -265,8 +235,8 @@ fn a_gateway_has_to_be_on_the_link_or_declared_to_be() {
             ..Network::settings()
         };
         network.open(1, settings);
-        let refused = network.nodes[0].apply(&step).unwrap_err();
-        assert_eq!(refused.label(), "not_ready");
+        let refused = network.node(1).apply(&step).unwrap_err();
+        assert_eq!(refused.label(), "not_ready", "{refused}");
     });
 }
 
@@ -274,19 +244,18 @@ fn a_gateway_has_to_be_on_the_link_or_declared_to_be() {
 fn a_range_that_moves_is_never_without_a_route_and_never_has_two() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let node = &network.nodes[0];
+        let node = network.node(1);
         for family in IpFamily::ALL {
-            let [second, third] = [1, 2].map(|index| network.nodes[index].address(family));
-            node.apply(&create(cidrs(9), family, second)).unwrap();
-            let target = pod_address(9, family);
+            let [second, third] = [2, 3].map(|number| address(number, family));
+            node.apply(&create(range(9, family), second)).unwrap();
+            let target = of(pod_addresses(9), family);
             let done = AtomicBool::new(false);
             let (looked, lost) = thread::scope(|scope| {
                 let look = scope.spawn(|| node.namespace.run(|| look_up(target, &done)));
-                let destination = cidrs(9).of(family).to_string();
+                let destination = range(9, family).to_string();
                 for gateway in [third, second].into_iter().cycle().take(300) {
                     let old = listed(node, &destination, Mark::Ours);
-                    node.apply(&replace(&old, cidrs(9), family, gateway))
-                        .unwrap();
+                    node.apply(&replace(&old, gateway)).unwrap();
                     let new = listed(node, &destination, Mark::Ours);
                     assert_eq!(new.next_hop, Some(NextHop::Address(gateway)));
                 }
@@ -321,7 +290,7 @@ fn has_route(target: IpAddr) -> bool {
 fn a_route_with_two_gateways_becomes_one_with_the_right_one() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let node = &network.nodes[0];
+        let node = network.node(1);
         for (family, command) in [
             (
                 IpFamily::V4,
@@ -332,19 +301,18 @@ fn a_route_with_two_gateways_becomes_one_with_the_right_one() {
                 "route append fd00:10:0:2::/64 via fd00::3 proto 201 metric 201",
             ),
         ] {
-            let second = network.nodes[1].address(family);
-            let destination = cidrs(2).of(family).to_string();
-            node.apply(&create(cidrs(2), family, second)).unwrap();
+            let second = address(2, family);
+            let destination = range(2, family).to_string();
+            node.apply(&create(range(2, family), second)).unwrap();
             // Once more, as if it had been lost: still one gateway.
-            node.apply(&create(cidrs(2), family, second)).unwrap();
+            node.apply(&create(range(2, family), second)).unwrap();
             assert!(!listed(node, &destination, Mark::Ours).blackhole);
             node.ip(command);
             let show = format!("{} route show {destination}", option(family));
             assert!(node.ip(&show).contains("nexthop"), "{}", node.ip(&show));
             let two = listed(node, &destination, Mark::Ours);
             assert!(two.blackhole);
-            node.apply(&replace(&two, cidrs(2), family, second))
-                .unwrap();
+            node.apply(&replace(&two, second)).unwrap();
             assert!(!node.ip(&show).contains("nexthop"), "{}", node.ip(&show));
             let one = listed(node, &destination, Mark::Ours);
             assert_eq!(one.next_hop, Some(NextHop::Address(second)));
@@ -356,9 +324,9 @@ fn a_route_with_two_gateways_becomes_one_with_the_right_one() {
 fn a_change_of_the_metric_moves_routes_when_they_are_replaced() {
     lab::inside(|lab| {
         let mut network = Network::new(lab);
-        let [second, third] = [1, 2].map(|index| network.nodes[index].address(IpFamily::V4));
-        let step = create(cidrs(2), IpFamily::V4, second);
-        network.nodes[0].apply(&step).unwrap();
+        let [second, third] = [2, 3].map(|number| address(number, IpFamily::V4));
+        let step = create(range(2, IpFamily::V4), second);
+        network.node(1).apply(&step).unwrap();
         let metric = 500;
         network.open(
             1,
@@ -367,10 +335,9 @@ fn a_change_of_the_metric_moves_routes_when_they_are_replaced() {
                 ..Network::settings()
             },
         );
-        let node = &network.nodes[0];
+        let node = network.node(1);
         let old = listed(node, "10.244.2.0/24", Mark::Ours);
-        node.apply(&replace(&old, cidrs(2), IpFamily::V4, third))
-            .unwrap();
+        node.apply(&replace(&old, third)).unwrap();
         let table = node.ip("route show 10.244.2.0/24");
         assert_eq!(table.lines().count(), 1, "{table}");
         let new = "via 10.0.0.3 dev eth0 proto 201 metric 500";
@@ -382,9 +349,9 @@ fn a_change_of_the_metric_moves_routes_when_they_are_replaced() {
 fn changes_by_others_are_told_and_our_own_are_not() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let node = &network.nodes[0];
-        let second = network.nodes[1].address(IpFamily::V4);
-        let step = create(cidrs(2), IpFamily::V4, second);
+        let node = network.node(1);
+        let second = address(2, IpFamily::V4);
+        let step = create(range(2, IpFamily::V4), second);
         // What happened while the network was built.
         node.settles();
         node.apply(&step).unwrap();
@@ -408,7 +375,7 @@ fn changes_by_others_are_told_and_our_own_are_not() {
             node.changes();
         }
         // A cut on the other side of the link is as good as one here.
-        network.nodes[0].settles();
+        network.node(1).settles();
         lab.program("ip", &["link", "set", "br0p0", "down"]);
         node.changes();
     });
@@ -422,40 +389,37 @@ fn packets_to_pods_of_no_node_are_refused_if_wanted_and_a_flush_leaves_nothing()
             fallback: true,
             ..Network::settings()
         };
-        let third = network.nodes[2].address(IpFamily::V4);
+        let third = address(3, IpFamily::V4);
         network.open(1, settings);
-        network.nodes[0].namespace.default_route(third);
-        network.nodes[0]
+        network.node(1).namespace.default_route(third);
+        network
+            .node(1)
             .namespace
-            .default_route(network.nodes[2].address(IpFamily::V6));
+            .default_route(address(3, IpFamily::V6));
         let refused = |network: &Network, target: &str| {
             let target = target.parse().unwrap();
-            network.nodes[0].namespace.run(|| !has_route(target))
+            network.node(1).namespace.run(|| !has_route(target))
         };
         for target in ["10.244.9.9", "fd00:10:0:9::9"] {
             assert!(!refused(&network, target), "goes to the default gateway");
         }
         for _ in 0..2 {
-            network.prepare(1);
+            network.node(1).prepare();
             for target in ["10.244.9.9", "fd00:10:0:9::9"] {
                 assert!(refused(&network, target), "{target}");
             }
         }
-        assert_eq!(ours(&network.nodes[0]), [""; 0], "it is not in the list");
-        let step = create(
-            cidrs(2),
-            IpFamily::V4,
-            network.nodes[1].address(IpFamily::V4),
-        );
-        network.nodes[0].apply(&step).unwrap();
+        assert_eq!(ours(network.node(1)), [""; 0], "it is not in the list");
+        let step = create(range(2, IpFamily::V4), address(2, IpFamily::V4));
+        network.node(1).apply(&step).unwrap();
         assert!(!refused(&network, "10.244.2.9"), "a node takes it");
 
         network.open(1, Network::settings());
-        network.prepare(1);
+        network.node(1).prepare();
         assert!(!refused(&network, "10.244.9.9"), "switched off");
-        assert_eq!(network.flush(1), 1);
-        assert_eq!(network.flush(1), 0);
-        assert_eq!(network.nodes[0].ip("route show proto 201"), "");
+        assert_eq!(network.node(1).flush(), 1);
+        assert_eq!(network.node(1).flush(), 0);
+        assert_eq!(network.node(1).ip("route show proto 201"), "");
     });
 }
 
@@ -463,10 +427,13 @@ fn packets_to_pods_of_no_node_are_refused_if_wanted_and_a_flush_leaves_nothing()
 fn settings_of_the_machine_that_stop_packets_are_warned_of() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let warnings = || network.warnings(1, &Settings::default());
+        let warnings = || network.node(1).warnings();
         assert_eq!(warnings(), []);
-        network.sysctl(1, "net/ipv4/ip_forward", "0");
-        network.sysctl(1, "net/ipv6/conf/all/forwarding", "0");
+        network.pods.node(1).sysctl("net/ipv4/ip_forward", "0");
+        network
+            .pods
+            .node(1)
+            .sysctl("net/ipv6/conf/all/forwarding", "0");
         assert_eq!(
             warnings(),
             [
@@ -474,14 +441,23 @@ fn settings_of_the_machine_that_stop_packets_are_warned_of() {
                 HostWarning::NotForwarding(IpFamily::V6)
             ]
         );
-        network.sysctl(1, "net/ipv4/ip_forward", "1");
-        network.sysctl(1, "net/ipv6/conf/all/forwarding", "1");
-        network.sysctl(1, "net/ipv4/conf/all/rp_filter", "1");
+        network.pods.node(1).sysctl("net/ipv4/ip_forward", "1");
+        network
+            .pods
+            .node(1)
+            .sysctl("net/ipv6/conf/all/forwarding", "1");
+        network
+            .pods
+            .node(1)
+            .sysctl("net/ipv4/conf/all/rp_filter", "1");
         assert_eq!(warnings(), [], "there is one network only");
-        let node = &network.nodes[0];
+        let node = network.node(1);
         node.ip("link add other0 type bridge");
         node.ip("address add 192.0.2.1/24 dev other0");
-        network.sysctl(1, "net/ipv4/conf/other0/rp_filter", "2");
+        network
+            .pods
+            .node(1)
+            .sysctl("net/ipv4/conf/other0/rp_filter", "2");
         let interface = "eth0".to_owned();
         let strict = HostWarning::StrictReversePath { interface };
         let text = strict.to_string();
@@ -494,7 +470,7 @@ fn settings_of_the_machine_that_stop_packets_are_warned_of() {
 fn the_table_is_free_to_read_and_takes_addresses_of_both_families() {
     lab::inside(|lab| {
         let network = Network::new(lab);
-        let provider = &network.nodes[0].provider;
+        let provider = network.node(1).provider;
         assert_eq!(provider.name(), "netlink");
         let capabilities = provider.capabilities();
         assert!(capabilities.free_lists);
