@@ -8,11 +8,15 @@
 //! directly. Where that is not so, the network between the nodes needs the routes, and another
 //! provider writes them there.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use ipnet::IpNet;
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::{Mutex, Notify},
+    task::JoinSet,
+    time::Instant,
+};
 use weft_host::{
     Errno, NetlinkError,
     routing::{Deletion, Events, Hop, KernelRoute, Reach, RouteKind, Routing, Write},
@@ -37,6 +41,8 @@ use follow::Follower;
 /// How many changes are under way at once. The kernel does one after the other anyway; this only
 /// keeps its answers from being waited for one by one.
 const PARALLEL: usize = 16;
+/// How long the machine's addresses are believed.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The routes of one network namespace.
 #[derive(Debug)]
@@ -45,6 +51,7 @@ pub struct NetlinkProvider {
     settings: NetlinkSettings,
     calls: Calls,
     changed: Arc<Notify>,
+    own: Mutex<Option<(Instant, Arc<[IpAddr]>)>>,
     /// Ends with the provider.
     _follower: JoinSet<()>,
 }
@@ -80,6 +87,7 @@ impl NetlinkProvider {
             settings,
             calls: Calls::default(),
             changed,
+            own: Mutex::default(),
             _follower: tasks,
         })
     }
@@ -190,9 +198,7 @@ impl NetlinkProvider {
 
     /// The route that the kernel shall have, if its gateway can be reached.
     async fn route_to(&self, wanted: &Wanted) -> Result<KernelRoute, ProviderError> {
-        let addresses = self.routing.addresses().await;
-        let addresses = addresses.map_err(|error| reading(&error))?;
-        let own: Vec<IpAddr> = addresses.iter().map(|entry| entry.address).collect();
+        let own = self.own_addresses().await?;
         let (destination, gateway) = self.settings.destination_and_gateway(wanted, &own)?;
         let (interface, on_link) = match &self.settings.gateways {
             Gateways::Direct => (self.directly(gateway).await?, false),
@@ -221,6 +227,21 @@ impl NetlinkProvider {
                 on_link,
             }],
         }
+    }
+
+    /// The machine's addresses, read once for a burst of routes.
+    async fn own_addresses(&self) -> Result<Arc<[IpAddr]>, ProviderError> {
+        let mut known = self.own.lock().await;
+        if let Some((read, addresses)) = &*known
+            && read.elapsed() < FRESH
+        {
+            return Ok(addresses.clone());
+        }
+        let addresses = self.routing.addresses().await;
+        let addresses = addresses.map_err(|error| reading(&error))?;
+        let addresses: Arc<[IpAddr]> = addresses.iter().map(|entry| entry.address).collect();
+        *known = Some((Instant::now(), addresses.clone()));
+        Ok(addresses)
     }
 
     async fn directly(&self, gateway: IpAddr) -> Result<u32, ProviderError> {
