@@ -1,7 +1,8 @@
-//! The only door to the kernel: iptables programs, netlink, sysctls, addresses.
+//! The only door to the kernel: iptables programs, netlink, sysctls, addresses, routes.
 //!
-//! Everything here blocks the calling thread and acts in that thread's network namespace. Nothing
-//! here decides: callers say what to read or write, and learn which call failed and what it said.
+//! Everything here blocks the calling thread and acts in that thread's network namespace, except
+//! [`routing`], which is asynchronous. Nothing here decides: callers say what to read or write, and
+//! learn which call failed and what it said.
 //!
 //! Start reading at [`iptables`]; `raw.rs` holds the unsafe calls.
 
@@ -15,6 +16,8 @@ pub mod nftables;
 pub mod process;
 pub mod processors;
 mod raw;
+pub mod routing;
 pub mod sysctl;
 
 pub use netlink::NetlinkError;
+pub use rustix::io::Errno;

@@ -34,7 +34,7 @@ impl NetlinkError {
     }
 
     /// The kernel's number for it.
-    pub(crate) fn errno(&self) -> Option<rustix::io::Errno> {
+    pub fn errno(&self) -> Option<rustix::io::Errno> {
         rustix::io::Errno::from_io_error(&self.source)
     }
 }

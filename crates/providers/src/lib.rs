@@ -8,6 +8,7 @@ mod calls;
 mod hcloud;
 mod http;
 mod memory;
+pub mod netlink;
 mod open;
 mod provider;
 mod secret;
@@ -18,6 +19,7 @@ pub use aws::{
 pub use calls::{CallOutcome, Calls};
 pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
 pub use memory::MemoryProvider;
+pub use netlink::NetlinkProvider;
 pub use open::{KNOWN, OpenError, open};
 pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
 pub use secret::Secret;

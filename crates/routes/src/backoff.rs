@@ -122,6 +122,12 @@ impl Backoff {
         self.entries.retain(|_, entry| !about(entry));
     }
 
+    /// Something outside changed the table: a gateway that could not be reached may be reached now.
+    pub fn table_changed(&mut self) {
+        let waits = |entry: &Entry| matches!(entry.error, ProviderError::NotReady(_));
+        self.entries.retain(|_, entry| !waits(entry));
+    }
+
     /// Forgets destinations that nothing is planned for.
     pub fn retain(&mut self, mut planned: impl FnMut(&Cidr) -> bool) {
         self.entries.retain(|destination, _| planned(destination));

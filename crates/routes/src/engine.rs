@@ -367,6 +367,7 @@ impl Controller for Engine {
     }
 
     fn table_changed(&mut self, now: Moment) {
+        self.backoff.table_changed();
         self.schedule.table_changed(now);
     }
 

@@ -40,11 +40,13 @@ use std::{
 mod bridge;
 mod launch;
 mod namespace;
+mod pods;
 mod privilege;
 mod program;
 
 pub use bridge::Bridge;
 pub use namespace::Namespace;
+pub use pods::{PodNetwork, node_addresses, pod_addresses, pod_ranges};
 
 use crate::lab::{launch::Launch, privilege::Privilege};
 

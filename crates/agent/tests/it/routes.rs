@@ -1,7 +1,8 @@
-//! The route controller on an embedded API server, in paused time.
+//! The route controller on an embedded API server: in paused time, and on real kernels.
 
 mod failure;
 mod joining;
+mod kernel;
 mod leading;
 mod observing;
 mod switching;

@@ -4,5 +4,6 @@
 mod aws;
 mod hcloud;
 mod memory;
+mod netlink;
 mod open;
 mod steps;

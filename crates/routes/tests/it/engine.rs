@@ -146,6 +146,26 @@ fn passes_keep_their_distance_and_a_storm_starves_nobody() {
 }
 
 #[test]
+fn what_waits_for_a_gateway_is_tried_at_once_when_the_table_changed() {
+    for (error, waits) in [
+        (ProviderError::NotReady(SharedStr::new("link down")), false),
+        (ProviderError::Forbidden, true),
+    ] {
+        let mut bench = Bench::steady([]);
+        bench.apply(numbered(1));
+        let until = bench.now + Duration::from_secs(300);
+        while bench.now < until {
+            for (_, ticket, _) in mutations(bench.wait(100)) {
+                bench.end(ticket, Err(error.clone()));
+            }
+        }
+        bench.engine.table_changed(bench.now);
+        let again = mutations(bench.wait(1_000));
+        assert_eq!(again.is_empty(), waits, "{error}");
+    }
+}
+
+#[test]
 fn a_failed_create_is_tried_again_for_itself_and_says_so_on_the_node() {
     let mut bench = Bench::steady([]);
     bench.apply(numbered(1));

@@ -1,0 +1,248 @@
+//! Tells when the table has to be read again.
+//!
+//! On a node links, addresses and routes come and go with every pod, and none of that has to do
+//! with other nodes. What matters is what happens to interfaces with addresses of the node itself,
+//! to routes of ours, and to routes of others where ours are or could be.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+use weft_host::{
+    addresses::InterfaceAddress,
+    routing::{Change, Event, Events, KernelRoute, Routing},
+};
+
+use super::{Gateways, NetlinkSettings};
+
+/// How long it has to be quiet before somebody is told: changes come in bursts.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long a burst may last: a link that never rests must not keep its routes from repair.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Sorts events into those that may have cost us a route, or gave way to one, and all others.
+#[derive(Debug)]
+pub(super) struct Follower {
+    settings: NetlinkSettings,
+    /// What we wrote ourselves is no news.
+    own_port: u32,
+    /// The interfaces that have, or had, addresses of the node; `None` if all of them count.
+    interfaces: Option<HashSet<u32>>,
+    /// Whether packets pass a link. Links tell of themselves for many reasons.
+    links: HashMap<u32, bool>,
+    changed: Arc<Notify>,
+}
+
+impl Follower {
+    pub(super) fn new(settings: &NetlinkSettings, own_port: u32, changed: Arc<Notify>) -> Self {
+        Self {
+            settings: settings.clone(),
+            own_port,
+            interfaces: None,
+            links: HashMap::new(),
+            changed,
+        }
+    }
+
+    /// Follows events until their connection breaks; after that the table is read by the clock
+    /// only.
+    pub(super) async fn follow(mut self, routing: Routing, mut events: Events) {
+        self.learn(&routing).await;
+        while let Some(event) = events.next().await {
+            if self.matters(&event) {
+                let lost = self.rest(&mut events).await;
+                self.changed.notify_one();
+                if lost {
+                    return;
+                }
+                self.learn(&routing).await;
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Reads which interfaces are the node's, if that is not known. Those that need no address can
+    /// be any; and if it cannot be read, all of them count.
+    async fn learn(&mut self, routing: &Routing) {
+        if self.interfaces.is_none()
+            && self.settings.gateways == Gateways::Direct
+            && let Ok(addresses) = routing.addresses().await
+        {
+            self.know(&addresses);
+        }
+    }
+
+    fn know(&mut self, addresses: &[InterfaceAddress]) {
+        let own = addresses
+            .iter()
+            .filter(|entry| self.is_of_node(entry.address));
+        self.interfaces = Some(own.map(|entry| entry.interface).collect());
+    }
+
+    /// Whether an address can be one by which other nodes are reached.
+    fn is_of_node(&self, address: IpAddr) -> bool {
+        let local = match address {
+            IpAddr::V4(address) => address.is_loopback(),
+            IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
+        };
+        !local && !self.settings.covers(&address.into())
+    }
+
+    fn is_of_interest(&self, interface: u32) -> bool {
+        let known = self.interfaces.as_ref();
+        known.is_none_or(|known| known.contains(&interface))
+    }
+
+    /// Waits for the end of a burst. True if the connection broke.
+    async fn rest(&mut self, events: &mut Events) -> bool {
+        let begun = Instant::now();
+        let mut until = begun + QUIET;
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return false,
+                event = events.next() => match event {
+                    None => return true,
+                    Some(event) if self.matters(&event) => {
+                        until = (Instant::now() + QUIET).min(begun + LONGEST);
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    fn matters(&mut self, event: &Event) -> bool {
+        match &event.change {
+            Change::Link { interface, up } => {
+                let news = self.links.insert(*interface, *up) != Some(*up);
+                news && self.is_of_interest(*interface)
+            }
+            Change::LinkGone { interface } => {
+                self.links.remove(interface);
+                self.is_of_interest(*interface)
+            }
+            Change::Address(entry) => {
+                let own = self.is_of_node(entry.address);
+                if let Some(interfaces) = self.interfaces.as_mut().filter(|_| own) {
+                    interfaces.insert(entry.interface);
+                }
+                own
+            }
+            // Among what is lost may be addresses, so until they are read all interfaces count.
+            Change::Lost => {
+                self.interfaces = None;
+                self.links.clear();
+                true
+            }
+            Change::RouteWritten(route) | Change::RouteDeleted(route) => {
+                event.port != self.own_port && self.is_in_our_way(route)
+            }
+        }
+    }
+
+    /// Whether a route is ours, or where one of ours could be. Nodes have ranges, and routes to
+    /// single addresses lead to pods of this one.
+    fn is_in_our_way(&self, route: &KernelRoute) -> bool {
+        let destination = &route.destination;
+        let single = destination.prefix_len() == destination.max_prefix_len();
+        route.table == self.settings.table
+            && (route.protocol == self.settings.protocol
+                || (self.settings.covers(destination) && !single))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_host::routing::RouteKind;
+
+    use super::*;
+
+    const OWN: u32 = 77;
+
+    fn follower() -> Follower {
+        let settings = NetlinkSettings::new(["10.244.0.0/16".parse().unwrap()]);
+        Follower::new(&settings, OWN, Arc::default())
+    }
+
+    fn route(destination: &str, protocol: u8) -> KernelRoute {
+        KernelRoute {
+            destination: destination.parse().unwrap(),
+            table: 254,
+            protocol,
+            metric: 201,
+            type_of_service: 0,
+            kind: RouteKind::Unicast,
+            hops: Vec::new(),
+        }
+    }
+
+    fn address(text: &str, interface: u32) -> InterfaceAddress {
+        InterfaceAddress {
+            address: text.parse().unwrap(),
+            prefix_length: 24,
+            interface,
+        }
+    }
+
+    #[test]
+    fn a_link_of_the_node_matters_when_packets_begin_or_cease_to_pass() {
+        let mut follower = follower();
+        let mut told = |interface, up| {
+            let change = Change::Link { interface, up };
+            follower.matters(&Event { change, port: 0 })
+        };
+        assert!(told(2, true), "nothing was known of it");
+        assert!(!told(2, true));
+        assert!(told(2, false));
+        assert!(!told(2, false));
+        assert!(told(2, true));
+    }
+
+    #[test]
+    fn links_and_addresses_of_pods_are_no_news() {
+        let mut follower = follower();
+        let known = [
+            address("127.0.0.1", 1),
+            address("10.0.0.1", 2),
+            address("10.244.1.1", 3),
+            address("fe80::1", 4),
+        ];
+        follower.know(&known);
+        let mut told = |change| follower.matters(&Event { change, port: 0 });
+        let link = |interface, up| Change::Link { interface, up };
+        assert!(told(link(2, true)));
+        assert!(!told(link(3, true)));
+        assert!(!told(link(4, true)));
+        assert!(!told(Change::LinkGone { interface: 3 }));
+        assert!(told(Change::LinkGone { interface: 2 }));
+        assert!(!told(Change::Address(address("fe80::9", 5))));
+        assert!(!told(Change::Address(address("10.244.1.1", 5))));
+        assert!(!told(link(5, true)));
+        assert!(told(Change::Address(address("10.0.0.9", 5))));
+        assert!(told(link(5, false)));
+        assert!(told(Change::Lost));
+        assert!(told(link(3, true)), "an address of it may be lost");
+    }
+
+    #[test]
+    fn our_own_writes_other_tables_other_ranges_and_single_addresses_are_no_news() {
+        let mut follower = follower();
+        let mut told = |change, port| follower.matters(&Event { change, port });
+        let ours = route("10.244.1.0/24", 201);
+        assert!(!told(Change::RouteDeleted(ours.clone()), OWN));
+        assert!(!told(Change::RouteWritten(ours.clone()), OWN));
+        assert!(told(Change::RouteDeleted(ours.clone()), 0));
+        assert!(told(Change::RouteWritten(route("10.244.1.0/24", 4)), 9));
+        assert!(!told(Change::RouteWritten(route("10.244.1.7/32", 4)), 9));
+        assert!(!told(Change::RouteWritten(route("192.0.2.0/24", 4)), 9));
+        let elsewhere = KernelRoute { table: 9, ..ours };
+        assert!(!told(Change::RouteDeleted(elsewhere), 9));
+    }
+}
