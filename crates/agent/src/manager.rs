@@ -1,6 +1,6 @@
 //! A process that runs controllers of the cluster: elected, stoppable one by one, with pages.
 
-use std::{error::Error, net::SocketAddr, path::PathBuf};
+use std::{error::Error, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use axum::{
     Router,
@@ -11,7 +11,8 @@ use axum::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use weft_providers::{Calls, OpenError, SharedProvider, open};
+use weft_host::sysctl;
+use weft_providers::{Calls, NetlinkProvider, SharedProvider, netlink::NetlinkSettings, open};
 use weft_runtime::{
     Access, ClientMetrics, Cluster, EventRecorder, Features, LeaderConfig, Manager, StatusServer,
     TlsFiles, connect,
@@ -53,14 +54,31 @@ pub struct Pages {
 /// The route controller of a process.
 #[derive(Clone, Debug)]
 pub struct RoutesProcess {
-    /// `--cloud-provider`.
-    pub provider: String,
-    /// `--cloud-config`.
-    pub cloud_config: Option<PathBuf>,
+    /// Where the routes are.
+    pub table: Table,
     /// What the operator decided.
     pub settings: RoutesSettings,
     /// Where the record of our routes is kept.
     pub namespace: String,
+}
+
+/// Where routes are.
+#[derive(Clone, Debug)]
+pub enum Table {
+    /// At a cloud.
+    Cloud {
+        /// `--cloud-provider`.
+        provider: String,
+        /// `--cloud-config`.
+        config: Option<PathBuf>,
+    },
+    /// In this machine's kernel, each node for itself.
+    Kernel {
+        /// Which routes are ours.
+        settings: NetlinkSettings,
+        /// This node.
+        node: String,
+    },
 }
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -79,12 +97,14 @@ impl ManagerProcess {
         if let Some(process) = self.routes {
             let metrics = RoutesMetrics::register(&mut registry);
             let provider = process.open(metrics.calls.clone()).await?;
+            let own_node = process.table.own_node();
             let events = EventRecorder::new(client.clone(), "route_controller", &identity());
             routes = Some(RoutesParts {
                 cluster: cluster.clone(),
                 provider,
-                record_namespace: Some(process.namespace),
-                own_node: None,
+                // Kernel routes carry a mark.
+                record_namespace: own_node.is_none().then_some(process.namespace),
+                own_node,
                 announce: Announce {
                     events: (!process.settings.observe).then_some(events),
                     about: lease_reference(self.election.as_ref()),
@@ -119,9 +139,37 @@ impl ManagerProcess {
 
 impl RoutesProcess {
     /// Opens the provider; its calls are counted there.
-    pub async fn open(&self, calls: Calls) -> Result<SharedProvider, OpenError> {
-        open(&self.provider, self.cloud_config.as_deref(), calls).await
+    pub async fn open(&self, calls: Calls) -> Result<SharedProvider, AnyError> {
+        match &self.table {
+            Table::Cloud { provider, config } => {
+                Ok(open(provider, config.as_deref(), calls).await?)
+            }
+            Table::Kernel { settings, .. } => {
+                let provider = NetlinkProvider::open(settings.clone())?.counting(calls);
+                for warning in provider.warnings(&sysctl::Settings::default()).await? {
+                    tracing::warn!("{warning}");
+                }
+                if !self.settings.observe {
+                    provider.prepare().await?;
+                }
+                Ok(Arc::new(provider))
+            }
+        }
     }
+}
+
+impl Table {
+    fn own_node(&self) -> Option<String> {
+        match self {
+            Self::Cloud { .. } => None,
+            Self::Kernel { node, .. } => Some(node.clone()),
+        }
+    }
+}
+
+/// Deletes every route of ours from this machine's kernel.
+pub async fn flush(settings: NetlinkSettings) -> Result<usize, AnyError> {
+    Ok(NetlinkProvider::open(settings)?.flush().await?)
 }
 
 impl Pages {

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is none of that name.
-    #[error("no provider is called {name:?}; there are {}", KNOWN.join(", "))]
+    #[error("no provider is called {name:?}; there are {}, netlink", KNOWN.join(", "))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -32,7 +32,8 @@ pub enum OpenError {
     },
 }
 
-/// The names that [`open`] knows, as `--cloud-provider` has them.
+/// The names that [`open`] knows, as `--cloud-provider` has them. `netlink` is opened by
+/// [`NetlinkProvider::open`](crate::NetlinkProvider::open): it belongs to a node and not to a cloud.
 pub const KNOWN: [&str; 3] = ["aws", "hcloud", "memory"];
 
 /// Opens a provider by name, with its settings from the environment and from its cloud

@@ -5,11 +5,12 @@ use std::{fmt, net::SocketAddr, str::FromStr};
 use anyhow::Context as _;
 use tracing::{info, warn};
 use weft_agent::{
-    manager::{ManagerProcess, Pages, RoutesProcess, identity},
+    manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
     routes::{Mode, RoutesSettings},
 };
+use weft_providers::netlink::{Gateways, NetlinkSettings};
 use weft_proxy::config::{DurationError, GoDuration};
-use weft_routes::{DeleteCap, Timing};
+use weft_routes::{ConditionPolicy, DeleteCap, Timing};
 use weft_runtime::{
     FeatureGate, FeatureGates, Features, LeaderConfig, Stage, TlsFiles, UnknownGates,
 };
@@ -77,6 +78,12 @@ pub(crate) fn run(
         info!("routes are not configured here");
     }
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    if let Some(settings) = flags.cleanup()? {
+        let flushed = runtime.block_on(flush(settings));
+        let routes = flushed.map_err(anyhow::Error::from_boxed)?;
+        info!(routes, "deleted our routes");
+        return Ok(());
+    }
     runtime.block_on(async {
         let shutdown = signals::listen(log)?;
         let running = process.run(shutdown).await;
@@ -117,8 +124,9 @@ impl ManagerFlags {
         } else {
             None
         };
-        // Whoever only looks may look beside whoever leads.
-        let elects = self.leader_elect && !self.observe;
+        // Whoever only looks may look beside whoever leads, and a kernel has one node.
+        let shared = !self.is_kernel() || selection.includes_others("route");
+        let elects = self.leader_elect && !self.observe && shared;
         Ok(ManagerProcess {
             name: who.manager,
             kubeconfig: self.kubeconfig.clone(),
@@ -180,13 +188,59 @@ impl ManagerFlags {
         let Some(provider) = self.cloud_provider.clone() else {
             return Err(wrong("cloud-provider", "say which provider has the routes"));
         };
-        let namespace = self.leader_elect_resource_namespace.clone();
+        let mut settings = self.routes_settings(features)?;
+        let table = if self.is_kernel() {
+            // A node knows its own way to the others and not theirs.
+            settings.conditions = ConditionPolicy::Off;
+            Table::Kernel {
+                settings: self.netlink(),
+                node: self.node_name()?,
+            }
+        } else {
+            let config = self.cloud_config.clone();
+            Table::Cloud { provider, config }
+        };
         Ok(RoutesProcess {
-            provider,
-            cloud_config: self.cloud_config.clone(),
-            settings: self.routes_settings(features)?,
-            namespace,
+            table,
+            settings,
+            namespace: self.leader_elect_resource_namespace.clone(),
         })
+    }
+
+    fn is_kernel(&self) -> bool {
+        self.cloud_provider.as_deref() == Some("netlink")
+    }
+
+    fn node_name(&self) -> Result<String, ConfigError> {
+        if let Some(name) = &self.kernel.node_name {
+            return Ok(name.clone());
+        }
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+        let name = name.map_err(|error| wrong("node-name", error))?;
+        Ok(name.trim().to_lowercase())
+    }
+
+    /// Which kernel routes are ours.
+    fn netlink(&self) -> NetlinkSettings {
+        let flags = &self.kernel;
+        let on_link = flags.netlink_on_link.clone();
+        NetlinkSettings {
+            protocol: flags.netlink_protocol,
+            table: flags.netlink_table,
+            metric: flags.netlink_metric,
+            gateways: on_link.map_or(Gateways::Direct, |interface| Gateways::OnLink { interface }),
+            fallback: flags.netlink_unreachable,
+            ..NetlinkSettings::new(self.cluster_cidr.iter().copied())
+        }
+    }
+
+    /// What to clean up, if that is asked for.
+    fn cleanup(&self) -> Result<Option<NetlinkSettings>, ConfigError> {
+        match (self.kernel.cleanup, self.is_kernel()) {
+            (false, _) => Ok(None),
+            (true, true) => Ok(Some(self.netlink())),
+            (true, false) => Err(wrong("cleanup", "only with --cloud-provider=netlink")),
+        }
     }
 
     fn routes_settings(&self, features: &Features) -> Result<RoutesSettings, ConfigError> {

@@ -22,7 +22,8 @@ pub(crate) struct ManagerFlags {
     /// Use this API server, whatever the kubeconfig says
     #[arg(long, value_name = "URL")]
     pub(super) master: Option<String>,
-    /// Change routes at this provider: aws, hcloud, memory
+    /// Change routes at this provider: aws, hcloud, memory, or netlink for this machine's kernel,
+    /// each node for itself
     #[arg(long, value_name = "NAME")]
     pub(super) cloud_provider: Option<String>,
     /// Read the provider's settings from this file
@@ -107,7 +108,36 @@ pub(crate) struct ManagerFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(super) kernel: KernelFlags,
+    #[command(flatten)]
     pub(super) ignored: IgnoredFlags,
+}
+
+/// How this machine's kernel is used, with --cloud-provider=netlink.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the provider netlink")]
+pub(super) struct KernelFlags {
+    /// The node that this machine is; its host name unless given
+    #[arg(long, value_name = "NAME")]
+    pub(super) node_name: Option<String>,
+    /// Mark our routes with this protocol number
+    #[arg(long, value_name = "NUMBER", default_value_t = 201)]
+    pub(super) netlink_protocol: u8,
+    /// Give our routes this metric
+    #[arg(long, value_name = "NUMBER", default_value_t = 201)]
+    pub(super) netlink_metric: u32,
+    /// Write into this table
+    #[arg(long, value_name = "NUMBER", default_value_t = 254)]
+    pub(super) netlink_table: u32,
+    /// Reach all nodes through this interface, whatever its addresses say
+    #[arg(long, value_name = "INTERFACE")]
+    pub(super) netlink_on_link: Option<String>,
+    /// Refuse packets to pods of no node here, instead of sending them the default way
+    #[arg(long)]
+    pub(super) netlink_unreachable: bool,
+    /// Delete every route of ours from the kernel and exit
+    #[arg(long)]
+    pub(super) cleanup: bool,
 }
 
 impl ManagerFlags {

@@ -30,6 +30,12 @@ impl Selection {
         Self(vec![(true, Some(name))])
     }
 
+    /// Whether anything else runs.
+    pub(crate) fn includes_others(&self, controller: &str) -> bool {
+        let mut others = KNOWN.iter().filter(|(name, _)| *name != controller);
+        others.any(|(name, _)| self.includes(name))
+    }
+
     pub(crate) fn includes(&self, controller: &str) -> bool {
         let by_name = self.0.iter().find(|(_, name)| *name == Some(controller));
         let by_star = self.0.iter().find(|(_, name)| name.is_none());
