@@ -4,4 +4,16 @@
 //! Nothing here acts: no socket, no file, no clock. Events and observed objects come in as values
 //! together with the time; records to be kept, answers and planned writes come out.
 
+mod config;
+mod demand;
+mod names;
+pub mod pool;
+mod range;
 pub mod scaling;
+
+pub use config::{
+    ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
+    NodeStatus, Phase,
+};
+pub use demand::{PodSketch, pod_demand};
+pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};
