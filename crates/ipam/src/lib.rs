@@ -6,6 +6,7 @@
 
 mod config;
 mod demand;
+mod monitor;
 mod names;
 pub mod pool;
 mod range;
@@ -16,4 +17,5 @@ pub use config::{
     NodeStatus, Phase,
 };
 pub use demand::{PodSketch, pod_demand};
+pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

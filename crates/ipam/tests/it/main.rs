@@ -1,7 +1,7 @@
 //! What addresses do, in tables, laws, every order and many bad days.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
+mod monitor;
 mod pool;
 mod restart;
 mod scaling;
