@@ -4,6 +4,7 @@
 //! Nothing here acts: no socket, no file, no clock. Events and observed objects come in as values
 //! together with the time; records to be kept, answers and planned writes come out.
 
+pub mod allocator;
 mod config;
 mod demand;
 mod monitor;

@@ -1,6 +1,8 @@
 //! What addresses do, in tables, laws, every order and many bad days.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+mod allocator;
+mod cluster;
 mod monitor;
 mod pool;
 mod restart;

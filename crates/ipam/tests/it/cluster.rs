@@ -1,0 +1,5 @@
+//! A cluster in memory: an API server, agents, controllers, and the mail between them.
+
+mod api;
+
+pub(crate) use api::{Api, Conflict};
