@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use weft_model::{IpFamily, Moment};
 
 use crate::{
-    ContainerResult, GrantName, NodeConfig, NodeName, NodeSpec, Precondition,
+    ContainerResult, NodeConfig, NodeName, NodeSpec, Precondition,
     pool::{Census, Event, Pool, Step},
     scaling::{
         Scaler, ScalerFlaw, Window,
@@ -64,7 +64,8 @@ pub struct Outlook<'a> {
 pub struct Verdict {
     /// Of the pool: to be made durable before the write is sent.
     pub step: Step,
-    /// To be written. The end of it is reported with [`Monitor::answered`].
+    /// To be written once the step is durable. The end of it is reported with
+    /// [`Monitor::answered`].
     pub write: Option<SpecWrite>,
     /// Parameters that could not be used as they are.
     pub flaws: Vec<ScalerFlaw>,
@@ -72,9 +73,9 @@ pub struct Verdict {
 
 /// A new spec for the node's NodeNetworkConfig.
 ///
-/// Whoever sends it must also change something else of the object at every attempt (an annotation
-/// with the attempt's number): only a write that moves the object on makes sure that no earlier
-/// one, delayed somewhere, is carried out after it.
+/// Whoever sends it must also change something else of the object at every attempt, such as an
+/// annotation with the process and the number of the attempt: only a write that moves the object on
+/// makes sure that no earlier one, delayed somewhere, is carried out after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpecWrite {
     /// Which.
@@ -83,6 +84,8 @@ pub struct SpecWrite {
     pub precondition: Precondition,
     /// What it says.
     pub spec: NodeSpec,
+    /// Counted since the process began.
+    pub attempt: u64,
 }
 
 impl fmt::Display for SpecWrite {
@@ -101,7 +104,8 @@ impl fmt::Display for SpecWrite {
 pub struct Monitor {
     settings: MonitorSettings,
     window: Window,
-    in_flight: bool,
+    attempts: u64,
+    in_flight: Option<u64>,
 }
 
 impl Monitor {
@@ -110,7 +114,8 @@ impl Monitor {
         Self {
             settings,
             window: Window::new(settings.stabilisation),
-            in_flight: false,
+            attempts: 0,
+            in_flight: None,
         }
     }
 
@@ -119,15 +124,30 @@ impl Monitor {
         self.window.wake()
     }
 
-    /// A write has ended, somehow. Success goes to the pool as [`Event::Accepted`]; after a failure
-    /// or an unknown end the next look decides from what is observed and held, and offers nothing
-    /// twice.
-    pub fn answered(&mut self) {
-        self.in_flight = false;
+    /// A write has ended: with the object as it is now, or in failure or no answer at all. After
+    /// those the next look decides from what is observed and held, and offers nothing twice. The
+    /// answer to an attempt that was given up comes too late to prove anything, and is only looked
+    /// at like any other sight of the object.
+    pub fn answered(
+        &mut self,
+        attempt: u64,
+        accepted: Option<NodeConfig>,
+        pool: &mut Pool,
+        now: Moment,
+    ) -> Step {
+        let awaited = self.in_flight == Some(attempt);
+        if awaited {
+            self.in_flight = None;
+        }
+        match accepted {
+            Some(config) if awaited => pool.handle(Event::Accepted(Box::new(config)), now),
+            Some(config) => pool.handle(Event::Observed(Box::new(config)), now),
+            None => Step::default(),
+        }
     }
 
-    /// Whether a write is under way.
-    pub fn is_writing(&self) -> bool {
+    /// The attempt that is under way.
+    pub fn in_flight(&self) -> Option<u64> {
         self.in_flight
     }
 
@@ -135,21 +155,26 @@ impl Monitor {
     /// nobody gets an address between the decision and its record.
     pub fn look(&mut self, pool: &mut Pool, outlook: Outlook<'_>, now: Moment) -> Verdict {
         let mut verdict = Verdict::default();
-        if self.in_flight || outlook.config.deleting || !pool.is_ready() {
+        if self.in_flight.is_some() || outlook.config.deleting || !pool.is_ready() {
             return verdict;
         }
         let wanted = match self.settings.mode {
             ScalingMode::Pods => self.by_pods(pool, outlook, now, &mut verdict),
-            ScalingMode::Requests => by_requests(pool, outlook, now, &mut verdict),
+            ScalingMode::Requests => Some(by_requests(pool, outlook, now, &mut verdict)),
         };
+        // Offers that an earlier process made may not have been sent, or may still be on their way:
+        // taking them back needs a write even if it says what is there already.
+        let reclaims = |spec: &NodeSpec| !pool.offered().is_subset(&spec.not_in_use);
         if let Some(spec) = wanted
-            && self.differs(&spec, outlook.config)
+            && (self.differs(&spec, outlook.config) || reclaims(&spec))
         {
-            self.in_flight = true;
+            self.attempts += 1;
+            self.in_flight = Some(self.attempts);
             verdict.write = Some(SpecWrite {
                 name: outlook.config.name.clone(),
                 precondition: outlook.config.precondition(),
                 spec,
+                attempt: self.attempts,
             });
         }
         verdict
@@ -239,7 +264,7 @@ fn by_requests(
     outlook: Outlook<'_>,
     now: Moment,
     verdict: &mut Verdict,
-) -> Option<NodeSpec> {
+) -> NodeSpec {
     let config = outlook.config;
     let mut thresholds = Thresholds::read(config.status.scaler.as_ref());
     if outlook.exhausted {
@@ -254,25 +279,33 @@ fn by_requests(
     let requested = u32::try_from(config.spec.requested).unwrap_or_default();
     let listed = config.spec.not_in_use.len();
     let counts = Counts {
-        assigned: census.assigned,
+        // Upstream has nobody who waits; here a pool that is empty with no buffer would never grow.
+        assigned: census.assigned + pool.waiting(),
         releasing: census.releasing,
         held: census.held(),
         requested,
         listed: u32::try_from(listed).unwrap_or(u32::MAX),
     };
     let requested = match reactive::decide(counts, thresholds) {
-        Change::Nothing => return None,
-        Change::Clean => requested,
+        // Upstream's rule forgets to clean the list while it cannot grow any more.
+        Change::Nothing | Change::Clean => requested,
         Change::Grow(requested) => requested,
         Change::Shrink(count) => {
-            let surplus: Vec<GrantName> = pool.surplus(census.kept().saturating_sub(count));
-            verdict.step = pool.handle(Event::Offer(surplus), now);
-            requested - (pool.census(family).releasing - census.releasing)
+            // Blocks may be larger than what is to go; both families shrink alike or not at all.
+            let kept = census.kept();
+            let mut trial = pool.clone();
+            trial.handle(Event::Offer(pool.surplus(kept.saturating_sub(count))), now);
+            let going = trial.census(family).releasing - census.releasing;
+            if going > 0 {
+                let surplus = pool.surplus(kept.saturating_sub(going));
+                verdict.step = pool.handle(Event::Offer(surplus), now);
+            }
+            requested - going
         }
     };
-    Some(NodeSpec {
+    NodeSpec {
         requested: i64::from(requested),
         not_in_use: pool.offered(),
         demand: None,
-    })
+    }
 }

@@ -194,7 +194,6 @@ impl fmt::Display for ClaimChange {
         match self {
             Self::Claimed(net, claim) => write!(f, "+{net}={}", claim.holder.node),
             Self::Adopted(net, claim) => write!(f, "!{net}={}", claim.holder.node),
-            Self::Renewed(net, claim) => write!(f, "~{net}={}", claim.holder.node),
             Self::Freed(net, claim) => write!(f, "-{net}={}", claim.holder.node),
         }
     }

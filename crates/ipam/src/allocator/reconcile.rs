@@ -56,14 +56,17 @@ impl Client<'_> {
         u64::try_from(wanted).unwrap_or_default()
     }
 
+    /// How many it has of a family, or is about to get.
+    fn has(&self, family: IpFamily) -> u64 {
+        let of_family = |net: &IpNet| IpFamily::of(net.addr()) == family;
+        let pending = self.pending.iter().filter(|(net, _)| of_family(net));
+        let pending: u64 = pending.map(|(net, _)| address_count(*net)).sum();
+        self.published.kept(family) + pending
+    }
+
     fn need(&self, family: IpFamily, pool: &IpPool) -> Need {
         let wanted = self.wanted(pool);
-        let pending = self
-            .pending
-            .iter()
-            .filter(|(net, _)| IpFamily::of(net.addr()) == family);
-        let pending: u64 = pending.map(|(net, _)| address_count(*net)).sum();
-        let have = self.published.kept(family) + pending;
+        let have = self.has(family);
         let demand = self
             .config
             .spec
@@ -361,15 +364,12 @@ fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
             continue;
         };
         let version = client.published.version(range);
-        match claim.version.cmp(&version) {
-            std::cmp::Ordering::Less => space.free(net, None),
-            std::cmp::Ordering::Equal => client.pending.push((net, claim)),
-            // Somebody set the node's status back.
-            std::cmp::Ordering::Greater => {
-                space.renew(net, version);
-                client.claiming = true;
-                client.pending.push((net, claim));
-            }
+        // A later version than the node's is what a cache shows that is behind, and then the status
+        // will not be written; or somebody set the status back, and then it is put right.
+        if claim.version < version {
+            space.free(net, None);
+        } else {
+            client.pending.push((net, claim));
         }
     }
 }
@@ -441,21 +441,38 @@ fn claim(
 }
 
 /// Whether a pool is nearly empty: it is when little is free or somebody lacks something, and no
-/// more when enough is free and nobody does.
+/// more when enough is free and would be if all nodes asked for their buffers again. Without the
+/// latter a small pool would go back and forth for ever.
 fn is_exhausted(pool: &IpPool, space: &Space<'_>, clients: &[Client<'_>], exhausted: bool) -> bool {
-    let unmet = clients.iter().any(|client| client.missing > 0);
-    let scarce = |percent: u8| {
-        space.families().into_iter().any(|family| {
-            let (held, resting) = space.used(family);
-            let total = space.total(family);
-            let free = total.saturating_sub(held + resting);
-            u128::from(free) * 100 < u128::from(total) * u128::from(percent)
-        })
-    };
     let threshold = if exhausted {
         pool.exhaustion.leave
     } else {
         pool.exhaustion.enter
     };
-    unmet || scarce(threshold)
+    let unmet = clients.iter().any(|client| client.missing > 0);
+    unmet
+        || space.families().into_iter().any(|family| {
+            let (held, resting) = space.used(family);
+            let total = space.total(family);
+            let more = if exhausted {
+                usual_growth(pool, clients, family, space.block_size(family))
+            } else {
+                0
+            };
+            let free = total.saturating_sub(held + resting + more);
+            u128::from(free) * 100 < u128::from(total) * u128::from(threshold)
+        })
+}
+
+/// How much more the nodes would hold if there were enough.
+fn usual_growth(pool: &IpPool, clients: &[Client<'_>], family: IpFamily, block: u64) -> u64 {
+    let (scaler, _) = Scaler::read(Some(&pool.scaler));
+    let growth = clients.iter().map(|client| {
+        let spec = &client.config.spec;
+        let demand = spec.demand.unwrap_or(spec.requested).max(0);
+        let target = scaler.target(u32::try_from(demand).unwrap_or(u32::MAX));
+        let usual = u64::from(target).div_ceil(block) * block;
+        usual.saturating_sub(client.has(family))
+    });
+    growth.sum()
 }

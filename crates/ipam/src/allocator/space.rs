@@ -21,8 +21,6 @@ pub enum ClaimChange {
     Claimed(IpNet, Claim),
     /// A node publishes something that nobody claimed.
     Adopted(IpNet, Claim),
-    /// A claim is made good for the present version of its holder.
-    Renewed(IpNet, Claim),
     /// A claim is over, and its addresses rest.
     Freed(IpNet, Claim),
 }
@@ -387,12 +385,6 @@ impl<'a> Space<'a> {
         if let Some((draft, claim)) = freed {
             draft.gone.extend(gone.cloned());
             draft.changes.push(ClaimChange::Freed(entry, claim));
-        }
-    }
-
-    pub(super) fn renew(&mut self, entry: IpNet, version: i64) {
-        if let Some((draft, claim)) = self.change(entry, |claim| claim.version = version) {
-            draft.changes.push(ClaimChange::Renewed(entry, claim));
         }
     }
 

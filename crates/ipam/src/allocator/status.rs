@@ -124,7 +124,12 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
                     .containers
                     .iter()
                     .find(|container| container.id == id);
-                container.version = old.map_or(0, |old| old.version) + 1;
+                let claimed = client.pending.iter().filter(|(net, _)| range.contains(net));
+                let claimed = claimed
+                    .map(|(_, claim)| claim.version)
+                    .max()
+                    .unwrap_or_default();
+                container.version = old.map_or(0, |old| old.version).max(claimed) + 1;
                 container.entries.extend(fresh);
             }
         }

@@ -20,7 +20,8 @@ pub enum Event {
     Delete(Ticket, Key),
     /// The NodeNetworkConfig, from its watch.
     Observed(Box<NodeConfig>),
-    /// The NodeNetworkConfig as it was after a spec of ours was accepted.
+    /// The NodeNetworkConfig as it was after the last spec of ours was accepted. Comes from
+    /// [`crate::Monitor::answered`] only, which knows what is the last.
     Accepted(Box<NodeConfig>),
     /// The host is ready for this version of a network container.
     Programmed(ContainerId, i64),

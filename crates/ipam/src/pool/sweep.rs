@@ -43,27 +43,19 @@ impl Pool {
 
     /// Attachments of pods that have a newer one for the same interface.
     fn superseded(&self) -> BTreeSet<Key> {
-        let mut newest: BTreeMap<_, (&Key, &Attachment)> = BTreeMap::new();
-        let mut old = BTreeSet::new();
-        for (key, attachment) in &self.attachments {
-            let Some(uid) = &attachment.pod.uid else {
-                continue;
-            };
-            let place = (uid, &key.network, &key.interface);
-            match newest.get(&place) {
-                Some((_, other)) if other.at >= attachment.at => {
-                    old.insert(key.clone());
-                }
-                Some((other, _)) => {
-                    old.insert((*other).clone());
-                    newest.insert(place, (key, attachment));
-                }
-                None => {
-                    newest.insert(place, (key, attachment));
-                }
-            }
+        let placed = || {
+            self.attachments.iter().filter_map(|(key, held)| {
+                let uid = held.pod.uid.as_ref()?;
+                Some(((uid, &key.network, &key.interface), key, held.at))
+            })
+        };
+        let mut newest: BTreeMap<_, Moment> = BTreeMap::new();
+        for (place, _, at) in placed() {
+            let latest = newest.entry(place).or_insert(at);
+            *latest = at.max(*latest);
         }
-        old
+        let old = placed().filter(|(place, _, at)| *at < newest[place]);
+        old.map(|(_, key, _)| key.clone()).collect()
     }
 
     /// Pods that show an address of ours have it, even if no record says so.

@@ -384,28 +384,49 @@ fn exhaustion_is_entered_and_left_at_different_marks() {
         api.view.exhausted.contains(&"pods".into()),
         "16 of 256 are free"
     );
-    let wall = WALL.after(Duration::from_secs(60));
-    offer_all(&mut api, "n00");
-    api.edit("n00", |spec| spec.requested = 0);
+    for index in 0..15 {
+        api.edit(&format!("n{index:02}"), |spec| spec.demand = Some(0));
+    }
+    let mut wall = WALL;
+    for (name, later, exhausted) in [("n00", 400, true), ("n01", 800, false)] {
+        api.remove_node(name);
+        plan(&mut allocator, &api, at(later - 350));
+        settle_at(&mut allocator, &mut api, at(later), wall);
+        wall = wall.after(Duration::from_secs(60));
+        settle_at(&mut allocator, &mut api, at(later), wall);
+        let said = api.view.exhausted.contains(&"pods".into());
+        assert_eq!(said, exhausted, "{name}: 12.5 % are free, then 18.75 %");
+    }
+}
+
+#[test]
+fn exhaustion_is_not_left_while_the_nodes_buffers_would_bring_it_back() {
+    let mut api = Api::new([pool("10.0.0.0/26")]);
+    for name in ["n1", "n2"] {
+        api.add_node(name, &[], &[]);
+    }
+    let mut allocator = Allocator::default();
     settle(&mut allocator, &mut api, at(0));
+    for name in ["n1", "n2"] {
+        api.edit(name, |spec| (spec.requested, spec.demand) = (32, Some(20)));
+    }
+    settle(&mut allocator, &mut api, at(0));
+    assert!(api.view.exhausted.contains(&"pods".into()));
+    // They do as they are told and keep little more than they need.
+    for name in ["n1", "n2"] {
+        let entry = api.config(name).status.containers[0].entries[1]
+            .name
+            .clone();
+        api.edit(name, |spec| {
+            spec.requested = 16;
+            spec.not_in_use.insert(entry);
+        });
+    }
+    settle(&mut allocator, &mut api, at(0));
+    let wall = WALL.after(Duration::from_secs(60));
     settle_at(&mut allocator, &mut api, at(0), wall);
-    assert!(
-        api.view.exhausted.contains(&"pods".into()),
-        "12.5 % are free"
-    );
-    offer_all(&mut api, "n01");
-    api.edit("n01", |spec| spec.requested = 0);
-    settle_at(&mut allocator, &mut api, at(0), wall);
-    settle_at(
-        &mut allocator,
-        &mut api,
-        at(0),
-        wall.after(Duration::from_secs(60)),
-    );
-    assert!(
-        !api.view.exhausted.contains(&"pods".into()),
-        "18.75 % are free"
-    );
+    assert_eq!(count(&api, "n1") + count(&api, "n2"), 32);
+    assert!(api.view.exhausted.contains(&"pods".into()));
 }
 
 #[test]

@@ -7,4 +7,5 @@ mod monitor;
 mod pool;
 mod restart;
 mod scaling;
+mod simulation;
 mod world;

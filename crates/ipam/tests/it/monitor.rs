@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use weft_ipam::{
     ContainerResult, Entry, Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode,
-    Verdict, pod_demand,
-    pool::{Event, Pool},
-    scaling::ScalerParameters,
+    Verdict, pod_demand, pool::Pool, scaling::ScalerParameters,
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
@@ -76,8 +74,7 @@ fn accept(pool: &mut Pool, monitor: &mut Monitor, config: &mut NodeConfig, verdi
     config.spec = write.spec.clone();
     let next: u64 = config.version.as_str().parse().unwrap();
     config.version = (next + 1).into();
-    monitor.answered();
-    pool.handle(Event::Accepted(Box::new(config.clone())), at(1));
+    monitor.answered(write.attempt, Some(config.clone()), pool, at(1));
 }
 
 #[test]
@@ -150,17 +147,40 @@ fn a_write_that_fails_offers_nothing_more_and_is_repeated() {
     assert_eq!(first.step.records.len(), 16);
     let waiting = monitor.look(&mut pool, outlook(&config, 5), at(1));
     assert_eq!(waiting, Verdict::default(), "one at a time");
-    for _ in 0..3 {
-        monitor.answered();
-        let again = monitor.look(&mut pool, outlook(&config, 5), at(1));
-        assert_eq!(again.write, first.write);
-        assert!(again.step.records.is_empty());
+    let mut last = first.clone();
+    for attempt in 1..=3 {
+        monitor.answered(attempt, None, &mut pool, at(1));
+        last = monitor.look(&mut pool, outlook(&config, 5), at(1));
+        let (write, before) = (last.write.as_ref().unwrap(), first.write.as_ref().unwrap());
+        assert_eq!((&write.spec, write.attempt), (&before.spec, attempt + 1));
+        assert!(last.step.records.is_empty());
     }
-    accept(&mut pool, &mut monitor, &mut config, &first);
+    accept(&mut pool, &mut monitor, &mut config, &last);
     assert_eq!(
         written(&monitor.look(&mut pool, outlook(&config, 5), at(2))),
         None
     );
+}
+
+#[test]
+fn the_answer_to_an_attempt_that_was_given_up_takes_nothing_back() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(PLAIN);
+    // The first write keeps all; it is accepted, but the answer is late.
+    monitor.look(&mut pool, outlook(&config, 40), at(1));
+    monitor.answered(1, None, &mut pool, at(1));
+    let offering = monitor.look(&mut pool, outlook(&config, 5), at(2));
+    assert_eq!(written(&offering), Some((16, 16)));
+    let mut late = with(2, 32, 48);
+    late.version = 2.into();
+    monitor.answered(1, Some(late), &mut pool, at(3));
+    assert_eq!(
+        pool.census(IpFamily::V4).releasing,
+        16,
+        "the second is still on its way"
+    );
+    assert_eq!(monitor.in_flight(), Some(2));
 }
 
 #[test]

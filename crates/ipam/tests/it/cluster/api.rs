@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_ipam::{
-    NodeConfig, NodeSpec, NodeStatus, Uid,
+    NodeConfig, NodeSpec, NodeStatus, SpecWrite, Uid,
     allocator::{IpPool, Node, View, Write},
 };
 use weft_model::SharedStr;
@@ -68,6 +68,18 @@ impl Api {
         let config = self.view.configs.get_mut(&name.into()).unwrap();
         change(&mut config.spec);
         config.version = revision.into();
+    }
+
+    /// A node's write, which always moves its object on.
+    pub(crate) fn write_spec(&mut self, write: &SpecWrite) -> Result<NodeConfig, Conflict> {
+        let revision = self.next();
+        let config = self.view.configs.get_mut(&write.name).ok_or(Conflict)?;
+        if config.precondition() != write.precondition {
+            return Err(Conflict);
+        }
+        config.spec = write.spec.clone();
+        config.version = revision.into();
+        Ok(config.clone())
     }
 
     pub(crate) fn write(&mut self, write: &Write) -> Result<(), Conflict> {
