@@ -1,6 +1,8 @@
 //! How many addresses the pods of a node need.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
+
+use weft_model::Moment;
 
 use crate::{Uid, pool::PodIdentity};
 
@@ -42,4 +44,50 @@ impl PodSketch {
 pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSketch>) -> u32 {
     let count = pods.into_iter().filter(|pod| pod.needs_address()).count();
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Lets a burst of changes gather before it is looked at: the first after a short while, the next
+/// ones at longer intervals, the last always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gathering {
+    first: Duration,
+    interval: Duration,
+    looked: Option<Moment>,
+    due: Option<Moment>,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(50),
+            interval: Duration::from_millis(500),
+            looked: None,
+            due: None,
+        }
+    }
+}
+
+impl Gathering {
+    /// Something changed.
+    pub fn changed(&mut self, now: Moment) {
+        let soon = now + self.first;
+        let due = self
+            .looked
+            .map_or(soon, |looked| soon.max(looked + self.interval));
+        self.due.get_or_insert(due);
+    }
+
+    /// When to look.
+    pub fn wake(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// Whether it is time to look; if so, it is taken for done.
+    pub fn take(&mut self, now: Moment) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            (self.looked, self.due) = (Some(now), None);
+        }
+        due
+    }
 }

@@ -5,6 +5,7 @@
 //! together with the time; records to be kept, answers and planned writes come out.
 
 pub mod allocator;
+pub mod burst;
 mod config;
 mod demand;
 mod monitor;
@@ -17,6 +18,6 @@ pub use config::{
     ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
     NodeStatus, Phase,
 };
-pub use demand::{PodSketch, pod_demand};
+pub use demand::{Gathering, PodSketch, pod_demand};
 pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

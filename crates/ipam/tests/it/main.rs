@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 mod allocator;
+mod burst;
 mod cluster;
+mod exhaustive;
 mod monitor;
 mod pool;
 mod restart;

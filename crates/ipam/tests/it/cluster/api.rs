@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_ipam::{
-    NodeConfig, NodeSpec, NodeStatus, SpecWrite, Uid,
+    NodeConfig, NodeSpec, NodeStatus, ResourceVersion, SpecWrite, Uid,
     allocator::{IpPool, Node, View, Write},
 };
 use weft_model::SharedStr;
@@ -72,18 +72,18 @@ impl Api {
 
     /// A node's write, which always moves its object on.
     pub(crate) fn write_spec(&mut self, write: &SpecWrite) -> Result<NodeConfig, Conflict> {
-        let revision = self.next();
         let config = self.view.configs.get_mut(&write.name).ok_or(Conflict)?;
         if config.precondition() != write.precondition {
             return Err(Conflict);
         }
         config.spec = write.spec.clone();
-        config.version = revision.into();
+        config.version = after(&config.version);
+        self.revision += 1;
         Ok(config.clone())
     }
 
     pub(crate) fn write(&mut self, write: &Write) -> Result<(), Conflict> {
-        let revision = self.next();
+        let revision = self.revision + 1;
         match write {
             Write::CreateConfig {
                 node,
@@ -118,7 +118,7 @@ impl Api {
                     return Err(Conflict);
                 }
                 config.status = status.clone();
-                config.version = revision.into();
+                config.version = after(&config.version);
             }
             Write::Shard { shard, gone, .. } => {
                 let key = (shard.pool.clone(), shard.range);
@@ -136,7 +136,7 @@ impl Api {
                     return Err(Conflict);
                 }
                 let mut shard = shard.clone();
-                shard.version = Some(revision.into());
+                shard.version = Some(stored.map_or(1.into(), |stored| after(&stored)));
                 self.view.shards.insert(key, shard);
             }
             Write::DeleteConfig { name, precondition } => {
@@ -145,7 +145,7 @@ impl Api {
                     return Err(Conflict);
                 }
                 config.deleting = true;
-                config.version = revision.into();
+                config.version = after(&config.version);
             }
             Write::RemoveFinalizer { name, precondition } => {
                 let config = self.view.configs.get(name).ok_or(Conflict)?;
@@ -171,9 +171,17 @@ impl Api {
                     return Err(Conflict);
                 }
                 node.pod_cidrs.clone_from(cidrs);
-                node.version = revision.into();
+                node.version = after(&node.version);
             }
         }
+        self.revision = revision;
         Ok(())
     }
+}
+
+/// Versions count the writes of one object, so that the order of writes to different ones leaves no
+/// trace.
+fn after(version: &ResourceVersion) -> ResourceVersion {
+    let number: u64 = version.as_str().parse().unwrap();
+    (number + 1).into()
 }
