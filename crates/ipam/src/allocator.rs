@@ -10,6 +10,8 @@
 //!   a claim whose version has passed it is known for good whether it is published, and one that is
 //!   not never will be: that, and nothing else, is when it is freed.
 
+mod exhaustion;
+mod lifecycle;
 mod node_cidrs;
 mod object;
 mod plan;

@@ -1,14 +1,14 @@
 //! The free and the taken in a pool, while a plan is made.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+mod geometry;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use weft_model::IpFamily;
 
-use super::object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, net, unreserved};
+use self::geometry::shards_of;
+use super::object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, unreserved};
 use crate::{
     GrantName,
     range::{address_count, number},
@@ -171,28 +171,6 @@ impl<'a> Space<'a> {
         free
     }
 
-    /// Which blocks of a shard nobody can have as a whole: first and last of each run.
-    fn reserved_blocks(&self, range: IpNet, shard: IpNet) -> Vec<(u64, u64)> {
-        let width = IpFamily::of(range.addr()).width() - self.pool.block_prefix(range);
-        let base = number(shard.network());
-        let end = number(shard.broadcast());
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut touching: Vec<IpNet> = self.reserved.to_vec();
-        touching.retain(|net| shard.contains(net) || net.contains(&shard));
-        touching.sort_by_key(|net| number(net.network()));
-        for net in touching {
-            let first = number(net.network()).max(base) - base;
-            let last = number(net.broadcast()).min(end) - base;
-            let index = |offset: u128| u64::try_from(offset >> width).unwrap_or(u64::MAX);
-            let (first, last) = (index(first), index(last));
-            match runs.last_mut() {
-                Some((_, until)) if first <= *until => *until = last.max(*until),
-                _ => runs.push((first, last)),
-            }
-        }
-        runs
-    }
-
     /// Takes a whole block.
     pub(super) fn claim_block(
         &mut self,
@@ -344,14 +322,6 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The range that something lies in.
-    pub(super) fn range_of(&self, net: IpNet) -> Option<IpNet> {
-        self.ranges
-            .iter()
-            .copied()
-            .find(|range| range.contains(&net))
-    }
-
     /// Claims what a node already publishes.
     pub(super) fn adopt(&mut self, entry: IpNet, claim: Claim) -> bool {
         let Some(range) = self.range_of(entry) else {
@@ -425,57 +395,6 @@ impl<'a> Space<'a> {
             state: ClaimState::Held,
         }
     }
-
-    fn has_reserved(&self, net: IpNet) -> bool {
-        let mut reserved = self.reserved.iter();
-        reserved.any(|reserved| reserved.contains(&net) || net.contains(reserved))
-    }
-
-    fn prefix_in(&self, shard: IpNet) -> u8 {
-        self.range_of(shard)
-            .map_or(shard.prefix_len(), |range| self.pool.block_prefix(range))
-    }
-
-    fn block_net(&self, range: IpNet, shard: IpNet, index: u32) -> IpNet {
-        let family = IpFamily::of(range.addr());
-        let prefix = self.pool.block_prefix(range);
-        let offset = u128::from(index) << (family.width() - prefix);
-        net(number(shard.network()) + offset, prefix, family)
-    }
-
-    fn place_net(&self, range: IpNet, place: Place) -> IpNet {
-        let block = self.block_net(range, place.shard, place.index);
-        let family = IpFamily::of(range.addr());
-        match place.offset {
-            None => block,
-            Some(offset) => net(
-                number(block.network()) + u128::from(offset),
-                family.width(),
-                family,
-            ),
-        }
-    }
-
-    fn locate(&self, range: IpNet, address: IpAddr) -> Place {
-        let family = IpFamily::of(range.addr());
-        let shard = net(number(address), self.pool.shard_prefix(range), family).trunc();
-        let width = family.width() - self.pool.block_prefix(range);
-        let inside = number(address) - number(shard.network());
-        Place {
-            shard,
-            index: u32::try_from(inside >> width).unwrap_or_default(),
-            offset: u32::try_from(inside & ((1_u128 << width) - 1)).ok(),
-        }
-    }
-
-    fn place_of(&self, range: IpNet, entry: IpNet) -> Place {
-        let place = self.locate(range, entry.network());
-        let whole = entry.prefix_len() <= self.pool.block_prefix(range);
-        Place {
-            offset: place.offset.filter(|_| !whole),
-            ..place
-        }
-    }
 }
 
 impl Draft {
@@ -486,19 +405,6 @@ impl Draft {
             gone: Vec::new(),
         }
     }
-}
-
-fn shards_of(pool: &IpPool, range: IpNet) -> impl Iterator<Item = IpNet> + use<> {
-    let prefix = pool.shard_prefix(range);
-    let family = IpFamily::of(range.addr());
-    let step = 1_u128
-        .checked_shl(u32::from(family.width() - prefix))
-        .unwrap_or_default();
-    let count = 1_u64
-        .checked_shl(u32::from(prefix - range.prefix_len()))
-        .unwrap_or(u64::MAX);
-    let base = number(range.network());
-    (0..count).map(move |index| net(base + u128::from(index) * step, prefix, family))
 }
 
 /// Claims whose rest is over are free again, without a write of their own.
