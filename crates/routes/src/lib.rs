@@ -10,12 +10,10 @@ mod cidr;
 mod engine;
 mod error;
 mod lane;
-mod moment;
 mod node;
 mod plan;
 mod policy;
 mod polling;
-mod random;
 mod route;
 mod schedule;
 mod shadow;
@@ -28,7 +26,6 @@ pub use cidr::{Cidr, CidrError};
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;
 pub use lane::{Lane, Offer, Ticket};
-pub use moment::Moment;
 pub use node::{AddressKind, Condition, Node, NodeAddress, NodeList};
 pub use plan::{
     Action, ConditionChange, CreateReason, DeleteReason, Forecast, Left, LeftReason, Reason,
@@ -37,8 +34,8 @@ pub use plan::{
 };
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
 pub use polling::{Clockwork, Reconciler, Ticker};
-pub use random::Random;
 pub use route::{Mark, NextHop, Route, Target};
 pub use schedule::{Schedule, Timing, Trigger};
 pub use shadow::{Drift, Shadow};
 pub use watch::NodeWatch;
+pub use weft_model::{Moment, Random};

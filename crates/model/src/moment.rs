@@ -4,11 +4,15 @@ use std::{
     time::Duration,
 };
 
-/// A point in time, counted from the start of the process or of a simulation.
+use serde::{Deserialize, Serialize};
+
+/// A point in time, counted from the start of the process, of the machine or of a simulation.
 ///
 /// The standard library's `Instant` cannot be made without asking the clock, which a decision
 /// must never do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct Moment(Duration);
 
 impl Moment {

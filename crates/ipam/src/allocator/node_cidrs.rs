@@ -1,0 +1,154 @@
+//! Pod CIDRs for nodes, as kube-controller-manager hands them out, but claimed first: two
+//! controllers that both believe to lead cannot give one CIDR to two nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use weft_model::IpFamily;
+
+use super::{
+    Notice, Plan, View, Write,
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall},
+    space::Space,
+};
+use crate::{PoolName, Precondition, Uid};
+
+/// A range that nodes get their pod CIDRs from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterCidr {
+    /// The range.
+    pub range: IpNet,
+    /// The prefix length of a node's part.
+    pub node_prefix: u8,
+}
+
+/// Claims a CIDR of each family for every node without, gives it to the node in a later plan, and
+/// frees the claims of nodes that are gone. A node's CIDRs never change, so a claim that is not the
+/// CIDR of its node never will be.
+///
+/// Shards are those of the pool of this name; it must not be an IPPool's.
+pub fn plan_node_cidrs(view: &View, name: &PoolName, cluster: &[ClusterCidr], wall: Wall) -> Plan {
+    let mut plan = Plan::default();
+    if !view.complete {
+        return plan;
+    }
+    let ranges: Vec<IpNet> = cluster.iter().map(|cidr| cidr.range).collect();
+    let pool = cidr_pool(name, cluster, &ranges);
+    let shards = view.shards.values().filter(|shard| shard.pool == *name);
+    let mut space = Space::new(&pool, &ranges, &[], shards.cloned(), wall);
+    let adopting = adopt(view, &mut space);
+    let mut owned: BTreeMap<Uid, Vec<IpNet>> = BTreeMap::new();
+    let held: Vec<(IpNet, Claim)> = space
+        .claims()
+        .filter(|(_, claim)| claim.state == ClaimState::Held)
+        .map(|(net, claim)| (net, claim.clone()))
+        .collect();
+    for (net, claim) in held {
+        let node = view.nodes.get(&claim.holder.node);
+        match node.filter(|node| node.uid == claim.holder.node_uid) {
+            None => space.free(net, Some(&claim.holder)),
+            Some(node) if !node.pod_cidrs.is_empty() && !node.pod_cidrs.contains(&net) => {
+                space.free(net, None);
+            }
+            Some(node) => owned.entry(node.uid.clone()).or_default().push(net),
+        }
+    }
+    let families: BTreeSet<IpFamily> = ranges
+        .iter()
+        .map(|range| IpFamily::of(range.addr()))
+        .collect();
+    for node in view.nodes.values().filter(|node| node.pod_cidrs.is_empty()) {
+        let claimed = owned.remove(&node.uid).unwrap_or_default();
+        serve(node, claimed, &families, adopting, &mut space, &mut plan);
+    }
+    let shards = space.into_drafts().map(|draft| Write::Shard {
+        shard: draft.shard,
+        gone: draft.gone,
+        changes: draft.changes,
+    });
+    plan.writes.splice(0..0, shards);
+    plan
+}
+
+fn serve(
+    node: &Node,
+    mut claimed: Vec<IpNet>,
+    families: &BTreeSet<IpFamily>,
+    adopting: bool,
+    space: &mut Space<'_>,
+    plan: &mut Plan,
+) {
+    let has = |family: IpFamily| claimed.iter().any(|net| IpFamily::of(net.addr()) == family);
+    let lacking: Vec<IpFamily> = families
+        .iter()
+        .copied()
+        .filter(|family| !has(*family))
+        .collect();
+    if lacking.is_empty() {
+        claimed.sort();
+        claimed.dedup_by_key(|net| IpFamily::of(net.addr()));
+        plan.writes.push(Write::PodCidrs {
+            name: node.name.clone(),
+            precondition: Precondition {
+                uid: node.uid.clone(),
+                version: node.version.clone(),
+            },
+            cidrs: claimed,
+        });
+        return;
+    }
+    if adopting {
+        return;
+    }
+    for family in lacking {
+        if space.claim_block(family, &holder(node), |_| 0).is_none() {
+            plan.notices.push(Notice::NoCidr(node.name.clone()));
+        }
+    }
+}
+
+fn holder(node: &Node) -> Holder {
+    Holder {
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        config: node.uid.clone(),
+    }
+}
+
+/// Claims what nodes have that nobody claimed.
+fn adopt(view: &View, space: &mut Space<'_>) -> bool {
+    let mut adopted = false;
+    for node in view.nodes.values() {
+        for cidr in &node.pod_cidrs {
+            let held = space
+                .claim_at(*cidr)
+                .is_some_and(|claim| claim.state == ClaimState::Held);
+            if held || space.range_of(*cidr).is_none() {
+                continue;
+            }
+            adopted |= space.adopt(
+                *cidr,
+                Claim {
+                    id: format!("{}-{cidr}", node.uid).into(),
+                    holder: holder(node),
+                    version: 0,
+                    state: ClaimState::Held,
+                },
+            );
+        }
+    }
+    adopted
+}
+
+fn cidr_pool(name: &PoolName, cluster: &[ClusterCidr], ranges: &[IpNet]) -> IpPool {
+    let prefix = |family: IpFamily| {
+        let mut cidrs = cluster.iter();
+        let cidr = cidrs.find(|cidr| IpFamily::of(cidr.range.addr()) == family);
+        cidr.map_or(family.width(), |cidr| cidr.node_prefix)
+    };
+    IpPool {
+        block_v4: prefix(IpFamily::V4),
+        block_v6: prefix(IpFamily::V6),
+        ..IpPool::new(name.as_str(), PoolSource::Ranges(ranges.to_vec()))
+    }
+}

@@ -1,0 +1,93 @@
+//! How many addresses the pods of a node need.
+
+use std::{net::IpAddr, time::Duration};
+
+use weft_model::Moment;
+
+use crate::{Uid, pool::PodIdentity};
+
+/// A Pod of this node, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodSketch {
+    /// Namespace, name and `metadata.uid`.
+    pub identity: PodIdentity,
+    /// The annotation `kubernetes.io/config.hash` of a mirror pod: the UID under which kubelet
+    /// runs a static pod, and which its sandbox therefore shows.
+    pub static_uid: Option<Uid>,
+    /// Whether it uses the node's network and needs no address.
+    pub host_network: bool,
+    /// Whether its phase is `Succeeded` or `Failed`. A deletion timestamp does not count: the
+    /// sandbox lives through the grace period.
+    pub finished: bool,
+    /// `status.podIPs`.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl PodSketch {
+    /// Whether it needs an address of its own.
+    pub fn needs_address(&self) -> bool {
+        !self.host_network && !self.finished
+    }
+
+    /// Whether it is the pod of an attachment.
+    pub(crate) fn is(&self, pod: &PodIdentity) -> bool {
+        match &pod.uid {
+            Some(uid) => {
+                self.identity.uid.as_ref() == Some(uid) || self.static_uid.as_ref() == Some(uid)
+            }
+            None => (&self.identity.namespace, &self.identity.name) == (&pod.namespace, &pod.name),
+        }
+    }
+}
+
+/// How many pods need an address. Counted from a complete list, never added up from events.
+pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSketch>) -> u32 {
+    let count = pods.into_iter().filter(|pod| pod.needs_address()).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Lets a burst of changes gather before it is looked at: the first after a short while, the next
+/// ones at longer intervals, the last always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gathering {
+    first: Duration,
+    interval: Duration,
+    looked: Option<Moment>,
+    due: Option<Moment>,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(50),
+            interval: Duration::from_millis(500),
+            looked: None,
+            due: None,
+        }
+    }
+}
+
+impl Gathering {
+    /// Something changed.
+    pub fn changed(&mut self, now: Moment) {
+        let soon = now + self.first;
+        let due = self
+            .looked
+            .map_or(soon, |looked| soon.max(looked + self.interval));
+        self.due.get_or_insert(due);
+    }
+
+    /// When to look.
+    pub fn wake(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// Whether it is time to look; if so, it is taken for done.
+    pub fn take(&mut self, now: Moment) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            (self.looked, self.due) = (Some(now), None);
+        }
+        due
+    }
+}

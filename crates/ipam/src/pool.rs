@@ -1,0 +1,338 @@
+//! Who has which address of this node.
+//!
+//! [`Pool::handle`] takes an [`Event`] and gives a [`Step`]: records to be made durable, then
+//! answers. The pool itself is ahead of the store; what it says must not leave the process before
+//! the store has caught up. After a crash [`Pool::restore`] makes the same pool of the records.
+
+mod attachment;
+mod choice;
+mod event;
+mod observe;
+mod record;
+mod state;
+mod sweep;
+mod view;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
+
+use weft_model::Moment;
+
+pub use attachment::{Attachment, Key, Lease, PodIdentity};
+pub use event::{AddRequest, Event, Notice, Refusal, Reply, Step, Ticket};
+pub use record::{Identity, Journal, Record, Restored};
+pub use state::{Illegal, State};
+pub use view::{Census, CheckError};
+
+use crate::{ContainerId, GrantName, NetworkContainer, ResourceVersion, Uid, config::Grant};
+
+/// How a pool behaves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// The UID of our Node: a NodeNetworkConfig of another is not ours, whatever its name.
+    pub node: Uid,
+    /// How long a released address is not used again.
+    pub cooldown: Duration,
+    /// How long an ADD that comes after its DEL is refused.
+    pub tombstone: Duration,
+    /// How long an ADD waits at most.
+    pub wait: Duration,
+    /// How long a pod must be gone before its addresses are taken back.
+    pub sweep_after: Duration,
+    /// In how many sweeps it must have been missing.
+    pub sweeps: u32,
+    /// How old an attachment must be before CNI GC takes it: kubelet may not know it yet.
+    pub collect_after: Duration,
+    /// Whether addresses are usable only after [`Event::Programmed`].
+    pub programmed_by_host: bool,
+}
+
+impl Settings {
+    /// The usual ones.
+    pub fn new(node: Uid) -> Self {
+        Self {
+            node,
+            cooldown: Duration::from_secs(30),
+            tombstone: Duration::from_secs(600),
+            wait: Duration::from_secs(25),
+            sweep_after: Duration::from_secs(300),
+            sweeps: 2,
+            collect_after: Duration::from_secs(240),
+            programmed_by_host: false,
+        }
+    }
+}
+
+/// What must have been seen before new attachments are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Gate {
+    config: bool,
+    pods: bool,
+    store: bool,
+}
+
+impl Gate {
+    fn is_open(self) -> bool {
+        self.config && self.pods && self.store
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slot {
+    state: State,
+    grant: Option<GrantName>,
+}
+
+impl Slot {
+    fn loose(state: State) -> Self {
+        Self { state, grant: None }
+    }
+}
+
+/// The addresses of a node and their owners.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pool {
+    settings: Settings,
+    identity: Identity,
+    gate: Gate,
+    epoch: Option<Uid>,
+    seen: Option<ResourceVersion>,
+    containers: BTreeMap<ContainerId, NetworkContainer>,
+    programmed: BTreeMap<ContainerId, i64>,
+    grants: BTreeMap<GrantName, Grant>,
+    slots: BTreeMap<IpAddr, Slot>,
+    attachments: BTreeMap<Key, Attachment>,
+    tombstones: BTreeMap<Key, Moment>,
+    /// What is or was offered and not seen to be gone or reclaimed, also before its grant is seen.
+    offered: BTreeSet<GrantName>,
+    waiting: VecDeque<AddRequest>,
+    missing: BTreeMap<Key, (Moment, u32)>,
+}
+
+impl Pool {
+    fn empty(settings: Settings, identity: Identity) -> Self {
+        Self {
+            settings,
+            identity,
+            gate: Gate {
+                config: false,
+                pods: false,
+                store: true,
+            },
+            epoch: None,
+            seen: None,
+            containers: BTreeMap::new(),
+            programmed: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            offered: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            missing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of an event, and says what follows.
+    pub fn handle(&mut self, event: Event, now: Moment) -> Step {
+        let mut step = Step::default();
+        self.expire(now, &mut step);
+        match event {
+            Event::Add(request) => self.add(request, now, &mut step),
+            Event::Cancel(ticket) => self.waiting.retain(|waiting| waiting.ticket != ticket),
+            Event::Delete(ticket, key) => self.delete(ticket, &key, now, &mut step),
+            Event::Observed(config) => self.observed(&config, now, &mut step),
+            Event::Accepted(config) => self.accepted(&config, now, &mut step),
+            Event::Programmed(container, version) => self.programmed(&container, version, now),
+            Event::Offer(names) => self.offer(names, &mut step),
+            Event::Sweep(pods) => self.sweep(&pods, now, &mut step),
+            Event::Collect { network, valid } => self.collect(&network, &valid, now, &mut step),
+            Event::StoreFailed(keys) => self.store_failed(&keys, now, &mut step),
+            Event::StoreRecovered => self.gate.store = true,
+            Event::Tick => {}
+        }
+        self.serve(now, &mut step);
+        step
+    }
+
+    /// When something happens by itself: a [`Event::Tick`] is due then.
+    pub fn wake(&self) -> Option<Moment> {
+        let cooling = self.slots.values().filter_map(|slot| match slot.state {
+            State::Cooldown { until } => Some(until),
+            _ => None,
+        });
+        cooling
+            .chain(self.tombstones.values().copied())
+            .chain(self.waiting.iter().map(|waiting| waiting.deadline))
+            .min()
+    }
+
+    fn expire(&mut self, now: Moment, step: &mut Step) {
+        self.cool(now, step);
+        self.tombstones.retain(|key, until| {
+            let stays = *until > now;
+            if !stays {
+                step.records.push(Record::Tombstone(key.clone(), None));
+            }
+            stays
+        });
+        let late: Vec<AddRequest> = take(&mut self.waiting, |waiting| waiting.deadline <= now);
+        for waiting in late {
+            let refusal = self.lack().map_or(Refusal::NotReady, Refusal::Exhausted);
+            step.refuse(waiting.ticket, refusal);
+        }
+    }
+
+    fn add(&mut self, mut request: AddRequest, now: Moment, step: &mut Step) {
+        request.deadline = request.deadline.min(now + self.settings.wait);
+        if !self.gate.store {
+            step.refuse(request.ticket, Refusal::Closed);
+        } else if let Some(attachment) = self.attachments.get(&request.key) {
+            step.replies
+                .push((request.ticket, self.again(attachment, &request.pod)));
+        } else if self.tombstones.contains_key(&request.key) {
+            step.notices.push(Notice::LateAdd(request.key));
+            step.refuse(request.ticket, Refusal::Deleted);
+        } else {
+            self.waiting.push_back(request);
+        }
+    }
+
+    /// The answer to an ADD that was answered before: the same.
+    fn again(&self, attachment: &Attachment, pod: &PodIdentity) -> Reply {
+        if (self.epoch.as_ref()).is_some_and(|epoch| *epoch != attachment.epoch) {
+            return Reply::Refused(Refusal::FormerNode);
+        }
+        match (&attachment.pod.uid, &pod.uid) {
+            (Some(held), Some(asked)) if held != asked => Reply::Refused(Refusal::OtherPod),
+            _ => Reply::Assigned(attachment.leases.clone()),
+        }
+    }
+
+    fn delete(&mut self, ticket: Ticket, key: &Key, now: Moment, step: &mut Step) {
+        for waiting in take(&mut self.waiting, |waiting| waiting.key == *key) {
+            step.refuse(waiting.ticket, Refusal::DeletedWhileWaiting);
+        }
+        self.detach(key, now, step);
+        if !self.tombstones.contains_key(key) {
+            let until = now + self.settings.tombstone;
+            self.tombstones.insert(key.clone(), until);
+            step.records
+                .push(Record::Tombstone(key.clone(), Some(until)));
+        }
+        step.replies.push((ticket, Reply::Released));
+    }
+
+    /// Takes all addresses from an attachment.
+    fn detach(&mut self, key: &Key, now: Moment, step: &mut Step) {
+        let Some(attachment) = self.attachments.remove(key) else {
+            return;
+        };
+        self.missing.remove(key);
+        step.records.push(Record::Attachment(key.clone(), None));
+        let until = now + self.settings.cooldown;
+        for Lease { address, .. } in attachment.leases {
+            let Some(slot) = self.slots.get_mut(&address) else {
+                continue;
+            };
+            if slot.state.owner() != Some(key) {
+                continue;
+            }
+            // Only a store that was tampered with has two owners of an address; the other keeps it.
+            if let Some(other) = holder(&self.attachments, address) {
+                slot.state = State::Assigned {
+                    owner: other.clone(),
+                };
+                continue;
+            }
+            match slot.state.clone().release(until) {
+                Ok(Some(state)) => {
+                    slot.state = state;
+                    step.records.push(Record::Cooldown(address, Some(until)));
+                }
+                Ok(None) | Err(_) => {
+                    self.slots.remove(&address);
+                }
+            }
+        }
+    }
+
+    fn cool(&mut self, now: Moment, step: &mut Step) {
+        for (address, slot) in &mut self.slots {
+            if matches!(slot.state, State::Cooldown { until } if until <= now) {
+                slot.state = slot.state.clone().cool(now);
+                step.records.push(Record::Cooldown(*address, None));
+            }
+        }
+    }
+
+    fn offer(&mut self, names: Vec<GrantName>, step: &mut Step) {
+        for name in names {
+            if self.is_idle(&name) {
+                self.release_grant(&name);
+                if self.offered.insert(name.clone()) {
+                    step.records.push(Record::Releasing(name, true));
+                }
+            }
+        }
+    }
+
+    /// Whether none of its addresses is a pod's.
+    fn is_idle(&self, name: &GrantName) -> bool {
+        let Some(grant) = self.grants.get(name) else {
+            return false;
+        };
+        let mut slots = grant
+            .addresses()
+            .filter_map(|address| self.slots.get(&address));
+        slots.all(|slot| slot.state.owner().is_none())
+    }
+
+    fn release_grant(&mut self, name: &GrantName) {
+        let Some(grant) = self.grants.get(name) else {
+            return;
+        };
+        for address in grant.addresses() {
+            if let Some(slot) = self.slots.get_mut(&address)
+                && let Ok(state) = slot.state.clone().offer()
+            {
+                slot.state = state;
+            }
+        }
+    }
+
+    fn store_failed(&mut self, keys: &[Key], now: Moment, step: &mut Step) {
+        self.gate.store = false;
+        for key in keys {
+            self.detach(key, now, step);
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            step.refuse(waiting.ticket, Refusal::Closed);
+        }
+    }
+}
+
+impl Step {
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.replies.push((ticket, Reply::Refused(refusal)));
+    }
+}
+
+fn take<T>(queue: &mut VecDeque<T>, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
+    let (taken, left): (VecDeque<T>, VecDeque<T>) = std::mem::take(queue)
+        .into_iter()
+        .partition(|item| wanted(item));
+    *queue = left;
+    taken.into()
+}
+
+fn holder(attachments: &BTreeMap<Key, Attachment>, address: IpAddr) -> Option<&Key> {
+    let holds = |held: &Attachment| held.leases.iter().any(|lease| lease.address == address);
+    attachments
+        .iter()
+        .find(|(_, held)| holds(held))
+        .map(|(key, _)| key)
+}

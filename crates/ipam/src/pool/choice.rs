@@ -1,0 +1,168 @@
+//! Who gets which address.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::IpAddr,
+};
+
+use weft_model::{IpFamily, Moment};
+
+use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
+use crate::{GrantName, config::Grant};
+
+impl Pool {
+    /// Gives addresses to those who wait, in the order in which they came.
+    pub(super) fn serve(&mut self, now: Moment, step: &mut Step) {
+        // Cooldowns of no length end at once, and not at the next event.
+        self.cool(now, step);
+        if !self.gate.is_open() {
+            return;
+        }
+        let mut left = VecDeque::new();
+        let mut empty = false;
+        while let Some(request) = self.waiting.pop_front() {
+            if let Some(attachment) = self.attachments.get(&request.key) {
+                step.replies
+                    .push((request.ticket, self.again(attachment, &request.pod)));
+                continue;
+            }
+            let chosen = if request.desired.is_empty() {
+                if empty { None } else { self.choose() }
+            } else {
+                match self.desired(&request.desired) {
+                    Ok(chosen) => Some(chosen),
+                    Err(address) => {
+                        step.refuse(request.ticket, Refusal::Desired(address));
+                        continue;
+                    }
+                }
+            };
+            if let Some(addresses) = chosen {
+                self.attach(request, &addresses, now, step);
+            } else {
+                empty = true;
+                left.push_back(request);
+            }
+        }
+        self.waiting = left;
+    }
+
+    /// The families of which every pod gets an address.
+    pub(super) fn families(&self) -> BTreeSet<IpFamily> {
+        let subnets = self
+            .containers
+            .values()
+            .flat_map(|container| &container.subnets);
+        let subnets = subnets.map(|net| IpFamily::of(net.addr()));
+        subnets
+            .chain(self.grants.values().map(Grant::family))
+            .collect()
+    }
+
+    /// The family that nobody can be served for want of.
+    pub(super) fn lack(&self) -> Option<IpFamily> {
+        if !self.gate.is_open() {
+            return None;
+        }
+        let missing = |family: &IpFamily| self.choose_of(*family).is_none();
+        let families = self.families();
+        families
+            .iter()
+            .copied()
+            .find(missing)
+            .or(Some(IpFamily::V4))
+    }
+
+    fn choose(&self) -> Option<Vec<IpAddr>> {
+        let families = self.families();
+        let chosen: Option<Vec<IpAddr>> = families
+            .into_iter()
+            .map(|family| self.choose_of(family))
+            .collect();
+        chosen.filter(|addresses| !addresses.is_empty())
+    }
+
+    /// From the fullest block, so that others become empty and can be given back; of its addresses
+    /// the one that was used the longest ago.
+    fn choose_of(&self, family: IpFamily) -> Option<IpAddr> {
+        let mut used: BTreeMap<&GrantName, u32> = BTreeMap::new();
+        for slot in self.slots.values() {
+            if let (Some(grant), State::Assigned { .. }) = (&slot.grant, &slot.state) {
+                *used.entry(grant).or_default() += 1;
+            }
+        }
+        let available = self
+            .slots
+            .iter()
+            .filter_map(|(address, slot)| match slot.state {
+                State::Available { since } if IpFamily::of(*address) == family => {
+                    let fullness = slot.grant.as_ref().and_then(|grant| used.get(grant));
+                    Some((
+                        u32::MAX - fullness.copied().unwrap_or_default(),
+                        since,
+                        *address,
+                    ))
+                }
+                _ => None,
+            });
+        available.min().map(|(_, _, address)| address)
+    }
+
+    fn desired(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, IpAddr> {
+        let usable = |address: &IpAddr| {
+            let slot = self.slots.get(address).filter(|slot| slot.grant.is_some());
+            slot.is_some_and(|slot| {
+                matches!(slot.state, State::Available { .. } | State::Programming)
+            })
+        };
+        let unique: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+        match unique.iter().find(|address| !usable(address)) {
+            Some(address) => Err(*address),
+            None => Ok(unique.into_iter().collect()),
+        }
+    }
+
+    fn attach(&mut self, request: AddRequest, addresses: &[IpAddr], now: Moment, step: &mut Step) {
+        let mut leases = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let Some(slot) = self.slots.get_mut(address) else {
+                continue;
+            };
+            if let Ok(state) = slot.state.clone().assign(request.key.clone()) {
+                slot.state = state;
+                leases.push(self.lease(*address));
+            }
+        }
+        let attachment = Attachment {
+            pod: request.pod,
+            leases: leases.clone(),
+            epoch: self.epoch.clone().unwrap_or_default(),
+            at: now,
+        };
+        step.records.push(Record::Attachment(
+            request.key.clone(),
+            Some(attachment.clone()),
+        ));
+        self.attachments.insert(request.key, attachment);
+        step.replies.push((request.ticket, Reply::Assigned(leases)));
+    }
+
+    pub(super) fn lease(&self, address: IpAddr) -> Lease {
+        let family = IpFamily::of(address);
+        let grant = self
+            .slots
+            .get(&address)
+            .and_then(|slot| slot.grant.as_ref());
+        let id = grant
+            .and_then(|name| self.grants.get(name))
+            .map(|grant| grant.container.clone())
+            .unwrap_or_default();
+        let container = self.containers.get(&id);
+        Lease {
+            address,
+            prefix: container.map_or(family.width(), |container| container.prefix(family)),
+            gateway: container.and_then(|container| container.gateway(family)),
+            container: id,
+        }
+    }
+}

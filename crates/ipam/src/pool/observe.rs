@@ -1,0 +1,234 @@
+//! The NodeNetworkConfig's part: which addresses are ours.
+
+use std::collections::BTreeMap;
+
+use weft_model::Moment;
+
+use super::{Notice, Pool, Record, Slot, State, Step};
+use crate::{
+    ConfigFlaw, ContainerId, GrantName, NodeConfig,
+    config::{Grant, read_grants},
+};
+
+impl Pool {
+    pub(super) fn observed(&mut self, config: &NodeConfig, now: Moment, step: &mut Step) {
+        if self.is_ours(config, step) && !self.is_outdated(config) {
+            self.apply(config, now, step);
+        }
+    }
+
+    /// Our write moved the object on, so no earlier write of ours can be carried out any more: what
+    /// it does not list is not listed, and what its status holds is still ours.
+    pub(super) fn accepted(&mut self, config: &NodeConfig, now: Moment, step: &mut Step) {
+        if !self.is_ours(config, step) {
+            return;
+        }
+        let mut reclaimed = Vec::new();
+        let listed = &config.spec.not_in_use;
+        let withdrawn: Vec<GrantName> = self.offered.difference(listed).cloned().collect();
+        for name in withdrawn {
+            self.offered.remove(&name);
+            step.records.push(Record::Releasing(name.clone(), false));
+            let held = config.status.entries().any(|(_, entry)| entry.name == name);
+            if held && self.grants.contains_key(&name) {
+                self.reclaim(&name, now);
+                reclaimed.push(name);
+            }
+        }
+        if !reclaimed.is_empty() {
+            step.notices.push(Notice::Reclaimed(reclaimed));
+        }
+        if !self.is_outdated(config) {
+            self.apply(config, now, step);
+        }
+    }
+
+    fn reclaim(&mut self, name: &GrantName, now: Moment) {
+        let Some(grant) = self.grants.get(name) else {
+            return;
+        };
+        let programmed = self.is_programmed(grant);
+        for address in grant.addresses() {
+            if let Some(slot) = self.slots.get_mut(&address)
+                && let Ok(state) = slot.state.clone().reclaim(now)
+            {
+                slot.state = match state {
+                    State::Available { .. } if !programmed => State::Programming,
+                    state => state,
+                };
+            }
+        }
+    }
+
+    fn is_ours(&self, config: &NodeConfig, step: &mut Step) -> bool {
+        if config.owner.as_ref() != Some(&self.settings.node) {
+            step.notices.push(Notice::Config(ConfigFlaw::Foreign {
+                config: config.name.clone(),
+                owner: config.owner.clone(),
+                expected: self.settings.node.clone(),
+            }));
+            return false;
+        }
+        !config.deleting
+    }
+
+    fn is_outdated(&self, config: &NodeConfig) -> bool {
+        self.epoch.as_ref() == Some(&config.uid)
+            && (self.seen.as_ref()).is_some_and(|seen| config.version.is_older_than(seen))
+    }
+
+    fn apply(&mut self, config: &NodeConfig, now: Moment, step: &mut Step) {
+        let (grants, flaws) = read_grants(config, &self.grants);
+        step.notices.extend(flaws.into_iter().map(Notice::Config));
+        self.epoch = Some(config.uid.clone());
+        self.seen = Some(config.version.clone());
+        let containers = config.status.containers.iter();
+        self.containers = containers
+            .map(|container| {
+                // Its entries live on as grants.
+                let mut container = container.clone();
+                container.entries = Vec::new();
+                (container.id.clone(), container)
+            })
+            .collect();
+        self.drop_missing(&grants, step);
+        self.take_in(grants, now);
+        self.quarantine_loose(step);
+        self.follow_list(config, step);
+        self.gate.config = true;
+    }
+
+    /// Addresses of grants that are gone go with them, except those that pods have.
+    fn drop_missing(&mut self, grants: &BTreeMap<GrantName, Grant>, step: &mut Step) {
+        let gone: Vec<(GrantName, Grant)> = self
+            .grants
+            .iter()
+            .filter(|(name, grant)| grants.get(*name).is_none_or(|now| now.net != grant.net))
+            .map(|(name, grant)| (name.clone(), grant.clone()))
+            .collect();
+        for (name, grant) in gone {
+            self.grants.remove(&name);
+            for address in grant.addresses() {
+                let Some(slot) = self.slots.get_mut(&address) else {
+                    continue;
+                };
+                slot.grant = None;
+                let cooling = match slot.state {
+                    State::Cooldown { .. } => true,
+                    State::Releasing { until } => until.is_some(),
+                    _ => false,
+                };
+                if cooling {
+                    step.records.push(Record::Cooldown(address, None));
+                }
+                if slot.state.owner().is_none() {
+                    self.slots.remove(&address);
+                }
+            }
+        }
+        let gone = self
+            .offered
+            .iter()
+            .filter(|name| !grants.contains_key(*name));
+        for name in gone.cloned().collect::<Vec<_>>() {
+            self.offered.remove(&name);
+            step.records.push(Record::Releasing(name, false));
+        }
+    }
+
+    fn take_in(&mut self, grants: BTreeMap<GrantName, Grant>, now: Moment) {
+        for (name, grant) in grants {
+            let programmed = self.is_programmed(&grant);
+            for address in grant.addresses() {
+                let slot = self
+                    .slots
+                    .entry(address)
+                    .or_insert_with(|| Slot::loose(fresh_state(programmed, now)));
+                slot.grant = Some(name.clone());
+                slot.state = slot.state.clone().confirm();
+                if programmed {
+                    slot.state = slot.state.clone().program(now);
+                }
+            }
+            self.grants.insert(name, grant);
+        }
+    }
+
+    /// What pods have and no grant covers is kept for them; what cools in vain is forgotten.
+    fn quarantine_loose(&mut self, step: &mut Step) {
+        self.slots.retain(|address, slot| {
+            if slot
+                .grant
+                .as_ref()
+                .is_some_and(|name| self.grants.contains_key(name))
+            {
+                return true;
+            }
+            slot.grant = None;
+            let state = slot.state.clone();
+            let Some(vanished) = state.vanish() else {
+                step.records.push(Record::Cooldown(*address, None));
+                return false;
+            };
+            if let State::Assigned { owner } = &slot.state {
+                step.notices
+                    .push(Notice::Quarantined(*address, owner.clone()));
+            }
+            slot.state = vanished;
+            true
+        });
+    }
+
+    /// What the spec lists may be taken at any time, whoever listed it.
+    fn follow_list(&mut self, config: &NodeConfig, step: &mut Step) {
+        let listed = config.spec.not_in_use.iter();
+        let listed: Vec<GrantName> = listed
+            .filter(|name| self.grants.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in &listed {
+            if !self.is_idle(name) {
+                step.notices.push(Notice::OfferedInUse(name.clone()));
+            }
+        }
+        self.offer(listed, step);
+        // And what was offered before we knew its addresses.
+        for name in self.offered.clone() {
+            if self.is_idle(&name) {
+                self.release_grant(&name);
+            } else {
+                self.offered.remove(&name);
+                step.records.push(Record::Releasing(name, false));
+            }
+        }
+    }
+
+    fn is_programmed(&self, grant: &Grant) -> bool {
+        !self.settings.programmed_by_host
+            || (self.programmed.get(&grant.container)).is_some_and(|host| *host >= grant.version)
+    }
+
+    pub(super) fn programmed(&mut self, container: &ContainerId, version: i64, now: Moment) {
+        self.programmed.insert(container.clone(), version);
+        for (name, grant) in &self.grants {
+            if grant.container != *container || grant.version > version {
+                continue;
+            }
+            for address in grant.addresses() {
+                if let Some(slot) = self.slots.get_mut(&address)
+                    && slot.grant.as_ref() == Some(name)
+                {
+                    slot.state = slot.state.clone().program(now);
+                }
+            }
+        }
+    }
+}
+
+fn fresh_state(programmed: bool, now: Moment) -> State {
+    if programmed {
+        State::Available { since: now }
+    } else {
+        State::Programming
+    }
+}

@@ -1,0 +1,201 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde::{Deserialize, Serialize};
+use weft_model::{Moment, SharedStr};
+
+use super::{Attachment, Gate, Key, Pool, Settings, Slot, State};
+use crate::GrantName;
+
+/// Which machine, and which of its lives. Moments in records count from the start of that life.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// `machine-id`: a disk image that was moved or copied brings nobody's pods along.
+    pub machine: SharedStr,
+    /// `boot_id`: no sandbox survives a reboot.
+    pub boot: SharedStr,
+}
+
+/// Something that must survive a crash: the new value of a row, or that the row is gone. The last
+/// one of a row counts, so records fit a log as well as tables.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Record {
+    /// Whose records these are.
+    Identity(Identity),
+    /// Who has which addresses.
+    Attachment(Key, Option<Attachment>),
+    /// An address that is not to be used again before.
+    Cooldown(IpAddr, Option<Moment>),
+    /// A deleted attachment whose late ADD is refused until then.
+    Tombstone(Key, Option<Moment>),
+    /// A grant that is offered for release.
+    Releasing(GrantName, bool),
+}
+
+/// What the store had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// All records, in order. None at all is a store that was just made.
+    Kept(Vec<Record>),
+    /// The store could not be read: who has which address is unknown until pods were looked at.
+    Lost,
+}
+
+/// A pool as it was.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// The pool.
+    pub pool: Pool,
+    /// Whether the store has to be replaced by [`Pool::snapshot`] before anything is answered.
+    pub rewrite: bool,
+}
+
+#[derive(Default)]
+struct Rows {
+    identity: Option<Identity>,
+    attachments: BTreeMap<Key, Attachment>,
+    cooldowns: BTreeMap<IpAddr, Moment>,
+    tombstones: BTreeMap<Key, Moment>,
+    releasing: BTreeSet<GrantName>,
+}
+
+impl Rows {
+    fn replay(records: Vec<Record>) -> Self {
+        let mut rows = Self::default();
+        for record in records {
+            match record {
+                Record::Identity(identity) => rows.identity = Some(identity),
+                Record::Attachment(key, row) => set(&mut rows.attachments, key, row),
+                Record::Cooldown(address, row) => set(&mut rows.cooldowns, address, row),
+                Record::Tombstone(key, row) => set(&mut rows.tombstones, key, row),
+                Record::Releasing(name, true) => {
+                    rows.releasing.insert(name);
+                }
+                Record::Releasing(name, false) => {
+                    rows.releasing.remove(&name);
+                }
+            }
+        }
+        rows
+    }
+
+    /// The sandboxes of an earlier boot ended at the latest when this one began, which is when
+    /// moments began, too.
+    fn reboot(&mut self, settings: &Settings) {
+        let until = Moment::START + settings.cooldown;
+        let leases = self.attachments.values().flat_map(|held| &held.leases);
+        let assigned: Vec<IpAddr> = leases.map(|lease| lease.address).collect();
+        let cooling: Vec<IpAddr> = self.cooldowns.keys().copied().collect();
+        self.cooldowns = assigned
+            .into_iter()
+            .chain(cooling)
+            .map(|address| (address, until))
+            .collect();
+        self.attachments.clear();
+        self.tombstones.clear();
+    }
+}
+
+fn set<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
+    match row {
+        Some(row) => rows.insert(key, row),
+        None => rows.remove(&key),
+    };
+}
+
+impl Pool {
+    /// The pool that a store remembers. What the node holds is known only when its
+    /// NodeNetworkConfig was observed; until then attachments are answered and deleted, but none
+    /// is made.
+    pub fn restore(
+        settings: Settings,
+        identity: Identity,
+        journal: Journal,
+        now: Moment,
+    ) -> Restored {
+        let lost = matches!(journal, Journal::Lost);
+        let mut rows = match journal {
+            Journal::Kept(records) => Rows::replay(records),
+            Journal::Lost => Rows::default(),
+        };
+        let known = rows.identity.take();
+        match &known {
+            Some(known) if known.machine != identity.machine => rows = Rows::default(),
+            Some(known) if known.boot != identity.boot => rows.reboot(&settings),
+            _ => {}
+        }
+        let same_machine = known
+            .as_ref()
+            .is_some_and(|known| known.machine == identity.machine);
+        let mut pool = Self::empty(settings, identity);
+        pool.gate = Gate {
+            config: false,
+            pods: same_machine && !lost,
+            store: true,
+        };
+        pool.fill(rows, now);
+        let rewrite = known.as_ref() != Some(&pool.identity);
+        Restored { pool, rewrite }
+    }
+
+    fn fill(&mut self, rows: Rows, now: Moment) {
+        // A clock that was set back, as that of a restored snapshot is, must not keep an address
+        // cooling for longer than a cooldown takes.
+        let (latest, longest) = (now + self.settings.cooldown, now + self.settings.tombstone);
+        for (address, until) in rows.cooldowns {
+            let until = until.min(latest);
+            self.slots
+                .insert(address, Slot::loose(State::Cooldown { until }));
+        }
+        for (key, attachment) in rows.attachments {
+            for lease in &attachment.leases {
+                let owner = key.clone();
+                let slot = self.slots.entry(lease.address);
+                slot.and_modify(|slot| {
+                    if slot.state.owner().is_none() {
+                        slot.state = State::Assigned {
+                            owner: owner.clone(),
+                        };
+                    }
+                })
+                .or_insert_with(|| {
+                    Slot::loose(State::Assigned {
+                        owner: owner.clone(),
+                    })
+                });
+            }
+            self.attachments.insert(key, attachment);
+        }
+        let tombstones = rows.tombstones.into_iter();
+        self.tombstones = tombstones
+            .map(|(key, until)| (key, until.min(longest)))
+            .collect();
+        self.offered = rows.releasing;
+    }
+
+    /// Everything that must be remembered, in one piece: replaces whatever a store holds.
+    pub fn snapshot(&self) -> Vec<Record> {
+        let mut records = vec![Record::Identity(self.identity.clone())];
+        let attachments = self.attachments.iter();
+        records.extend(
+            attachments.map(|(key, held)| Record::Attachment(key.clone(), Some(held.clone()))),
+        );
+        for (address, slot) in &self.slots {
+            let until = match slot.state {
+                State::Cooldown { until } => Some(until),
+                State::Releasing { until } => until,
+                _ => None,
+            };
+            if until.is_some() {
+                records.push(Record::Cooldown(*address, until));
+            }
+        }
+        let tombstones = self.tombstones.iter();
+        records.extend(tombstones.map(|(key, until)| Record::Tombstone(key.clone(), Some(*until))));
+        let offered = self.offered.iter();
+        records.extend(offered.map(|name| Record::Releasing(name.clone(), true)));
+        records
+    }
+}

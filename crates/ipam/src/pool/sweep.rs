@@ -1,0 +1,117 @@
+//! Attachments whose pods are gone: lost DELs must not cost a node its addresses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use weft_model::{Moment, SharedStr};
+
+use super::{Attachment, Key, Notice, Pool, Record, State, Step};
+use crate::PodSketch;
+
+impl Pool {
+    /// Looks for attachments whose pod is gone or has a newer sandbox, and releases those that were
+    /// so for long enough. The first look also finds addresses in use that we know nothing of.
+    pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+        if self.gate.config && !self.gate.pods {
+            self.adopt(pods, now, step);
+            self.gate.pods = true;
+        }
+        let superseded = self.superseded();
+        let keys: Vec<Key> = self.attachments.keys().cloned().collect();
+        for key in keys {
+            let Some(attachment) = self.attachments.get(&key) else {
+                continue;
+            };
+            let pod = attachment.pod.clone();
+            let lives = pods
+                .iter()
+                .any(|live| live.needs_address() && live.is(&pod));
+            if lives && !superseded.contains(&key) {
+                self.missing.remove(&key);
+                continue;
+            }
+            let (since, times) = self.missing.entry(key.clone()).or_insert((now, 0));
+            *times += 1;
+            if *times > self.settings.sweeps && now.since(*since) >= self.settings.sweep_after {
+                self.detach(&key, now, step);
+                step.notices.push(Notice::Swept(key, pod));
+            }
+        }
+    }
+
+    /// Attachments of pods that have a newer one for the same interface.
+    fn superseded(&self) -> BTreeSet<Key> {
+        let placed = || {
+            self.attachments.iter().filter_map(|(key, held)| {
+                let uid = held.pod.uid.as_ref()?;
+                Some(((uid, &key.network, &key.interface), key, held.at))
+            })
+        };
+        let mut newest: BTreeMap<_, Moment> = BTreeMap::new();
+        for (place, _, at) in placed() {
+            let latest = newest.entry(place).or_insert(at);
+            *latest = at.max(*latest);
+        }
+        let old = placed().filter(|(place, _, at)| *at < newest[place]);
+        old.map(|(_, key, _)| key.clone()).collect()
+    }
+
+    /// Pods that show an address of ours have it, even if no record says so.
+    fn adopt(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+        for pod in pods.iter().filter(|pod| pod.needs_address()) {
+            let Some(uid) = &pod.identity.uid else {
+                continue;
+            };
+            let key = Key::adopted(uid);
+            let free = |address: &&IpAddr| {
+                let slot = self.slots.get(address);
+                slot.is_some_and(|slot| slot.state.owner().is_none())
+            };
+            let found: Vec<IpAddr> = pod.addresses.iter().filter(free).copied().collect();
+            if found.is_empty() || self.attachments.contains_key(&key) {
+                continue;
+            }
+            for address in &found {
+                if let Some(slot) = self.slots.get_mut(address) {
+                    slot.state = State::Assigned { owner: key.clone() };
+                }
+                step.notices
+                    .push(Notice::Adopted(*address, pod.identity.clone()));
+            }
+            let attachment = Attachment {
+                pod: pod.identity.clone(),
+                leases: found.iter().map(|address| self.lease(*address)).collect(),
+                epoch: self.epoch.clone().unwrap_or_default(),
+                at: now,
+            };
+            step.records
+                .push(Record::Attachment(key.clone(), Some(attachment.clone())));
+            self.attachments.insert(key, attachment);
+        }
+    }
+
+    /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone.
+    pub(super) fn collect(
+        &mut self,
+        network: &SharedStr,
+        valid: &BTreeSet<(SharedStr, SharedStr)>,
+        now: Moment,
+        step: &mut Step,
+    ) {
+        let stale: Vec<Key> = self
+            .attachments
+            .iter()
+            .filter(|(key, held)| {
+                key.network == *network
+                    && !valid.contains(&(key.container.clone(), key.interface.clone()))
+                    && now.since(held.at) >= self.settings.collect_after
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in stale {
+            self.detach(&key, now, step);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What addresses do, in tables, laws, every order and many bad days.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+mod allocator;
+mod burst;
+mod cluster;
+mod exhaustive;
+mod monitor;
+mod pool;
+mod restart;
+mod scaling;
+mod simulation;
+mod world;

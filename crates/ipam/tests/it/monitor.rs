@@ -1,0 +1,426 @@
+//! What a node writes, and what it does not write again.
+
+use std::time::Duration;
+
+use weft_ipam::{
+    ContainerResult, Entry, Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode,
+    Verdict, pod_demand, pool::Pool, scaling::ScalerParameters,
+};
+use weft_model::{IpFamily, Moment, SharedStr};
+
+use crate::world::{add, at, config, delete, instant, listed, observe, pool};
+
+/// Upstream's way: at once, and nothing is taken back.
+const PLAIN: MonitorSettings = MonitorSettings {
+    mode: ScalingMode::Pods,
+    stabilisation: Duration::ZERO,
+    reclaim: false,
+    write_demand: false,
+};
+
+fn name(index: u32) -> String {
+    format!("ip-{index:03}")
+}
+
+/// A config with so many single addresses.
+fn with(version: u64, held: u32, requested: u32) -> NodeConfig {
+    let mut config = config(version, &[]);
+    config.spec.requested = requested.into();
+    config.status.scaler = Some(ScalerParameters {
+        batch_size: Some(16),
+        request_threshold_percent: Some(50),
+        release_threshold_percent: Some(150),
+        max_ip_count: Some(250),
+    });
+    config.status.containers[0].entries = (0..held)
+        .map(|index| Entry {
+            name: name(index).into(),
+            ip: SharedStr::new(&format!("10.1.{}.{}", 1 + index / 200, index % 200)),
+        })
+        .collect();
+    config
+}
+
+fn pending(mut config: NodeConfig, count: u32) -> NodeConfig {
+    config.spec.not_in_use = (0..count).map(|index| name(index).into()).collect();
+    config
+}
+
+fn outlook(config: &NodeConfig, pods: u32) -> Outlook<'_> {
+    Outlook {
+        config,
+        pods: Some(pods),
+        synced: true,
+        exhausted: false,
+    }
+}
+
+fn start(config: &NodeConfig) -> Pool {
+    let mut pool = instant();
+    observe(&mut pool, config, at(0));
+    pool
+}
+
+/// What is written: the count and how many are given back.
+fn written(verdict: &Verdict) -> Option<(i64, usize)> {
+    let spec = &verdict.write.as_ref()?.spec;
+    Some((spec.requested, spec.not_in_use.len()))
+}
+
+/// The API server: takes the write, gives the object back, and the agent looks at it.
+fn accept(pool: &mut Pool, monitor: &mut Monitor, config: &mut NodeConfig, verdict: &Verdict) {
+    let write = verdict.write.as_ref().unwrap();
+    assert_eq!(write.precondition, config.precondition());
+    config.spec = write.spec.clone();
+    let next: u64 = config.version.as_str().parse().unwrap();
+    config.version = (next + 1).into();
+    monitor.answered(write.attempt, Some(config.clone()), pool, at(1));
+}
+
+#[test]
+fn a_look_writes_what_upstreams_table_says_or_what_is_right_instead() {
+    // Demand, request before, held, pending among them; what upstream writes, what we write.
+    type Row = (
+        u32,
+        u32,
+        u32,
+        u32,
+        Option<(i64, usize)>,
+        Option<(i64, usize)>,
+    );
+    let rows: [Row; 13] = [
+        (5, 16, 16, 0, None, None),
+        (15, 16, 16, 0, Some((32, 0)), Some((32, 0))),
+        (75, 16, 16, 0, Some((96, 0)), Some((96, 0))),
+        (300, 16, 16, 0, Some((250, 0)), Some((250, 0))),
+        (5, 32, 32, 0, Some((16, 16)), Some((16, 16))),
+        (5, 128, 128, 0, Some((16, 112)), Some((16, 112))),
+        (0, 32, 32, 0, Some((16, 16)), Some((16, 16))),
+        (15, 3, 3, 0, Some((32, 0)), Some((32, 0))),
+        (5, 37, 37, 0, Some((16, 21)), Some((16, 21))),
+        (20, 16, 32, 16, Some((32, 16)), Some((32, 16))),
+        (5, 32, 48, 16, Some((16, 32)), Some((16, 32))),
+        // The request was never met: upstream fails to find 32 that are free.
+        (5, 48, 32, 16, None, Some((16, 16))),
+        // Only 16 of the 48 asked for have come; there is nothing to give back.
+        (5, 48, 16, 0, None, Some((16, 0))),
+    ];
+    let mut defects = 0;
+    for (index, (demand, requested, held, offered, upstream, ours)) in rows.into_iter().enumerate()
+    {
+        defects += u32::from(upstream != ours);
+        let config = pending(with(1, held, requested), offered);
+        let mut pool = start(&config);
+        let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, demand), at(1));
+        assert_eq!(written(&verdict), ours, "row {}", index + 1);
+    }
+    assert_eq!(defects, 2);
+}
+
+#[test]
+fn with_reclaiming_an_offer_is_taken_back_before_new_addresses_are_asked_for() {
+    let mut config = pending(with(1, 32, 16), 16);
+    let mut pool = start(&config);
+    let settings = MonitorSettings {
+        reclaim: true,
+        ..PLAIN
+    };
+    let mut monitor = Monitor::new(settings);
+    let verdict = monitor.look(&mut pool, outlook(&config, 20), at(1));
+    // Upstream asks for 16 more and loses these.
+    assert_eq!(written(&verdict), Some((32, 0)));
+    assert_eq!(
+        pool.census(IpFamily::V4).releasing,
+        16,
+        "until the write is accepted"
+    );
+    accept(&mut pool, &mut monitor, &mut config, &verdict);
+    assert_eq!(pool.census(IpFamily::V4).available, 32);
+}
+
+#[test]
+fn a_write_that_fails_offers_nothing_more_and_is_repeated() {
+    let mut config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(PLAIN);
+    let first = monitor.look(&mut pool, outlook(&config, 5), at(1));
+    assert_eq!(first.step.records.len(), 16);
+    let waiting = monitor.look(&mut pool, outlook(&config, 5), at(1));
+    assert_eq!(waiting, Verdict::default(), "one at a time");
+    let mut last = first.clone();
+    for attempt in 1..=3 {
+        monitor.answered(attempt, None, &mut pool, at(1));
+        last = monitor.look(&mut pool, outlook(&config, 5), at(1));
+        let (write, before) = (last.write.as_ref().unwrap(), first.write.as_ref().unwrap());
+        assert_eq!((&write.spec, write.attempt), (&before.spec, attempt + 1));
+        assert!(last.step.records.is_empty());
+    }
+    accept(&mut pool, &mut monitor, &mut config, &last);
+    assert_eq!(
+        written(&monitor.look(&mut pool, outlook(&config, 5), at(2))),
+        None
+    );
+}
+
+#[test]
+fn the_answer_to_an_attempt_that_was_given_up_takes_nothing_back() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(PLAIN);
+    // The first write keeps all; it is accepted, but the answer is late.
+    monitor.look(&mut pool, outlook(&config, 40), at(1));
+    monitor.answered(1, None, &mut pool, at(1));
+    let offering = monitor.look(&mut pool, outlook(&config, 5), at(2));
+    assert_eq!(written(&offering), Some((16, 16)));
+    let mut late = with(2, 32, 48);
+    late.version = 2.into();
+    monitor.answered(1, Some(late), &mut pool, at(3));
+    assert_eq!(
+        pool.census(IpFamily::V4).releasing,
+        16,
+        "the second is still on its way"
+    );
+    assert_eq!(monitor.in_flight(), Some(2));
+}
+
+#[test]
+fn names_that_are_gone_are_taken_off_the_list() {
+    let config = listed(with(1, 16, 16), &["gone", "gone-too"]);
+    let mut pool = start(&config);
+    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 5), at(1));
+    assert_eq!(written(&verdict), Some((16, 0)));
+}
+
+#[test]
+fn a_request_edited_by_hand_is_put_right() {
+    let mut config = with(1, 16, 16);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(PLAIN);
+    assert_eq!(
+        monitor.look(&mut pool, outlook(&config, 5), at(1)).write,
+        None
+    );
+    config.spec.requested = -7;
+    config.version = 2.into();
+    let verdict = monitor.look(&mut pool, outlook(&config, 5), at(2));
+    assert_eq!(written(&verdict), Some((16, 0)));
+}
+
+#[test]
+fn nothing_is_written_before_pods_were_listed_and_the_config_was_seen() {
+    let config = with(1, 32, 32);
+    let mut monitor = Monitor::new(PLAIN);
+    let unlisted = Outlook {
+        pods: None,
+        ..outlook(&config, 0)
+    };
+    assert_eq!(
+        monitor.look(&mut start(&config), unlisted, at(1)).write,
+        None
+    );
+    assert_eq!(
+        monitor
+            .look(&mut instant(), outlook(&config, 5), at(1))
+            .write,
+        None
+    );
+}
+
+#[test]
+fn nothing_is_given_back_while_the_watch_is_broken_but_more_is_asked_for() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let blind = |pods| Outlook {
+        synced: false,
+        ..outlook(&config, pods)
+    };
+    assert_eq!(
+        Monitor::new(PLAIN).look(&mut pool, blind(5), at(1)).write,
+        None
+    );
+    let verdict = Monitor::new(PLAIN).look(&mut pool, blind(40), at(1));
+    assert_eq!(written(&verdict), Some((48, 0)));
+}
+
+#[test]
+fn scale_down_waits_and_scale_up_does_not() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(MonitorSettings {
+        stabilisation: Duration::from_secs(120),
+        ..PLAIN
+    });
+    // Demand flaps around the edge of a batch.
+    for second in 0..300 {
+        let demand = 8 + u32::try_from(second % 2).unwrap();
+        let verdict = monitor.look(&mut pool, outlook(&config, demand), at(second));
+        assert_eq!(verdict.write, None, "{second}");
+    }
+    assert_eq!(
+        monitor.look(&mut pool, outlook(&config, 8), at(300)).write,
+        None
+    );
+    assert_eq!(monitor.wake(), Some(at(420)));
+    let up = monitor.look(&mut pool, outlook(&config, 25), at(301));
+    assert_eq!(written(&up), Some((48, 0)));
+}
+
+#[test]
+fn a_restart_is_no_reason_to_scale_down_at_once() {
+    let config = with(1, 48, 48);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(MonitorSettings::default());
+    assert_eq!(
+        monitor.look(&mut pool, outlook(&config, 5), at(10)).write,
+        None
+    );
+    let later = monitor.look(&mut pool, outlook(&config, 5), at(130));
+    assert_eq!(written(&later), Some((16, 32)));
+}
+
+#[test]
+fn an_exhausted_subnet_gets_everything_back_but_one_at_once() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let exhausted = Outlook {
+        exhausted: true,
+        ..outlook(&config, 5)
+    };
+    let verdict = Monitor::new(MonitorSettings::default()).look(&mut pool, exhausted, at(1));
+    assert_eq!(written(&verdict), Some((6, 26)));
+}
+
+#[test]
+fn pods_deleted_by_force_keep_their_addresses_in_the_count() {
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    for index in 0..12 {
+        add(&mut pool, &format!("p{index}"), at(1));
+    }
+    // 12 are assigned, so 32 are right, whatever the API says.
+    assert_eq!(
+        Monitor::new(PLAIN)
+            .look(&mut pool, outlook(&config, 0), at(1))
+            .write,
+        None
+    );
+}
+
+#[test]
+fn an_add_that_waits_is_demand_before_its_pod_is_seen() {
+    let config = with(1, 0, 0);
+    let mut pool = start(&config);
+    for index in 0..9 {
+        add(&mut pool, &format!("p{index}"), at(1));
+    }
+    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 0), at(1));
+    assert_eq!(written(&verdict), Some((32, 0)));
+}
+
+#[test]
+fn addresses_that_cool_are_not_free() {
+    let config = with(1, 16, 16);
+    let mut pool = pool();
+    observe(&mut pool, &config, at(0));
+    for index in 0..8 {
+        add(&mut pool, &format!("p{index}"), at(1));
+    }
+    for index in 0..8 {
+        delete(&mut pool, &format!("p{index}"), at(2));
+    }
+    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 8), at(3));
+    assert_eq!(written(&verdict), Some((32, 0)));
+}
+
+#[test]
+fn the_seeds_burst_takes_one_write() {
+    let mut config = with(1, 16, 16);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(MonitorSettings::default());
+    add(&mut pool, "p0", at(0));
+    assert_eq!(
+        monitor.look(&mut pool, outlook(&config, 1), at(0)).write,
+        None
+    );
+    let verdict = monitor.look(&mut pool, outlook(&config, 36), at(1));
+    assert_eq!(written(&verdict), Some((48, 0)));
+    accept(&mut pool, &mut monitor, &mut config, &verdict);
+    let more = NodeConfig {
+        spec: config.spec.clone(),
+        ..with(9, 48, 48)
+    };
+    observe(&mut pool, &more, at(2));
+    for index in 1..36 {
+        assert_eq!(add(&mut pool, &format!("p{index}"), at(3)).replies.len(), 1);
+        assert_eq!(
+            monitor.look(&mut pool, outlook(&more, 36), at(3)).write,
+            None
+        );
+    }
+    assert_eq!(pool.census(IpFamily::V4).available, 12);
+}
+
+#[test]
+fn the_reactive_mode_goes_the_same_way_in_two_writes() {
+    let mut config = with(1, 16, 16);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(MonitorSettings {
+        mode: ScalingMode::Requests,
+        ..PLAIN
+    });
+    let mut writes = Vec::new();
+    let mut version = 1;
+    for index in 0..36 {
+        add(&mut pool, &format!("p{index}"), at(1));
+        let verdict = monitor.look(&mut pool, outlook(&config, 0), Moment::START);
+        if let Some(spec) = written(&verdict) {
+            writes.push((index, spec.0));
+            accept(&mut pool, &mut monitor, &mut config, &verdict);
+            version += 10;
+            let held = u32::try_from(spec.0).unwrap();
+            config = with(version, held, held);
+            observe(&mut pool, &config, at(1));
+        }
+    }
+    assert_eq!(writes, [(8, 32), (24, 48)]);
+    for index in 0..36 {
+        delete(&mut pool, &format!("p{index}"), at(2));
+    }
+    let down = monitor.look(&mut pool, outlook(&config, 0), at(3));
+    assert_eq!(written(&down), Some((32, 16)));
+}
+
+#[test]
+fn demand_alone_is_written_only_while_the_subnet_is_full() {
+    let settings = MonitorSettings {
+        write_demand: true,
+        ..PLAIN
+    };
+    let mut config = with(1, 16, 32);
+    config.spec.demand = Some(9);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(settings);
+    assert_eq!(
+        monitor.look(&mut pool, outlook(&config, 10), at(1)).write,
+        None
+    );
+    config.status.containers[0].result = Some(ContainerResult::SubnetFull);
+    let verdict = monitor.look(&mut pool, outlook(&config, 10), at(1));
+    assert_eq!(verdict.write.unwrap().spec.demand, Some(10));
+}
+
+#[test]
+fn pods_on_the_host_network_and_finished_ones_need_no_address() {
+    let pod = |host_network, finished| PodSketch {
+        host_network,
+        finished,
+        ..PodSketch::default()
+    };
+    assert_eq!(pod_demand(&[]), 0);
+    assert_eq!(pod_demand(&[pod(false, false)]), 1);
+    assert_eq!(
+        pod_demand(&[pod(false, false), pod(true, false), pod(false, true)]),
+        1
+    );
+    assert_eq!(pod_demand(&[pod(false, true), pod(true, true)]), 0);
+}

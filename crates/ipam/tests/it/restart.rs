@@ -1,0 +1,194 @@
+//! What is left after a crash, a reboot, a move to another machine, a lost store.
+
+use weft_ipam::{
+    PodSketch,
+    pool::{Event, Identity, Journal, Notice, Pool, Record, Refusal, Reply, State, Step},
+};
+use weft_model::IpFamily;
+
+use crate::world::{
+    add, addresses, at, config, delete, identity, key, names, observe, pod, pool, reborn, settings,
+};
+
+const TWO: [(&str, &str); 2] = [("a", "10.1.0.4"), ("b", "10.1.0.5")];
+
+fn kept(steps: &[Step]) -> Vec<Record> {
+    let mut records = vec![Record::Identity(identity("boot"))];
+    records.extend(steps.iter().flat_map(|step| step.records.clone()));
+    records
+}
+
+/// A pool with one attachment, one cooling address, one tombstone; and what it recorded.
+fn used() -> (Pool, Vec<Record>) {
+    let mut pool = pool();
+    let steps = [
+        observe(&mut pool, &config(1, &TWO), at(0)),
+        add(&mut pool, "p0", at(1)),
+        add(&mut pool, "p1", at(1)),
+        delete(&mut pool, "p1", at(2)),
+    ];
+    let records = kept(&steps);
+    (pool, records)
+}
+
+#[test]
+fn a_restart_brings_back_attachments_cooldowns_and_tombstones() {
+    let (before, records) = used();
+    let mut after = reborn(settings(), &records, "boot", at(3));
+    assert_eq!(
+        addresses(&add(&mut after, "p0", at(3))),
+        ["10.1.0.4"],
+        "before the config"
+    );
+    observe(&mut after, &config(1, &TWO), at(4));
+    assert_eq!(after.census(IpFamily::V4), before.census(IpFamily::V4));
+    assert_eq!(after.attachments(), before.attachments());
+    let late = add(&mut after, "p1", at(5));
+    assert!(matches!(
+        late.replies[0].1,
+        Reply::Refused(Refusal::Deleted)
+    ));
+    assert!(
+        add(&mut after, "p2", at(31)).replies.is_empty(),
+        "still cooling"
+    );
+    assert_eq!(addresses(&after.handle(Event::Tick, at(32))), ["10.1.0.5"]);
+}
+
+#[test]
+fn a_snapshot_says_the_same_as_the_records() {
+    let (before, records) = used();
+    let one = reborn(settings(), &records, "boot", at(3));
+    let other = reborn(settings(), &before.snapshot(), "boot", at(3));
+    assert_eq!(one, other);
+}
+
+#[test]
+fn records_survive_their_way_through_text() {
+    let (_, records) = used();
+    for record in records {
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Record>(&text).unwrap(),
+            record,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_reboot_ends_every_attachment_and_keeps_addresses_cool_from_its_beginning() {
+    let (_, records) = used();
+    let mut after = reborn(settings(), &records, "next", at(10));
+    assert_eq!((after.attached(), after.tombstones().len()), (0, 0));
+    observe(&mut after, &config(1, &TWO), at(10));
+    assert_eq!(after.census(IpFamily::V4).cooling, 2);
+    after.handle(Event::Tick, at(30));
+    assert_eq!(after.census(IpFamily::V4).available, 2);
+    let slow = reborn(settings(), &records, "next", at(100));
+    let states: Vec<&State> = slow.states().map(|(_, state)| state).collect();
+    assert!(
+        states
+            .iter()
+            .all(|state| **state == State::Cooldown { until: at(30) })
+    );
+}
+
+#[test]
+fn another_machine_forgets_everything() {
+    let (_, records) = used();
+    let other = Identity {
+        machine: "other".into(),
+        ..identity("boot")
+    };
+    let restored = Pool::restore(settings(), other, Journal::Kept(records), at(3));
+    assert!(restored.rewrite);
+    assert_eq!(restored.pool.attached(), 0);
+    assert_eq!(restored.pool.states().count(), 0);
+}
+
+#[test]
+fn a_clock_that_was_set_back_keeps_nothing_cooling_for_longer_than_a_cooldown() {
+    let mut pool = pool();
+    let steps = [
+        observe(&mut pool, &config(1, &TWO), at(0)),
+        add(&mut pool, "p0", at(5000)),
+        delete(&mut pool, "p0", at(5001)),
+    ];
+    let mut after = reborn(settings(), &kept(&steps), "boot", at(7));
+    observe(&mut after, &config(1, &TWO), at(7));
+    assert_eq!(after.census(IpFamily::V4).cooling, 1);
+    after.handle(Event::Tick, at(37));
+    assert_eq!(after.census(IpFamily::V4).cooling, 0);
+    after.handle(Event::Tick, at(607));
+    assert!(after.tombstones().is_empty());
+}
+
+#[test]
+fn what_was_offered_before_a_crash_is_not_assigned_after_it() {
+    let mut pool = pool();
+    let steps = [
+        observe(&mut pool, &config(1, &TWO), at(0)),
+        pool.handle(Event::Offer(Vec::from_iter(names(&["a"]))), at(1)),
+    ];
+    let mut after = reborn(settings(), &kept(&steps), "boot", at(2));
+    observe(&mut after, &config(1, &TWO), at(2));
+    assert_eq!(addresses(&add(&mut after, "p0", at(3))), ["10.1.0.5"]);
+    assert!(add(&mut after, "p1", at(3)).replies.is_empty());
+    assert_eq!(after.offered(), names(&["a"]));
+}
+
+#[test]
+fn an_attachment_whose_address_is_not_ours_any_more_is_quarantined_at_the_start() {
+    let (_, records) = used();
+    let mut after = reborn(settings(), &records, "boot", at(3));
+    let step = observe(&mut after, &config(1, &TWO[1..]), at(3));
+    assert_eq!(
+        step.notices,
+        [Notice::Quarantined("10.1.0.4".parse().unwrap(), key("p0"))]
+    );
+}
+
+#[test]
+fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
+    let restored = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
+    assert!(restored.rewrite);
+    let mut pool = restored.pool;
+    observe(&mut pool, &config(1, &TWO), at(0));
+    assert!(add(&mut pool, "new", at(1)).replies.is_empty());
+    assert!(pool.awaits_pods());
+    let running = PodSketch {
+        identity: pod("running"),
+        addresses: vec!["10.1.0.4".parse().unwrap()],
+        ..PodSketch::default()
+    };
+    let step = pool.handle(Event::Sweep(vec![running]), at(2));
+    assert_eq!(addresses(&step), ["10.1.0.5"]);
+    let adopted = Notice::Adopted("10.1.0.4".parse().unwrap(), pod("running"));
+    assert_eq!(step.notices, [adopted]);
+    // It is taken back when the pod has gone.
+    for second in [10, 200, 400] {
+        let there = PodSketch {
+            identity: pod("new"),
+            ..PodSketch::default()
+        };
+        pool.handle(Event::Sweep(vec![there]), at(second));
+    }
+    assert_eq!(pool.attached(), 1);
+}
+
+#[test]
+fn two_owners_of_an_address_in_a_tampered_store_are_both_served_until_both_are_gone() {
+    let (_, mut records) = used();
+    let held = records.iter().find_map(|record| match record {
+        Record::Attachment(_, Some(held)) => Some(held.clone()),
+        _ => None,
+    });
+    records.push(Record::Attachment(key("twin"), held));
+    let mut after = reborn(settings(), &records, "boot", at(3));
+    observe(&mut after, &config(1, &TWO), at(3));
+    delete(&mut after, "p0", at(4));
+    assert_eq!(after.census(IpFamily::V4).assigned, 1);
+    delete(&mut after, "twin", at(5));
+    assert_eq!(after.census(IpFamily::V4).assigned, 0);
+}
