@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
+    ("weft-cns", &[]),
     ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
@@ -62,7 +63,13 @@ const ARROWS: [(&str, &[&str]); 14] = [
 const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
 
 /// Crates that decide and never act.
-const PURE: [&str; 4] = ["weft-model", "weft-proxy", "weft-routes", "weft-ruleset"];
+const PURE: [&str; 5] = [
+    "weft-cns",
+    "weft-model",
+    "weft-proxy",
+    "weft-routes",
+    "weft-ruleset",
+];
 
 /// What acting takes: whoever depends on one of these, even by detour, is not pure.
 const IMPURE: [&str; 12] = [
