@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
+    ("weft-cns", &[]),
     ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
@@ -63,8 +64,9 @@ const ARROWS: [(&str, &[&str]); 15] = [
 const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
 
 /// Crates that decide and never act.
-const PURE: [&str; 5] = [
+const PURE: [&str; 6] = [
     "weft-ipam",
+    "weft-cns",
     "weft-model",
     "weft-proxy",
     "weft-routes",

@@ -1,0 +1,3 @@
+//! The words as Go spells them.
+
+mod wire;
