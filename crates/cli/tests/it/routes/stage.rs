@@ -17,7 +17,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use weft_apiserver::ApiServer;
+use weft_apiserver::{ApiServer, Builder};
+use weft_testkit::lab::Namespace;
 
 use crate::{arena::Running, weft::weft};
 
@@ -28,7 +29,7 @@ pub(crate) struct Stage {
     client: Client,
     access: Vec<String>,
     pub(crate) directory: tempfile::TempDir,
-    _embedded: Option<ApiServer>,
+    embedded: Option<ApiServer>,
     /// A real server is one for all tests, and has one set of nodes.
     _alone: Option<MutexGuard<'static, ()>>,
 }
@@ -66,15 +67,29 @@ impl Stage {
                 client,
                 runtime,
                 directory,
-                _embedded: None,
+                embedded: None,
                 _alone: Some(alone),
             };
             stage.forget_everything();
             return stage;
         }
+        Self::embedded(ApiServer::builder(), runtime, directory)
+    }
+
+    /// The embedded server with such settings, also where the environment names another.
+    pub(crate) fn of(server: Builder) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self::embedded(server, runtime, tempfile::tempdir().unwrap())
+    }
+
+    fn embedded(
+        server: Builder,
+        runtime: tokio::runtime::Runtime,
+        directory: tempfile::TempDir,
+    ) -> Self {
         let (server, client, address) = {
             let _inside = runtime.enter();
-            let server = ApiServer::builder().build();
+            let server = server.build();
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
             let address = listener.local_addr().unwrap();
@@ -87,7 +102,7 @@ impl Stage {
             client,
             runtime,
             directory,
-            _embedded: Some(server),
+            embedded: Some(server),
             _alone: None,
         }
     }
@@ -110,6 +125,24 @@ impl Stage {
                 }
             }
         });
+    }
+
+    /// The embedded server, of [`Stage::of`].
+    pub(crate) fn server(&self) -> &ApiServer {
+        self.embedded.as_ref().unwrap()
+    }
+
+    /// Makes the embedded server reachable inside a namespace, on its loopback.
+    pub(crate) fn serve(&self, namespace: &Namespace) {
+        let listener = namespace.run(|| TcpListener::bind("127.0.0.1:6443").unwrap());
+        listener.set_nonblocking(true).unwrap();
+        let _inside = self.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        self.server().serve_http(listener);
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     pub(crate) fn nodes(&self) -> Api<Node> {
