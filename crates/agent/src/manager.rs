@@ -97,6 +97,9 @@ impl ManagerProcess {
         if let Some(process) = self.routes {
             let metrics = RoutesMetrics::register(&mut registry);
             let provider = process.open(metrics.calls.clone()).await?;
+            if !process.settings.observe {
+                provider.prepare().await?;
+            }
             let own_node = process.table.own_node();
             let events = EventRecorder::new(client.clone(), "route_controller", &identity());
             routes = Some(RoutesParts {
@@ -149,9 +152,6 @@ impl RoutesProcess {
                 for warning in provider.warnings(&sysctl::Settings::default()).await? {
                     tracing::warn!("{warning}");
                 }
-                if !self.settings.observe {
-                    provider.prepare().await?;
-                }
                 Ok(Arc::new(provider))
             }
         }
@@ -159,7 +159,8 @@ impl RoutesProcess {
 }
 
 impl Table {
-    fn own_node(&self) -> Option<String> {
+    /// This node, where each has a table of its own.
+    pub fn own_node(&self) -> Option<String> {
         match self {
             Self::Cloud { .. } => None,
             Self::Kernel { node, .. } => Some(node.clone()),

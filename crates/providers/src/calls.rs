@@ -30,7 +30,7 @@ struct OperationLabels {
     operation: &'static str,
 }
 
-/// How a call ended: `ok`, or the label of its error.
+/// How a call ended: `ok`, the label of its error, or `cut` if it was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallOutcome(&'static str);
 
@@ -38,6 +38,21 @@ impl CallOutcome {
     /// Of a result.
     pub fn of<T>(result: &Result<T, ProviderError>) -> Self {
         Self(result.as_ref().map_or_else(ProviderError::label, |_| "ok"))
+    }
+}
+
+/// Counts a call also when nobody waits for its end any more.
+struct Counted<'a> {
+    calls: &'a Calls,
+    operation: &'static str,
+    begun: Instant,
+    outcome: CallOutcome,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let took = self.begun.elapsed();
+        self.calls.record(self.operation, self.outcome, took);
     }
 }
 
@@ -79,9 +94,14 @@ impl Calls {
         operation: &'static str,
         call: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
-        let begun = Instant::now();
+        let mut counted = Counted {
+            calls: self,
+            operation,
+            begun: Instant::now(),
+            outcome: CallOutcome("cut"),
+        };
         let result = call.await;
-        self.record(operation, CallOutcome::of(&result), begun.elapsed());
+        counted.outcome = CallOutcome::of(&result);
         result
     }
 

@@ -295,6 +295,10 @@ impl Provider for NetlinkProvider {
         "netlink"
     }
 
+    fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(Self::prepare(self))
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             parallel: PARALLEL,

@@ -22,6 +22,11 @@ pub trait Provider: Send + Sync + 'static {
         Some(SharedStr::new(provider_id))
     }
 
+    /// Makes what the routes need besides; called once by whoever is going to change them.
+    fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Every route in the table, everybody's. Targets may be [`weft_routes::Target::Unknown`]:
     /// nodes are found by next hop.
     fn list(&self) -> BoxFuture<'_, Answer<Vec<Route>>>;

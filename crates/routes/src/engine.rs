@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use weft_model::SharedStr;
@@ -53,8 +56,10 @@ pub trait Controller {
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
     /// Something outside changed the table: it has to be read again soon.
     fn table_changed(&mut self, _now: Moment) {}
-    /// A condition could not be written: what is believed about the node is not so.
-    fn condition_failed(&mut self, _node: &str, _now: Moment) {}
+    /// Something has to be looked at again although no node changed.
+    fn replan(&mut self, _now: Moment) {}
+    /// The provider refused a call that is none of ours because there were too many.
+    fn rate_limited(&mut self, _after: Option<Duration>, _now: Moment) {}
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
     /// The routes that are ours, to be kept for the next process where routes carry no marks.
@@ -232,7 +237,7 @@ impl Engine {
             self.budget.limited(after, now);
         }
         if error.needs_list() {
-            self.shadow.doubt(step.destination());
+            self.shadow.doubt(&step, now);
         }
         let again = self.backoff.failed(&step, &error, now, &mut self.random);
         if self.shadow.has_doubts() {
@@ -334,6 +339,9 @@ impl Controller for Engine {
                 if !drift.is_empty() {
                     self.tell(Notice::Drifted(drift));
                 }
+                if self.shadow.has_doubts() {
+                    self.schedule.list_by(now, Trigger::Doubt);
+                }
                 self.pass(self.trigger, now);
             }
             Err(error) => {
@@ -371,11 +379,12 @@ impl Controller for Engine {
         self.schedule.table_changed(now);
     }
 
-    fn condition_failed(&mut self, node: &str, now: Moment) {
-        if let Some(node) = self.watch.get_mut(node) {
-            node.network_unavailable = None;
-            self.schedule.node_changed(now);
-        }
+    fn replan(&mut self, now: Moment) {
+        self.schedule.replan(now);
+    }
+
+    fn rate_limited(&mut self, after: Option<Duration>, now: Moment) {
+        self.budget.limited(after, now);
     }
 
     fn record(&self) -> Vec<(IpNet, NextHop)> {

@@ -3,6 +3,7 @@ use weft_model::IpFamily;
 
 /// What an operator and a provider decided before any route is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is decided for itself")]
 pub struct Policy {
     /// Whose rules apply.
     pub semantics: Semantics,
@@ -26,6 +27,9 @@ pub struct Policy {
     pub quota: Option<usize>,
     /// Whether a change of `spec.providerID` triggers a pass.
     pub watch_provider_id: bool,
+    /// Whether a node without a machine that the provider knows gets no route: nobody could say
+    /// whether its address is its own.
+    pub needs_machine: bool,
 }
 
 impl Policy {
@@ -43,6 +47,7 @@ impl Policy {
             observe_only: false,
             quota: None,
             watch_provider_id: false,
+            needs_machine: false,
         }
     }
 

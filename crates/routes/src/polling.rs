@@ -273,13 +273,6 @@ impl<C: Clockwork> Controller for Reconciler<C> {
         self.record.clone()
     }
 
-    fn condition_failed(&mut self, node: &str, _: Moment) {
-        // The next pass writes it again, as the watch would have it.
-        if let Some(node) = self.nodes.nodes.get_mut(node) {
-            node.network_unavailable = None;
-        }
-    }
-
     fn poll(&mut self, now: Moment) -> Vec<Command> {
         self.advance(now);
         let due = self.clockwork.due().is_some_and(|at| at <= now);

@@ -5,7 +5,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step};
+use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step, Wanted};
 
 /// What we believe the provider has: the last list, and what our own mutations did since.
 ///
@@ -17,7 +17,7 @@ pub struct Shadow {
     listed_at: Option<Moment>,
     record: BTreeSet<(IpNet, NextHop)>,
     touched: BTreeMap<Cidr, Moment>,
-    doubtful: BTreeSet<Cidr>,
+    doubtful: BTreeMap<Cidr, Moment>,
     settle: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Shadow {
 
     /// Whether nothing should be done about a destination before the table is read.
     pub fn is_doubtful(&self, destination: &Cidr) -> bool {
-        self.doubtful.contains(destination)
+        self.doubtful.contains_key(destination)
     }
 
     /// Whether the table has to be read soon.
@@ -81,9 +81,10 @@ impl Shadow {
         !self.doubtful.is_empty()
     }
 
-    /// A mutation may have happened or not.
-    pub fn doubt(&mut self, destination: &Cidr) {
-        self.doubtful.insert(destination.clone());
+    /// A mutation may have happened or not. If it did, the route is ours: the next list tells.
+    pub fn doubt(&mut self, step: &Step, now: Moment) {
+        self.record.extend(step.wanted().and_then(Wanted::key));
+        self.doubtful.insert(step.destination().clone(), now);
     }
 
     /// A mutation was done.
@@ -153,10 +154,17 @@ impl Shadow {
         self.routes
             .retain(|route| fresh.contains(&route.destination));
         self.routes.extend(listed);
+        // A list says nothing about what became doubtful while it was read.
+        self.doubtful.retain(|_, at| *at > asked);
+        let doubtful = &self.doubtful;
         let present: BTreeSet<_> = self.routes.iter().filter_map(Route::key).collect();
-        self.record.retain(|key| present.contains(key));
+        let headless: BTreeSet<_> = self.routes.iter().filter_map(headless).collect();
+        self.record.retain(|key| {
+            present.contains(key)
+                || headless.contains(&key.0)
+                || doubtful.contains_key(&Cidr::from(key.0))
+        });
         self.listed_at = Some(asked);
-        self.doubtful.clear();
         drift
     }
 
@@ -188,9 +196,18 @@ impl Shadow {
 }
 
 fn claim(route: &mut Route, record: &BTreeSet<(IpNet, NextHop)>) {
-    if route.mark == Mark::None && route.key().is_some_and(|key| record.contains(&key)) {
+    let known = route.key().is_some_and(|key| record.contains(&key));
+    let was = || headless(route).is_some_and(|net| record.iter().any(|(known, _)| *known == net));
+    if route.mark == Mark::None && (known || was()) {
         route.mark = Mark::Ours;
     }
+}
+
+/// The destination of a route that leads nowhere any more and does not say where it led: it is
+/// recognised by its destination alone.
+fn headless(route: &Route) -> Option<IpNet> {
+    let nowhere = route.blackhole && route.next_hop.is_none();
+    route.destination.net().ok().filter(|_| nowhere)
 }
 
 /// Whether they are one route. A provider that tells next hops need not know node names.

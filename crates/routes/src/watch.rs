@@ -71,7 +71,8 @@ fn is_ready(node: &Node, policy: &Policy) -> bool {
         NextHopKind::Address => family.is_none_or(|family| node.internal_ip(family).is_some()),
         NextHopKind::Instance => node.provider_id.is_some(),
     };
-    !node.excluded && node.pod_cidrs.iter().any(|cidr| reachable(cidr.family()))
+    let known = !policy.needs_machine || node.provider_id.is_some();
+    known && !node.excluded && node.pod_cidrs.iter().any(|cidr| reachable(cidr.family()))
 }
 
 type Facts<'a> = (

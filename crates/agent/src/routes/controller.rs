@@ -117,19 +117,22 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         parts: shared.clone(),
         life: Mutex::new(None),
     });
-    tokio::spawn(begin_without_nodes(controller.clone()));
+    tokio::spawn(follow_state(shared.clone(), controller.clone()));
     tokio::spawn(follow_table(shared, controller.clone()));
     controller
 }
 
-/// A cluster without nodes has no events, and may still have routes.
-async fn begin_without_nodes(controller: Controller<RoutesKey>) {
+/// A cluster without nodes has no events, and may still have routes. And whoever looks wants to
+/// know whether anybody works.
+async fn follow_state(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
     let mut state = controller.state();
     let bell = controller.bell();
     // The task must not keep the controller alive.
     drop(controller);
     while state.changed().await.is_ok() {
-        if *state.borrow_and_update() == ControllerState::Running {
+        let now = state.borrow_and_update().clone();
+        parts.board.change(|status| status.state = now.to_string());
+        if now == ControllerState::Running {
             bell.ring(RoutesKey);
         }
     }
@@ -158,15 +161,16 @@ struct RouteReconciler {
 
 impl Reconciler<RoutesKey> for RouteReconciler {
     async fn reconcile(&self, context: Context<RoutesKey>) -> Result<Action, ReconcileError> {
-        let mut life = self.life.lock().await;
-        if life.as_ref().is_none_or(Life::is_over) {
-            *life = None;
-            let token = context.cancelled().clone();
-            *life = Some(Life::begin(self.parts.clone(), token).await?);
-        }
-        match life.as_mut() {
-            Some(life) => life.work(&context).await,
-            None => Ok(Action::await_change()),
-        }
+        let mut kept = self.life.lock().await;
+        // Out of its place while it works: one that panics or is cut short does not come back, and
+        // the next begins with a look at the table.
+        let life = kept.take().filter(|life| !life.is_over());
+        let mut life = match life {
+            Some(life) => life,
+            None => Life::begin(self.parts.clone(), context.cancelled().clone()).await?,
+        };
+        let done = life.work(&context).await;
+        *kept = Some(life);
+        done
     }
 }

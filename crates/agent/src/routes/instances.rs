@@ -24,6 +24,7 @@ const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_se
 pub(crate) struct Instances {
     families: Vec<IpFamily>,
     known: InstanceAddresses,
+    machines: BTreeMap<SharedStr, SharedStr>,
     pending: BTreeMap<SharedStr, Pending>,
     asking: bool,
     failures: u32,
@@ -43,6 +44,7 @@ impl Instances {
         Self {
             families: families.to_vec(),
             known: InstanceAddresses::new(),
+            machines: BTreeMap::new(),
             pending: BTreeMap::new(),
             asking: false,
             failures: 0,
@@ -57,6 +59,7 @@ impl Instances {
             self.pending.remove(&node.name);
             return Some(node);
         };
+        self.machines.insert(node.name.clone(), id.clone());
         if let Some(known) = self.known.get(&id) {
             node.instance_addresses = Some(known.clone());
             if self.fits(&node) {
@@ -94,9 +97,12 @@ impl Instances {
             .all(|ip| known.contains(&ip))
     }
 
-    /// A node is gone.
+    /// A node is gone. What was known of its machine is asked anew should it come back.
     pub(crate) fn forget(&mut self, name: &str) {
         self.pending.remove(name);
+        if let Some(id) = self.machines.remove(name) {
+            self.known.remove(&id);
+        }
     }
 
     /// The machines to ask about now, if any. Say the answer with [`Instances::answered`].
@@ -145,8 +151,12 @@ impl Instances {
             let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
                 continue;
             };
-            if result.is_err() {
-                pending.at = now + grown(RETRY, self.failures);
+            if let Err(error) = &result {
+                let told = match error {
+                    ProviderError::RateLimited { after } => *after,
+                    _ => None,
+                };
+                pending.at = now + told.unwrap_or_else(|| grown(RETRY, self.failures));
                 continue;
             }
             pending.misfits += 1;

@@ -21,7 +21,7 @@ pub(crate) struct Ledger {
     intended: BTreeSet<Entry>,
     /// Mutations that wait until they are written down.
     held: Vec<(Ticket, Step)>,
-    saving: bool,
+    saving: Option<BTreeSet<Entry>>,
     not_before: Moment,
 }
 
@@ -31,7 +31,7 @@ impl Ledger {
             recorded,
             intended: BTreeSet::new(),
             held: Vec::new(),
-            saving: false,
+            saving: None,
             not_before: Moment::START,
         }
     }
@@ -50,10 +50,12 @@ impl Ledger {
     /// The mutations that may begin: their routes are written down, or cannot be because the
     /// provider chooses the next hop.
     pub(crate) fn release(&mut self) -> Vec<(Ticket, Step)> {
-        let recorded = &self.recorded;
+        let (recorded, saving) = (&self.recorded, &self.saving);
         let written = |(_, step): &mut (Ticket, Step)| {
             let key = step.wanted().and_then(Wanted::key);
-            key.is_none_or(|key| recorded.contains(&key))
+            // What is being written may strike it out.
+            let stays = |key: &Entry| saving.as_ref().is_none_or(|saving| saving.contains(key));
+            key.is_none_or(|key| recorded.contains(&key) && stays(&key))
         };
         self.held.extract_if(.., written).collect()
     }
@@ -75,12 +77,12 @@ impl Ledger {
         now: Moment,
     ) -> Option<BTreeSet<Entry>> {
         let may = idle && self.not_before <= now;
-        if self.saving || self.held.is_empty() && !may {
+        if self.saving.is_some() || self.held.is_empty() && !may {
             return None;
         }
         let wanted = self.wanted(ours);
-        self.saving = wanted != self.recorded;
-        self.saving.then_some(wanted)
+        self.saving = (wanted != self.recorded).then_some(wanted);
+        self.saving.clone()
     }
 
     /// When to write next, if nothing happens before.
@@ -95,13 +97,93 @@ impl Ledger {
         written: bool,
         now: Moment,
     ) -> Vec<Ticket> {
-        self.saving = false;
+        self.saving = None;
         if written {
             self.recorded = entries;
             return Vec::new();
         }
+        // It may have been written all the same: only what is in both is there for certain.
+        self.recorded = self.recorded.intersection(&entries).cloned().collect();
         self.not_before = now + RETRY;
         let held = std::mem::take(&mut self.held).into_iter();
         held.map(|(ticket, _)| ticket).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_routes::{Action, Cidr, CreateReason, NextHop, Wanted};
+
+    use super::*;
+
+    fn entry(number: u8) -> Entry {
+        let net = format!("10.244.{number}.0/24").parse().unwrap();
+        let hop = format!("10.0.0.{number}").parse().unwrap();
+        (net, NextHop::Address(hop))
+    }
+
+    fn create(number: u8) -> Step {
+        let (net, hop) = entry(number);
+        let new = Wanted {
+            destination: Cidr::from(net),
+            node: "node".into(),
+            uid: "uid".into(),
+            next_hop: Some(hop),
+            addresses: Vec::new(),
+            provider_id: None,
+        };
+        let reason = CreateReason::Missing;
+        Step {
+            action: Action::Create { new, reason },
+        }
+    }
+
+    fn released(ledger: &mut Ledger) -> Vec<Ticket> {
+        let released = ledger.release().into_iter();
+        released.map(|(ticket, _)| ticket).collect()
+    }
+
+    #[test]
+    fn a_route_is_written_down_before_it_is_made() {
+        let mut ledger = Ledger::new(BTreeSet::new());
+        ledger.hold(Ticket(1), create(1));
+        assert_eq!(released(&mut ledger), []);
+        let entries = ledger.save(Vec::new(), false, Moment::START).unwrap();
+        assert_eq!(entries, BTreeSet::from([entry(1)]));
+        assert_eq!(released(&mut ledger), [], "not written yet");
+        assert_eq!(ledger.saved(entries, true, Moment::START), []);
+        assert_eq!(released(&mut ledger), [Ticket(1)]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_made() {
+        let mut ledger = Ledger::new(BTreeSet::new());
+        ledger.hold(Ticket(1), create(1));
+        let entries = ledger.save(Vec::new(), false, Moment::START).unwrap();
+        assert_eq!(ledger.saved(entries, false, Moment::START), [Ticket(1)]);
+        assert_eq!(released(&mut ledger), []);
+    }
+
+    #[test]
+    fn a_lost_answer_leaves_nothing_believed_that_may_have_been_struck_out() {
+        let mut ledger = Ledger::new([entry(1), entry(2)].into());
+        let entries = ledger.save(vec![entry(2)], true, Moment::START).unwrap();
+        ledger.hold(Ticket(1), create(1));
+        assert_eq!(released(&mut ledger), [], "it is just being struck out");
+        let given_up = ledger.saved(entries, false, Moment::START);
+        assert_eq!(given_up, [Ticket(1)]);
+        ledger.hold(Ticket(2), create(1));
+        assert_eq!(released(&mut ledger), [], "it has to be written again");
+        let entries = ledger.save(vec![entry(2)], false, Moment::START).unwrap();
+        assert!(entries.contains(&entry(1)));
+    }
+
+    #[test]
+    fn what_is_gone_is_struck_out_when_nothing_else_is_going_on() {
+        let mut ledger = Ledger::new([entry(1)].into());
+        assert_eq!(ledger.save(Vec::new(), false, Moment::START), None);
+        assert_eq!(ledger.wake(Vec::new()), Some(Moment::START));
+        let entries = ledger.save(Vec::new(), true, Moment::START).unwrap();
+        assert!(entries.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing outlives it: who leads next, in this process or another, reads the table first.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use weft_model::SharedStr;
 use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{
-    Cidr, Command, ConditionChange, Controller, Moment, Node, Notice, ProviderError, Route,
-    RoutePlan, Step, Ticket, Trigger,
+    Cidr, Command, ConditionChange, Controller, Moment, NextHopKind, Node, Notice, ProviderError,
+    Refusal, Route, RoutePlan, Step, Ticket, Trigger,
 };
 use weft_runtime::{Action, Context, InformerStopped, Lister, ReconcileError};
 
 use super::{
-    conditions,
+    conditions::{self, Conditions},
     controller::{Parts, RoutesKey},
     instances::Instances,
     ledger::Ledger,
@@ -28,6 +28,9 @@ use super::{
     record::Entry,
     views::RouteNode,
 };
+
+/// How long a joining node may take until its address or machine is known.
+const JOINING: Duration = Duration::from_secs(60);
 
 /// What is known in one life.
 pub(super) struct Life {
@@ -39,8 +42,14 @@ pub(super) struct Life {
     fed: HashMap<Box<str>, Arc<RouteNode>>,
     complete: bool,
     instances: Option<Instances>,
-    changed_at: HashMap<SharedStr, Moment>,
-    waiting: HashMap<(SharedStr, Cidr), Moment>,
+    conditions: Conditions,
+    /// Since when a node's range and address are known.
+    ready_at: HashMap<SharedStr, Moment>,
+    /// Ranges that have had their route, so that repairs are no first waits.
+    routed: BTreeSet<(SharedStr, Cidr)>,
+    /// Nodes with a range and nothing to send packets to, and when somebody should hear of it.
+    unready: BTreeMap<SharedStr, Moment>,
+    said: BTreeSet<(SharedStr, &'static str)>,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
     /// Before the first list nothing is known, and nothing must be forgotten.
@@ -84,8 +93,11 @@ impl Life {
             fed: HashMap::new(),
             complete: false,
             listed: false,
-            changed_at: HashMap::new(),
-            waiting: HashMap::new(),
+            conditions: Conditions::default(),
+            ready_at: HashMap::new(),
+            routed: BTreeSet::new(),
+            unready: BTreeMap::new(),
+            said: BTreeSet::new(),
             asked_for: BTreeSet::new(),
             ledger: writes.then(|| Ledger::new(recorded)),
             tight: false,
@@ -112,20 +124,22 @@ impl Life {
         let parts = self.parts.clone();
         let mut work = Work::new();
         loop {
-            if context.cancelled().is_cancelled() {
+            let cancelled = context.cancelled().is_cancelled();
+            let fed = if cancelled { Ok(()) } else { self.feed(&nodes) };
+            if cancelled || fed.is_err() {
                 // What was begun is brought to its end, within the time that is left to lead.
                 while let Some(done) = work.next().await {
                     self.settle(done);
                 }
-                return Ok(Action::await_change());
+                return Ok(fed.map(|()| Action::await_change())?);
             }
-            self.feed(&nodes)?;
             if parts
                 .table_changed
                 .swap(false, std::sync::atomic::Ordering::Relaxed)
             {
                 self.controller.table_changed(self.now());
             }
+            self.hurry();
             self.begin_work(&parts, context, &mut work);
             // What is ours is written down when nothing else is going on.
             let wake = self.wake(work.is_empty());
@@ -149,7 +163,16 @@ impl Life {
         let asks = self.instances.as_ref().and_then(Instances::wake);
         let ledger = self.ledger.as_ref().filter(|_| idle && self.listed);
         let record = ledger.and_then(|ledger| ledger.wake(self.controller.record()));
-        let waits = [self.controller.wake(self.now()), asks, record];
+        // Before all nodes are known the controller is not asked to do anything.
+        let controller = self.complete.then(|| self.controller.wake(self.now()));
+        let unready = self.unready.values().copied().min();
+        let waits = [
+            controller.flatten(),
+            asks,
+            record,
+            self.conditions.wake(),
+            unready,
+        ];
         waits.into_iter().flatten().min()
     }
 
@@ -170,8 +193,9 @@ impl Life {
             }
             self.fed.insert(node.name().into(), node.clone());
             let projected = self.project(node);
+            self.seen(&projected, now);
             if let Some(node) = self.check(projected, now) {
-                self.apply(node, now);
+                self.controller.node_applied(node, now);
             }
         }
         if seen < self.fed.len() {
@@ -194,6 +218,7 @@ impl Life {
         let mut checked = Vec::new();
         for node in present {
             let projected = self.project(node);
+            self.seen(&projected, now);
             checked.extend(self.check(projected, now));
         }
         if checked.len() < present.len() {
@@ -201,10 +226,6 @@ impl Life {
         }
         let by_name = |node: &Arc<RouteNode>| (node.name().into(), node.clone());
         self.fed = present.iter().map(by_name).collect();
-        self.changed_at = checked
-            .iter()
-            .map(|node| (node.name.clone(), now))
-            .collect();
         self.controller.nodes_listed(checked, now);
         self.complete = true;
     }
@@ -223,14 +244,45 @@ impl Life {
         }
     }
 
-    fn apply(&mut self, node: Node, now: Moment) {
-        self.changed_at.insert(node.name.clone(), now);
-        self.controller.node_applied(node, now);
+    /// Notes how far a node is: from when on it waits for us, or since when we wait for it.
+    fn seen(&mut self, node: &Node, now: Moment) {
+        let by_machine = self.parts.capabilities.next_hop == NextHopKind::Instance;
+        let reachable = |cidr: &Cidr| {
+            let family = cidr.family();
+            let address = family.is_none_or(|family| node.internal_ip(family).is_some());
+            if by_machine {
+                node.provider_id.is_some()
+            } else {
+                address
+            }
+        };
+        if node.excluded || node.pod_cidrs.is_empty() {
+            self.unready.remove(&node.name);
+        } else if node.pod_cidrs.iter().any(reachable) {
+            self.unready.remove(&node.name);
+            self.ready_at.entry(node.name.clone()).or_insert(now);
+        } else {
+            let name = node.name.clone();
+            self.unready.entry(name).or_insert(now + JOINING);
+        }
+    }
+
+    /// Nodes that should have been ready by now: a pass says about them what can be said.
+    fn hurry(&mut self) {
+        let now = self.now();
+        if self.unready.values().any(|at| *at <= now) {
+            self.unready.retain(|_, at| *at > now);
+            self.controller.replan(now);
+        }
     }
 
     fn remove(&mut self, name: &str, now: Moment) {
         self.fed.remove(name);
-        self.changed_at.remove(name);
+        self.ready_at.remove(name);
+        self.unready.remove(name);
+        self.routed.retain(|(node, _)| **node != *name);
+        self.said.retain(|(node, _)| **node != *name);
+        self.conditions.forget(name);
         if let Some(instances) = &mut self.instances {
             instances.forget(name);
         }
@@ -266,16 +318,18 @@ impl Life {
                     }
                 }
                 Command::Write(change) if !parts.settings.observe => {
-                    work.push(Box::pin(async move {
-                        let written = context
-                            .fenced(conditions::write(parts.client.clone(), &change))
-                            .await;
-                        Done::Written(change, flat(written))
-                    }));
+                    self.conditions.want(change, now);
                 }
                 Command::Write(_) => {}
                 Command::Tell(notice) => self.notice(&notice),
             }
+        }
+        while let Some(change) = self.conditions.next(now) {
+            work.push(Box::pin(async move {
+                let write = conditions::write(parts.client.clone(), &change);
+                let written = context.fenced(write).await;
+                Done::Written(change, flat(written))
+            }));
         }
         self.record(parts, context, work);
     }
@@ -325,14 +379,16 @@ impl Life {
                 self.rate(&answer, now);
                 self.answered(&ids, answer, now);
             }
-            Done::Written(change, Ok(())) => {
-                tracing::debug!(node = %change.node, reason = change.reason.as_str(), "wrote NetworkUnavailable");
-                self.parts.metrics.condition_written("ok");
-            }
-            Done::Written(change, Err(error)) => {
-                tracing::warn!(node = %change.node, %error, "cannot write NetworkUnavailable");
-                self.parts.metrics.condition_written("error");
-                self.controller.condition_failed(&change.node, now);
+            Done::Written(change, result) => {
+                let outcome = match &result {
+                    Ok(()) => "ok",
+                    Err(_) => "error",
+                };
+                self.parts.metrics.condition_written(outcome);
+                if let Err(error) = &result {
+                    tracing::warn!(node = %change.node, %error, "cannot write NetworkUnavailable");
+                }
+                self.conditions.written(&change, result.is_ok(), now);
             }
             Done::Recorded(entries, result) => self.recorded(entries, &result, now),
         }
@@ -367,12 +423,17 @@ impl Life {
         match instances.answered(ids, answer, now) {
             Ok(nodes) if self.complete => {
                 for node in nodes {
-                    self.apply(node, now);
+                    self.controller.node_applied(node, now);
                 }
             }
             // The first list is put together again when it is fed next.
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "cannot ask the provider about machines"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot ask the provider about machines");
+                if let ProviderError::RateLimited { after } = error {
+                    self.controller.rate_limited(after, now);
+                }
+            }
         }
     }
 
@@ -400,8 +461,9 @@ impl Life {
                 tracing::info!(%step, ?took, "route changed");
                 if let Some(node) = step.node() {
                     let key = (node.clone(), step.destination().clone());
-                    if let Some(since) = self.waiting.remove(&key) {
-                        parts.metrics.created_after(now.since(since));
+                    let since = self.ready_at.get(node);
+                    if let Some(since) = since.filter(|_| self.routed.insert(key)) {
+                        parts.metrics.created_after(now.since(*since));
                     }
                 }
             }
@@ -427,11 +489,7 @@ impl Life {
                     "the table was changed by others"
                 );
             }
-            Notice::Refused(refusal) => {
-                tracing::warn!(%refusal, "a node gets no route");
-                let uid = self.fed.get(&*refusal.node).map(|node| node.uid());
-                parts.announce.refused(refusal, uid);
-            }
+            Notice::Refused(refusal) => self.refused(refusal),
             Notice::Failed(step, error, again) => {
                 let wait = again.since(self.now());
                 tracing::debug!(%step, %error, ?wait, "trying again");
@@ -465,7 +523,7 @@ impl Life {
         if let Some(ledger) = &mut self.ledger {
             ledger.planned(plan);
         }
-        self.wait_for(plan);
+        self.note(plan);
         if plan.forecast.is_tight() && !self.tight {
             parts.announce.tight(&plan.forecast);
         }
@@ -480,24 +538,34 @@ impl Life {
         tracing::debug!(?trigger, %plan, "pass");
     }
 
-    /// Notes since when the routes of a plan are waited for.
-    fn wait_for(&mut self, plan: &RoutePlan) {
-        let mut waiting = HashMap::new();
-        for wanted in plan.steps.iter().filter_map(Step::wanted) {
-            let key = (wanted.node.clone(), wanted.destination.clone());
-            let known = self.waiting.get(&key).or(self.changed_at.get(&wanted.node));
-            if let Some(since) = known {
-                waiting.insert(key, *since);
+    /// Notes which nodes have their routes, and says about nodes that never became ready what the
+    /// rules keep to themselves while a node joins.
+    fn note(&mut self, plan: &RoutePlan) {
+        for route in &plan.kept {
+            if let Some(node) = route.target.node() {
+                let key = (node.clone(), route.destination.clone());
+                self.routed.insert(key);
             }
         }
-        // A mutation under way is not in the plan that runs beside it.
-        for step in self.running.values().filter_map(Step::wanted) {
-            let key = (step.node.clone(), step.destination.clone());
-            if let Some(since) = self.waiting.get(&key) {
-                waiting.entry(key).or_insert(*since);
+        let overdue = plan.refusals.iter().filter(|refusal| {
+            let quiet = refusal.reason.is_waiting() && refusal.reason.blocks();
+            quiet && !self.unready.contains_key(&refusal.node)
+        });
+        let overdue: Vec<_> = overdue.cloned().collect();
+        for refusal in overdue {
+            if self
+                .said
+                .insert((refusal.node.clone(), refusal.reason.label()))
+            {
+                self.refused(&refusal);
             }
         }
-        self.waiting = waiting;
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        tracing::warn!(%refusal, "a node gets no route");
+        let uid = self.fed.get(&*refusal.node).map(|node| node.uid());
+        self.parts.announce.refused(refusal, uid);
     }
 }
 

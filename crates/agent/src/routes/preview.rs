@@ -15,13 +15,16 @@ pub async fn preview(
     provider: &dyn Provider,
     settings: &RoutesSettings,
     record_namespace: &str,
+    own_node: Option<&str>,
 ) -> Result<RoutePlan, Box<dyn Error + Send + Sync>> {
     let capabilities = provider.capabilities();
     let nodes: Api<FullNode> = Api::all(client.clone());
     let mut projected = Vec::new();
     for node in nodes.list(&ListParams::default()).await? {
         let view: RouteNode = serde_json::from_value(serde_json::to_value(&node)?)?;
-        projected.push(view.to_node(provider, &capabilities));
+        let mut node = view.to_node(provider, &capabilities);
+        node.excluded |= own_node == Some(&*node.name);
+        projected.push(node);
     }
     if settings.check_addresses && capabilities.knows_instances {
         let ids: Vec<_> = projected

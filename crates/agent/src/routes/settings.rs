@@ -76,6 +76,7 @@ impl RoutesSettings {
         policy.delete_cap = self.delete_cap;
         policy.force = self.force;
         policy.observe_only = self.observe;
+        policy.needs_machine = self.check_addresses && capabilities.knows_instances;
         policy
     }
 

@@ -18,6 +18,8 @@ pub struct RoutesStatus {
     pub provider: String,
     /// `watch` or `poll`.
     pub mode: String,
+    /// What the controller is doing: running, or why not.
+    pub state: String,
     /// Whether nothing is written.
     pub observing: bool,
     /// Seconds since 1970 when the table was last read.
@@ -155,8 +157,8 @@ impl fmt::Display for RoutesStatus {
         };
         writeln!(
             f,
-            "provider {}, mode {}{observing}",
-            self.provider, self.mode
+            "provider {}, mode {}{observing}, {}",
+            self.provider, self.mode, self.state
         )?;
         writeln!(
             f,

@@ -1,6 +1,6 @@
 //! What `weft controller` and `weft routes` share: a cloud-controller-manager's flags.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
 use anyhow::Context as _;
 use tracing::{info, warn};
@@ -255,10 +255,17 @@ impl ManagerFlags {
             (2, _) => return Err(wrong("cluster-cidr", "two ranges are one of each family")),
             _ => return Err(wrong("cluster-cidr", "at most one range of each family")),
         }
+        let period = self.route_reconciliation_period;
+        if period.is_some_and(|period| period.0.is_zero()) {
+            let reason = "a pass without pause would be nothing but calls";
+            return Err(wrong("route-reconciliation-period", reason));
+        }
+        if self.min_resync_period.0 < Duration::from_secs(1) {
+            return Err(wrong("min-resync-period", "at least 1s"));
+        }
         let mode = if features.is_enabled(WATCH_ROUTES) {
             Mode::Watch
         } else {
-            let period = self.route_reconciliation_period;
             Mode::Poll(period.map_or(flags::POLLING_PERIOD, |period| period.0))
         };
         Ok(RoutesSettings {
@@ -286,7 +293,7 @@ impl ManagerFlags {
 
 /// A time as Go's programs write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GoTime(pub(crate) std::time::Duration);
+pub(crate) struct GoTime(pub(crate) Duration);
 
 impl FromStr for GoTime {
     type Err = String;

@@ -59,10 +59,7 @@ pub(crate) fn run(arguments: &RoutesArguments, shared: SharedArguments) -> anyho
     match &arguments.tool {
         None => {
             // A manifest for a CCM that leaves routes to others must not start them here.
-            let selection = match Selection::parse(&arguments.controllers) {
-                Ok(selection) if !selection.includes("route") => selection,
-                _ => Selection::only("route"),
-            };
+            let selection = Selection::of_others(&arguments.controllers);
             let who = Identity {
                 manager: "cloud-controller-manager",
                 lease: "cloud-controller-manager",
@@ -83,7 +80,16 @@ fn plan(flags: &ManagerFlags, shared: SharedArguments) -> anyhow::Result<()> {
         let (kubeconfig, master) = flags.api_server();
         let config = client::config(kubeconfig, master).await?;
         let client = weft_runtime::connect(&config, None)?;
-        preview(&client, &*provider, &process.settings, &process.namespace).await
+        let own_node = process.table.own_node();
+        let (settings, namespace) = (&process.settings, &process.namespace);
+        preview(
+            &client,
+            &*provider,
+            settings,
+            namespace,
+            own_node.as_deref(),
+        )
+        .await
     })?;
     output::text(&plan.to_string())
 }

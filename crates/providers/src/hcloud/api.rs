@@ -143,9 +143,8 @@ fn decode<T: DeserializeOwned>(
     rate: Option<RateLimit>,
 ) -> Result<T, ProviderError> {
     if answer.status.is_success() {
-        let garbage = |error: serde_json::Error| {
-            ProviderError::Garbage(shortened(&error.to_string()).as_str().into())
-        };
+        let garbage =
+            |error: serde_json::Error| ProviderError::Garbage(error.to_string().as_str().into());
         return serde_json::from_slice(&answer.body).map_err(garbage);
     }
     let told = serde_json::from_slice::<wire::ProblemReply>(&answer.body);
@@ -157,7 +156,8 @@ fn decode<T: DeserializeOwned>(
 
 /// The error, without the token should the other side have repeated it.
 fn without(token: &Secret, error: ProviderError) -> ProviderError {
-    let cut = |text: &str| token.cut_from(text).as_str().into();
+    // Shortened afterwards: of half a token the cut would see nothing.
+    let cut = |text: &str| shortened(&token.cut_from(text)).as_str().into();
     match error {
         ProviderError::Retry(text) => ProviderError::Retry(cut(&text)),
         ProviderError::NotReady(text) => ProviderError::NotReady(cut(&text)),

@@ -8,7 +8,7 @@ use crate::http::shortened;
 pub(super) fn sort(problem: &Problem, purpose: Purpose, rate: Option<RateLimit>) -> ProviderError {
     let effect = purpose.effect();
     let told = || {
-        shortened(&format!("{}: {}", problem.code, problem.message))
+        format!("{}: {}", problem.code, problem.message)
             .as_str()
             .into()
     };

@@ -39,7 +39,9 @@ pub(super) async fn addresses(
         let found = wanted.map(|(id, server)| {
             let own = server.private_net.iter();
             let own = own.filter(|private| private.network == number);
-            let addresses = own.map(|private| private.ip).collect();
+            let addresses = own
+                .filter_map(|private| private.ip.as_deref()?.parse().ok())
+                .collect();
             (SharedStr::new(&id), addresses)
         });
         found.collect()

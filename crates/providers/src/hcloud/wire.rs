@@ -1,7 +1,5 @@
 //! What the API writes, as far as we read it.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
@@ -99,5 +97,7 @@ pub(super) struct Server {
 #[derive(Debug, Deserialize)]
 pub(super) struct PrivateNet {
     pub(super) network: u64,
-    pub(super) ip: IpAddr,
+    /// Read by the one who needs it: one odd server must not hide the others.
+    #[serde(default)]
+    pub(super) ip: Option<String>,
 }

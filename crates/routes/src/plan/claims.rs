@@ -165,6 +165,9 @@ fn check(node: &Node, cidr: &Cidr, policy: &Policy) -> Result<(IpNet, NextHop), 
     if !policy.families.contains(&family) {
         return Err(RefusalReason::FamilyNotRouted(family));
     }
+    if policy.needs_machine && node.provider_id.is_none() {
+        return Err(RefusalReason::NoProviderId);
+    }
     let address = node.internal_ip(family);
     if let Some(address) = address {
         check_address(node, &net, address)?;

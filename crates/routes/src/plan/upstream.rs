@@ -14,7 +14,7 @@ use weft_model::SharedStr;
 use super::{
     Action, CreateReason, DeleteReason, Left, LeftReason, RoutePlan, Step, Verdict, Wanted,
 };
-use crate::{Node, NodeAddress, NodeList, Policy, Route};
+use crate::{Mark, Node, NodeAddress, NodeList, Policy, Route};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Intent {
@@ -26,6 +26,19 @@ enum Intent {
 type Intents<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Intent>>;
 
 pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
+    // Upstream's providers do not list what leads to gateways and the like; ours do.
+    let (foreign, listed): (Vec<&Route>, Vec<&Route>) =
+        routes.iter().partition(|route| route.mark == Mark::Foreign);
+    let listed: Vec<Route> = listed.into_iter().cloned().collect();
+    let mut plan = plan_listed(nodes, &listed, policy);
+    plan.left.extend(foreign.into_iter().map(|route| Left {
+        route: route.clone(),
+        reason: LeftReason::NotOurs,
+    }));
+    plan
+}
+
+fn plan_listed(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
     let mut by_node: BTreeMap<&str, Vec<&Route>> = BTreeMap::new();
     for route in routes {
         if let Some(node) = route.target.node() {

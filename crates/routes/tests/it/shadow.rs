@@ -74,8 +74,6 @@ fn a_destination_with_a_mutation_under_way_stays_as_believed() {
 fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process() {
     let mut shadow = listed(vec![there(1), there(2)]);
     shadow.adopt(&[there(1)]);
-    let marks =
-        |shadow: &Shadow| -> Vec<Mark> { shadow.routes().iter().map(|route| route.mark).collect() };
     assert_eq!(marks(&shadow), [Mark::Ours, Mark::None]);
     let record: Vec<_> = shadow.record().cloned().collect();
     let mut next = Shadow::new(Duration::ZERO).with_record(record);
@@ -89,8 +87,56 @@ fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process(
 fn doubts_end_with_a_list() {
     let mut shadow = listed(vec![]);
     let destination = there(1).destination;
-    shadow.doubt(&destination);
+    let step = step(1);
+    shadow.doubt(&step, at(8));
     assert!(shadow.is_doubtful(&destination));
+    shadow.listed(vec![], at(7), []);
+    assert!(shadow.has_doubts(), "the list was asked for before");
     shadow.listed(vec![], at(10), []);
     assert!(!shadow.has_doubts());
+}
+
+#[test]
+fn a_route_that_may_have_been_made_is_ours_if_it_was() {
+    let mut shadow = listed(vec![]);
+    shadow.doubt(&step(1), at(8));
+    shadow.listed(vec![there(1)], at(10), []);
+    assert_eq!(marks(&shadow), [Mark::Ours]);
+}
+
+#[test]
+fn a_route_that_lost_its_target_is_recognised_by_its_destination() {
+    let record: Vec<_> = there(1)
+        .next_hop
+        .map(|hop| (net(1), hop))
+        .into_iter()
+        .collect();
+    let mut shadow = Shadow::new(Duration::ZERO).with_record(record);
+    let nowhere = |number| Route {
+        blackhole: true,
+        next_hop: None,
+        target: weft_routes::Target::Unknown,
+        ..there(number)
+    };
+    shadow.listed(vec![nowhere(1), nowhere(2)], at(0), []);
+    assert_eq!(marks(&shadow), [Mark::Ours, Mark::None]);
+    shadow.listed(vec![nowhere(1)], at(9), []);
+    assert_eq!(marks(&shadow), [Mark::Ours], "and not forgotten by a list");
+}
+
+fn marks(shadow: &Shadow) -> Vec<Mark> {
+    shadow.routes().iter().map(|route| route.mark).collect()
+}
+
+fn net(number: u8) -> ipnet::IpNet {
+    there(number).destination.net().unwrap()
+}
+
+fn step(number: u8) -> weft_routes::Step {
+    let fresh = node(
+        &format!("n{number}"),
+        &[&format!("10.120.{number}.0/24")],
+        &[&format!("10.0.{number}.1")],
+    );
+    plan([fresh], &[], &policy()).steps.remove(0)
 }

@@ -76,19 +76,22 @@ async fn five_minutes_without_a_provider_delay_routes_and_lose_none() {
         .await;
 }
 
-/// Nobody can list or watch nodes from now on.
-fn cut_off(world: &World) -> [FaultId; 2] {
+/// The server answers nothing from now on but what the test itself does: creates and deletes.
+fn cut_off(world: &World) -> Vec<FaultId> {
     let faults = world.server.faults();
-    let nodes = || Matcher::any().resource("nodes");
-    let refused = [Verb::List, Verb::Watch].map(|verb| {
-        faults.respond(
-            nodes().verb(verb),
-            StatusCode::SERVICE_UNAVAILABLE,
-            Times::Always,
-        )
+    let verbs = [
+        Verb::List,
+        Verb::Watch,
+        Verb::Get,
+        Verb::Patch,
+        Verb::Update,
+    ];
+    let refused = verbs.map(|verb| {
+        let requests = Matcher::any().verb(verb);
+        faults.respond(requests, StatusCode::SERVICE_UNAVAILABLE, Times::Always)
     });
-    faults.cut_watches(&nodes(), Cut::MidFrame);
-    refused
+    faults.cut_watches(&Matcher::any(), Cut::MidFrame);
+    refused.into()
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,4 +156,66 @@ async fn somebody_elses_route_in_the_range_is_left_alone() {
     assert_eq!(running.count("weft_routes_routes{state=\"left\"}"), 1);
     let status = running.board.read();
     assert!(status.table["10.244.200.0/24"].left_alone, "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_never_tells_its_address_is_named_after_a_minute() {
+    let world = World::new();
+    let running = world.start(World::settings());
+    let silent = serde_json::json!({
+        "metadata": {"name": "node-9"},
+        "spec": {"podCIDRs": ["10.244.9.0/24"]},
+    });
+    world.create(silent).await;
+    world.add_node(1).await;
+    world.has_routes_to([1]).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        world.events("node-9").await,
+        Vec::<String>::new(),
+        "it may be joining"
+    );
+    world.event_comes("node-9", "NoAddress").await;
+    world
+        .condition_becomes("node-9", "True/NoRouteCreated")
+        .await;
+    assert_eq!(
+        running.count("weft_routes_refused{reason=\"NoAddress\"}"),
+        1
+    );
+    assert_eq!(running.calls("list"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_cannot_be_written_is_written_later_and_not_every_second() {
+    let world = World::new();
+    let running = world.start(World::settings());
+    let faults = world.server.faults();
+    let status = Matcher::any().resource("nodes").verb(Verb::Patch);
+    let fault = faults.respond(status, StatusCode::FORBIDDEN, Times::Always);
+    world.add_node(1).await;
+    world.has_routes_to([1]).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let failed = running.count("weft_routes_condition_writes_total{outcome=\"error\"}");
+    assert!((5..=20).contains(&failed), "{failed} writes in ten minutes");
+    faults.remove(fault);
+    world
+        .condition_becomes("node-1", "False/RouteCreated")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_whose_making_was_not_answered_is_deleted_with_its_node() {
+    let lost = Fault {
+        kind: FaultKind::AnswerLost,
+        ..fails(Some(CallKind::Create), 1, ProviderError::Uncertain)
+    };
+    let world = World::with(Profile::MEMORY, vec![lost]);
+    let running = world.start(World::settings());
+    world.add_node(1).await;
+    let uncertain = "weft_routes_steps_total{action=\"create\",outcome=\"uncertain\"}";
+    eventually("no answer", || running.count(uncertain) == 1).await;
+    assert_eq!(world.table(), World::routes_to([1]), "it was made");
+    world.delete_node(1).await;
+    world.has_routes_to([]).await;
 }

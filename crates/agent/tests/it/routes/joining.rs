@@ -86,6 +86,24 @@ async fn an_address_that_is_not_the_machines_gets_no_route_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_without_a_machine_gets_no_route_where_machines_are_checked() {
+    let mut world = World::new();
+    let machines = [("memory://1".into(), vec!["10.0.0.1".parse().unwrap()])];
+    world.provider = world.provider.with_instances(machines.into());
+    let nameless = json!({
+        "metadata": {"name": "node-2"},
+        "spec": {"podCIDRs": ["10.244.2.0/24"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+    });
+    world.create(nameless).await;
+    world.add_node(1).await;
+    let _running = world.start(World::settings());
+    world.has_routes_to([1]).await;
+    world.event_comes("node-2", "NoProviderId").await;
+    assert_eq!(world.table(), World::routes_to([1]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_bad_node_is_named_and_all_others_are_served() {
     let world = World::new();
     let running = world.start(World::settings());

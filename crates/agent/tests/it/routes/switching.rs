@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use weft_agent::routes::Mode;
 
-use super::world::World;
+use super::world::{World, eventually};
 
 /// The feature gate on, off and on again, with nodes coming and going all the time and a process
 /// restart at every turn: the KEP has no such test.
@@ -52,9 +52,26 @@ async fn polling_lists_every_period_and_deletes_what_is_in_the_range_as_upstream
     let world = World::new();
     let mut settings = World::settings();
     settings.mode = Mode::Poll(Duration::from_secs(10));
+    world.provider.with_table(|table| {
+        let stray =
+            weft_routes::Route::to_node(weft_routes::Cidr::parse("10.244.200.0/24"), "gone");
+        table.table_mut().insert(stray.destination.clone(), stray);
+        let mut peering =
+            weft_routes::Route::to_node(weft_routes::Cidr::parse("10.244.201.0/24"), "");
+        peering.target = weft_routes::Target::Unknown;
+        peering.mark = weft_routes::Mark::Foreign;
+        table
+            .table_mut()
+            .insert(peering.destination.clone(), peering);
+    });
     let running = world.start(settings);
     world.add_node(1).await;
-    world.has_routes_to([1]).await;
+    let mut wanted = World::routes_to([1]);
+    wanted.insert("10.244.201.0/24".to_owned(), String::new());
+    eventually("the stray one goes, the foreign one stays", || {
+        world.table() == wanted
+    })
+    .await;
     world
         .condition_becomes("node-1", "False/RouteCreated")
         .await;

@@ -103,11 +103,11 @@ impl World {
                 "podCIDRs": [format!("10.244.{number}.0/24")],
                 "providerID": format!("memory://{number}"),
             },
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": format!("10.0.0.{number}")}],
+            },
         });
         self.create(node).await;
-        let addresses = json!([{"type": "InternalIP", "address": format!("10.0.0.{number}")}]);
-        self.patch_status(number, json!({ "addresses": addresses }))
-            .await;
     }
 
     pub(crate) async fn create(&self, node: Value) {

@@ -25,9 +25,14 @@ impl Selection {
         Ok(Self(rules))
     }
 
-    /// Only this one.
-    pub(crate) fn only(name: &'static str) -> Self {
-        Self(vec![(true, Some(name))])
+    /// Of a manager that has controllers that we do not know.
+    pub(crate) fn of_others(words: &[String]) -> Self {
+        let is_known = |word: &&String| {
+            let name = word.strip_prefix('-').unwrap_or(word);
+            name == "*" || known(name).is_ok()
+        };
+        let ours: Vec<String> = words.iter().filter(is_known).cloned().collect();
+        Self::parse(&ours).unwrap_or(Self(Vec::new()))
     }
 
     /// Whether anything else runs.
@@ -72,6 +77,14 @@ mod tests {
         assert!(!includes("-node-route-controller,*"));
         assert!(includes("route"));
         assert!(!includes("-*"));
+    }
+
+    #[test]
+    fn names_of_other_managers_are_passed_over() {
+        let words = ["*", "-route", "-service"].map(str::to_owned);
+        assert!(!Selection::of_others(&words).includes("route"));
+        let words = ["-service", "*"].map(str::to_owned);
+        assert!(Selection::of_others(&words).includes("route"));
     }
 
     #[test]

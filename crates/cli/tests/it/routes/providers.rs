@@ -1,8 +1,8 @@
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process::Command};
 
 use weft_testkit::clouds::{
-    Ec2Double, Ec2Instance, Ec2Options, Ec2Table, Ec2Target, HcloudDouble, HcloudOptions,
-    HcloudServer,
+    Ec2Double, Ec2Instance, Ec2Options, Ec2Table, Ec2Target, HcloudDouble, HcloudLatency,
+    HcloudOptions, HcloudServer,
 };
 
 use super::stage::{Stage, becomes, eventually, free_port};
@@ -11,6 +11,10 @@ use crate::weft::{run, weft};
 pub(super) const TOKEN: &str = "s3cr3t-token-of-the-project";
 
 pub(super) fn hcloud(stage: &Stage) -> HcloudDouble {
+    hcloud_with(stage, HcloudLatency::NONE)
+}
+
+pub(super) fn hcloud_with(stage: &Stage, latency: HcloudLatency) -> HcloudDouble {
     let server = |number: u8| HcloudServer {
         id: number.into(),
         name: format!("server-{number}"),
@@ -20,6 +24,7 @@ pub(super) fn hcloud(stage: &Stage) -> HcloudDouble {
         token: Some(TOKEN.to_owned()),
         servers: (1..=20).map(server).collect(),
         calls_per_hour: Some(3600),
+        latency,
         ..HcloudOptions::default()
     };
     stage
@@ -74,7 +79,7 @@ fn hetzner_gets_its_routes_and_tells_how_they_stand() {
         }
     });
     assert!(
-        status.starts_with("provider hcloud, mode watch\n"),
+        status.starts_with("provider hcloud, mode watch, running\n"),
         "{status}"
     );
     assert!(

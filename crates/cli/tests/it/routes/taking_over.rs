@@ -3,8 +3,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weft_testkit::clouds::HcloudLatency;
+
 use super::{
-    providers::{hcloud, hcloud_table, with_hcloud},
+    providers::{hcloud, hcloud_table, hcloud_with, with_hcloud},
     stage::{Stage, becomes, eventually, free_port},
 };
 use crate::{
@@ -56,7 +58,8 @@ fn a_leader_that_dies_is_followed_by_the_other() {
 #[test]
 fn a_leader_that_slept_through_its_lease_changes_nothing_when_it_wakes() {
     let stage = Stage::new();
-    let double = hcloud(&stage);
+    // A mutation takes a second, in which its maker is suspended.
+    let double = hcloud_with(&stage, HcloudLatency::REAL);
     let ports = [free_port(), free_port()];
     let start = |number: usize| {
         let port = format!("--secure-port={}", ports[number]);
@@ -76,9 +79,12 @@ fn a_leader_that_slept_through_its_lease_changes_nothing_when_it_wakes() {
             .filter(|leads| !leads)
             .ok_or("no answer".to_owned())
     });
+    stage.add_node(5, "hcloud://5");
+    becomes(&3, || double.calls_of("add_route"));
     signal(&first, "-STOP");
-    // What the sleeper knows becomes wrong: one node goes, its range goes to another.
+    // What the sleeper knows becomes wrong: nodes go, one in the middle of getting its route.
     stage.delete_node(2);
+    stage.delete_node(5);
     stage.add_node(3, "hcloud://3");
     becomes(&Stage::routes_to([1, 3]), || hcloud_table(&double));
     let changes = || double.calls_of("add_route") + double.calls_of("delete_route");

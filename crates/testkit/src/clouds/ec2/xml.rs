@@ -94,10 +94,11 @@ fn route(destination: &IpNet, target: &Ec2Target, instances: &[Ec2Instance]) -> 
     };
     let alive = |id: &str| instances.iter().any(|one| one.id == id && !one.terminated);
     let (leads, state) = match target {
-        Ec2Target::Instance(id) => {
-            let state = if alive(id) { "active" } else { "blackhole" };
-            (format!("<instanceId>{id}</instanceId>"), state)
+        Ec2Target::Instance(id) if alive(id) => {
+            (format!("<instanceId>{id}</instanceId>"), "active")
         }
+        // Of a terminated instance nothing is told.
+        Ec2Target::Instance(_) => (String::new(), "blackhole"),
         Ec2Target::Interface(id) => (
             format!("<networkInterfaceId>{id}</networkInterfaceId>"),
             "active",
