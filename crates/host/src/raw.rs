@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "rustix has no wait4, no getrusage, and no socket option of its users' own"
+    reason = "rustix has no wait4, no getrusage, no mallopt, and no socket option of its users' own"
 )]
 
 use std::{
@@ -70,6 +70,14 @@ fn processor_time(usage: &libc::rusage) -> Duration {
 fn duration(time: libc::timeval) -> Duration {
     let part = |value: i64| u64::try_from(value).unwrap_or_default();
     Duration::from_secs(part(time.tv_sec)) + Duration::from_micros(part(time.tv_usec))
+}
+
+/// Has the allocator map every block of at least so many bytes by itself, and no longer raise that
+/// limit, nor that for what it keeps, when such a block is freed. `false` if it did not accept.
+#[cfg(target_env = "gnu")]
+pub(crate) fn fix_mapped_size(bytes: libc::c_int) -> bool {
+    // SAFETY: no pointers are involved, and glibc locks what it sets.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 }
 }
 
 /// `struct ipt_getinfo` of linux/netfilter_ipv4/ip_tables.h; IPv6 has the same.

@@ -16,6 +16,7 @@ pub mod objects;
 mod selection;
 mod service;
 mod settings;
+mod slices;
 
 pub use address::parse_sloppy;
 pub use backend::{AuditReport, Backend, Desired, Scope, SyncError, SyncReport};

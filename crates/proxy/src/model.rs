@@ -12,6 +12,7 @@ use crate::{
     Frontend, NodeFacts, Service, Slice,
     frontend::frontends,
     objects::{ServiceSpec, ServiceStatus, SliceView},
+    slices::Slices,
 };
 
 /// Something in an object that cannot be used. Everything else of it is.
@@ -47,7 +48,7 @@ pub struct Model {
 #[derive(Debug, Default)]
 struct Entry {
     frontends: Vec<Frontend>,
-    slices: BTreeMap<SharedStr, Slice>,
+    slices: Slices,
     derived: Option<Arc<Service>>,
 }
 
@@ -113,8 +114,7 @@ impl Model {
             self.slices.insert(key.clone(), service.clone());
         }
         let entry = self.entries.entry(service.clone()).or_default();
-        if entry.slices.get(&key.name) != Some(&slice) {
-            entry.slices.insert(key.name.clone(), slice);
+        if entry.slices.set(&key.name, slice) {
             self.touch(service);
         }
         let problem = |what| Problem {
@@ -131,7 +131,7 @@ impl Model {
             return;
         };
         if let Some(entry) = self.entries.get_mut(&service)
-            && entry.slices.remove(&key.name).is_some()
+            && entry.slices.remove(&key.name)
         {
             self.touch(service);
         }

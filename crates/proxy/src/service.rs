@@ -1,17 +1,14 @@
 //! A Service as a backend gets it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::SocketAddr,
-};
+use std::{collections::BTreeSet, fmt, net::SocketAddr};
 
 use weft_model::{ObjectKey, Protocol, SharedStr};
 
 use crate::{
-    Frontend, NodeFacts, Slice,
+    Frontend, NodeFacts,
     endpoint::{PortEndpoint, endpoints_of},
     selection::select,
+    slices::Slices,
 };
 
 /// What identifies one port of one Service.
@@ -102,14 +99,14 @@ impl Service {
     pub(crate) fn derive(
         key: &ObjectKey,
         frontends: &[Frontend],
-        slices: &BTreeMap<SharedStr, Slice>,
+        slices: &Slices,
         node: &NodeFacts,
     ) -> Self {
         let mut local_ready = BTreeSet::new();
         let ports = frontends
             .iter()
             .map(|frontend| {
-                let endpoints = endpoints_of(slices.values(), &frontend.name, frontend.protocol);
+                let endpoints = endpoints_of(slices.iter(), &frontend.name, frontend.protocol);
                 let here = endpoints.iter().map(|candidate| candidate.endpoint);
                 local_ready.extend(here.filter(|e| e.local && e.ready).map(|e| e.address));
                 ServicePort::derive(frontend, &endpoints, node)

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weft_host::{
     conntrack_limits::ConntrackLimits,
     iptables::VariantChoice,
+    process::return_freed_memory,
     processors,
     sysctl::{self, Setting, SettingError},
 };
@@ -58,6 +59,8 @@ type AnyError = Box<dyn Error + Send + Sync>;
 impl ProxyProcess {
     /// Proxies until `stop`, or until something makes it impossible.
     pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
+        // The first sync handles the text of all rules; later ones write a few lines.
+        return_freed_memory();
         let Self {
             config,
             configuration,
