@@ -1,0 +1,1 @@
+//! The plugin as a runtime calls it.
