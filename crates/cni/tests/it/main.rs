@@ -1,1 +1,11 @@
 //! The plugin as a runtime calls it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod away;
+mod commands;
+mod daemon;
+mod input;
+
+mod plugin;
+mod refusals;
