@@ -6,6 +6,6 @@ mod away;
 mod commands;
 mod daemon;
 mod input;
-
+mod packets;
 mod plugin;
 mod refusals;
