@@ -16,6 +16,11 @@ use crate::{
 /// What the daemon gets less than we have, to answer in time.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// Asks the daemon behind a socket whether it can serve an ADD.
+pub fn status(socket: &Path, within: Duration) -> Result<StatusResponse, DaemonError> {
+    Daemon { socket }.status(Deadline::after(within))
+}
+
 /// The daemon behind a socket.
 pub(crate) struct Daemon<'a> {
     pub(crate) socket: &'a Path,
@@ -23,7 +28,7 @@ pub(crate) struct Daemon<'a> {
 
 /// Why the daemon did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DaemonError {
+pub enum DaemonError {
     /// No answer.
     #[error(transparent)]
     Http(#[from] HttpError),

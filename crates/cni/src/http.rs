@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HttpError {
+pub enum HttpError {
     /// The daemon has not seen the request.
     #[error("nobody answers at the socket")]
     Away(#[source] io::Error),

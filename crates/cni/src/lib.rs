@@ -25,8 +25,11 @@ mod version;
 
 pub use arguments::{Command, Invocation};
 pub use call::{INPUT_LIMIT, Limits, Output, call};
-pub use config::{Ipam, NetworkConfig};
+pub use config::{ConfiguredRoute, Ipam, NetworkConfig};
+pub use daemon::{DaemonError, status};
 pub use fault::{Code, Fault};
+pub use http::HttpError;
+pub use names::{is_identifier, is_interface};
 pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease};
 pub use version::SpecVersion;
 

@@ -4,7 +4,7 @@
 const LONGEST: usize = 256;
 
 /// Container ids and network names: a letter or digit, then also `_`, `.` and `-`.
-pub(crate) fn is_identifier(text: &str) -> bool {
+pub fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes
         .next()
@@ -14,7 +14,7 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 }
 
 /// What the kernel takes as the name of an interface.
-pub(crate) fn is_interface(text: &str) -> bool {
+pub fn is_interface(text: &str) -> bool {
     (1..16).contains(&text.len())
         && !matches!(text, "." | "..")
         && !text

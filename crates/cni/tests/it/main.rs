@@ -9,3 +9,4 @@ mod input;
 mod packets;
 mod plugin;
 mod refusals;
+mod startup;
