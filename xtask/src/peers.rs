@@ -15,6 +15,7 @@ use crate::process::{self, Progress};
 
 mod module;
 mod moto;
+mod plugins;
 
 pub(crate) use moto::Moto;
 
@@ -60,13 +61,17 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 pub(crate) fn build() -> anyhow::Result<()> {
     let directory = directory()?;
     let (programs, informers) = (is_complete(&directory), has_informers(&directory));
+    let plugins = plugins::are_built(&directory);
     if !programs {
         build_programs(&directory)?;
     }
     if !informers {
         build_informers(&directory)?;
     }
-    if programs && informers {
+    if !plugins {
+        plugins::build(&directory)?;
+    }
+    if programs && informers && plugins {
         let bin = directory.join("bin");
         eprintln!("peers are up to date in {}", bin.display());
     }

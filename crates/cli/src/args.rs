@@ -4,9 +4,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     commands::{
-        apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
-        controller::ControllerArguments, proxy::ProxyArguments, routes::RoutesArguments,
-        testkit::TestkitArguments, version::VersionArguments,
+        apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
+        config::ConfigArguments, controller::ControllerArguments, proxy::ProxyArguments,
+        routes::RoutesArguments, testkit::TestkitArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Testkit(Box<TestkitArguments>),
     /// Keep routes to the nodes' pods at a cloud provider
     Routes(Box<RoutesArguments>),
+    /// Put the CNI plugin weft-cni and its configuration on this node
+    Cni(Box<CniArguments>),
     /// Run the controllers of a cluster in one elected process
     Controller(Box<ControllerArguments>),
     /// Print the effective configuration and where each value came from

@@ -3,6 +3,7 @@
 use crate::args::{Arguments, Command};
 
 pub(crate) mod apiserver;
+pub(crate) mod cni;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod controller;
@@ -17,6 +18,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Cni(arguments) => cni::run(&arguments),
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),

@@ -17,6 +17,8 @@
 use std::{
     env, fs,
     io::{self, Write as _},
+    process::{Command, Stdio},
+    time::Instant,
 };
 
 use serde::Serialize;
@@ -131,6 +133,24 @@ pub fn alternate(
 ) -> (f64, f64) {
     let (ours, peer): (Vec<f64>, Vec<f64>) = (0..rounds).map(|_| (ours(), peer())).unzip();
     (median(ours), median(peer))
+}
+
+/// How many milliseconds a program takes from its start to its end, run after run; the start-up
+/// time of one that is given nothing to do. Its output is not looked at.
+///
+/// # Panics
+/// When it cannot be started or fails.
+pub fn run_times(runs: usize, mut command: impl FnMut() -> Command) -> Vec<f64> {
+    let run = |_| {
+        let mut command = command();
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let begun = Instant::now();
+        let status = command.status();
+        let took = begun.elapsed();
+        assert!(status.is_ok_and(|status| status.success()), "{command:?}");
+        took.as_secs_f64() * 1000.0
+    };
+    (0..runs).map(run).collect()
 }
 
 /// The middle of the samples; the mean of the two middle ones where their number is even.

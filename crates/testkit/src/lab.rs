@@ -46,7 +46,7 @@ mod program;
 
 pub use bridge::Bridge;
 pub use namespace::Namespace;
-pub use pods::{PodNetwork, node_addresses, pod_addresses, pod_ranges};
+pub use pods::{PodNetwork, node_addresses, pod_addresses, pod_ranges, speak};
 
 use crate::lab::{launch::Launch, privilege::Privilege};
 

@@ -45,6 +45,16 @@ pub(super) fn informers_go_mod() -> String {
     )
 }
 
+/// The CNI project's own plugins; since this minor version they speak CNI 1.1.
+pub(super) const PLUGINS: &str = "v1.6.2";
+
+/// The module of the CNI plugins.
+pub(super) fn plugins_go_mod() -> String {
+    format!(
+        "module weft-plugins\n\ngo 1.26.0\n\nrequire github.com/containernetworking/plugins {PLUGINS}\n"
+    )
+}
+
 /// A module as the proxy published it.
 pub(super) struct Published {
     /// The text of its `go.mod`.

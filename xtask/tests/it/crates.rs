@@ -7,8 +7,9 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("weft-cns", &[]),
+    ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
@@ -45,6 +46,8 @@ const ARROWS: [(&str, &[&str]); 16] = [
         &[
             "weft-agent",
             "weft-apiserver",
+            "weft-cni",
+            "weft-cns",
             "weft-heap",
             "weft-host",
             "weft-iptables",

@@ -113,8 +113,12 @@ impl PodNetwork {
     }
 }
 
-/// Sends a word; the sender's address as the receiver saw it, if it arrived.
-fn speak(sender: &Namespace, receiver: &Namespace, target: IpAddr) -> Option<IpAddr> {
+/// Sends a word over TCP to an address of the receiver; the sender's address as the receiver saw
+/// it, if it arrived.
+///
+/// # Panics
+/// When the receiver does not have the address.
+pub fn speak(sender: &Namespace, receiver: &Namespace, target: IpAddr) -> Option<IpAddr> {
     let listener = receiver.run(|| TcpListener::bind((target, 0)));
     let listener = listener.expect("the pod has the address");
     let target = listener.local_addr().expect("it is bound");

@@ -1,0 +1,277 @@
+//! `weft cni`: the plugin and its configuration on a node.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN};
+use weft_cns::Serving;
+
+use crate::output;
+
+mod conflist;
+mod place;
+
+use conflist::{Conflist, MainPlugin};
+use place::Placed;
+
+const AFTER_HELP: &str = "\
+The configuration appears only when the address daemon can serve: a node without it is not ready,
+so that no pod lands where it could not get an address. Runtimes use the first file of the
+directory by name.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct CniArguments {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// Put plugin and configuration in place, once the address daemon is ready
+    Install(Box<InstallArguments>),
+    /// Remove configuration and plugin
+    Uninstall(UninstallArguments),
+}
+
+/// Where things go on a node.
+#[derive(Debug, Args)]
+struct Places {
+    /// Where the runtime looks for plugins
+    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin", value_parser = absolute)]
+    bin_dir: PathBuf,
+    /// Where the runtime looks for configurations
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d", value_parser = absolute)]
+    conf_dir: PathBuf,
+    /// The name of the configuration in it
+    #[arg(long, value_name = "NAME", default_value = "10-weft.conflist", value_parser = conf_name)]
+    conf_name: String,
+    /// Where the node's root directory is mounted, for containers; the configuration still says
+    /// where things are on the node
+    #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute)]
+    root_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct InstallArguments {
+    #[command(flatten)]
+    places: Places,
+    /// The program to install; by default weft-cni beside this program
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// The network's name
+    #[arg(long, value_name = "NAME", default_value = "weft", value_parser = network_name)]
+    network_name: String,
+    /// Which plugin makes interfaces
+    ///
+    /// A bridge has one gateway for each family, so it serves one subnet; ptp serves any number.
+    #[arg(long, value_name = "PLUGIN", default_value = "ptp")]
+    main_plugin: MainPlugin,
+    /// The name of the bridge
+    #[arg(long, value_name = "INTERFACE", default_value = "weft0", value_parser = interface_name)]
+    bridge: String,
+    /// Let packets that leave the node carry its address
+    #[arg(long)]
+    ip_masq: bool,
+    /// The MTU of pods; by default the kernel's for such an interface
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1280..))]
+    mtu: Option<u16>,
+    /// Leave out portmap, which serves hostPort
+    #[arg(long)]
+    no_portmap: bool,
+    /// The version of the configuration
+    ///
+    /// Plugins older than 1.6, such as Debian's, do not know 1.1.0.
+    #[arg(long, value_name = "VERSION", default_value = "1.0.0", value_parser = spec_version)]
+    cni_version: &'static str,
+    /// Where the address daemon listens
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_SOCKET, value_parser = absolute)]
+    socket: PathBuf,
+    /// Where releases wait while the daemon is away
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_QUEUE, value_parser = absolute)]
+    queue: PathBuf,
+    /// A file that gets a line for each call of the plugin
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    plugin_log: Option<PathBuf>,
+    /// How long to wait for the address daemon to be ready
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    wait: u32,
+    /// Print the configuration and change nothing
+    #[arg(long)]
+    print: bool,
+}
+
+#[derive(Debug, Args)]
+struct UninstallArguments {
+    #[command(flatten)]
+    places: Places,
+    /// Leave the program, which runtimes need to end pods that are still there
+    #[arg(long)]
+    keep_binary: bool,
+}
+
+pub(crate) fn run(arguments: &CniArguments) -> anyhow::Result<()> {
+    match &arguments.tool {
+        Tool::Install(arguments) => install(arguments),
+        Tool::Uninstall(arguments) => uninstall(arguments),
+    }
+}
+
+fn install(arguments: &InstallArguments) -> anyhow::Result<()> {
+    let conflist = arguments.conflist();
+    if arguments.print {
+        return output::json(&conflist);
+    }
+    let places = &arguments.places;
+    let binary = arguments.binary()?;
+    let bin_dir = places.on_node(&places.bin_dir);
+    for plugin in conflist.others() {
+        if !bin_dir.join(plugin).is_file() {
+            bail!(
+                "{plugin} is not in {}: install the CNI project's plugins first",
+                bin_dir.display()
+            );
+        }
+    }
+    place::check_ours(&places.conf_file())?;
+    wait_until_ready(
+        &places.on_node(&arguments.socket),
+        Duration::from_secs(arguments.wait.into()),
+    )?;
+    let program = places.program();
+    let mut text = report(&program, place::copy_program(&binary, &program)?);
+    let file = places.conf_file();
+    text += &report(&file, place::write(&file, &conflist.to_text()?, 0o644)?);
+    if let Some(first) = place::sorts_before(&file)? {
+        text += "note: runtimes use ";
+        text += &first.to_string_lossy();
+        text += " instead\n";
+    }
+    output::text(&text)
+}
+
+fn uninstall(arguments: &UninstallArguments) -> anyhow::Result<()> {
+    let places = &arguments.places;
+    let file = places.conf_file();
+    place::check_ours(&file)?;
+    // In this order: without the configuration nobody asks for the program.
+    let mut text = report(&file, place::remove(&file)?);
+    if !arguments.keep_binary {
+        let program = places.program();
+        text += &report(&program, place::remove(&program)?);
+    }
+    output::text(&text)
+}
+
+fn report(path: &Path, placed: Placed) -> String {
+    format!("{}: {placed}\n", path.display())
+}
+
+impl Places {
+    /// Where a path of the node is from here.
+    fn on_node(&self, path: &Path) -> PathBuf {
+        self.root_dir.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn conf_file(&self) -> PathBuf {
+        self.on_node(&self.conf_dir).join(&self.conf_name)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.on_node(&self.bin_dir).join(PLUGIN)
+    }
+}
+
+impl InstallArguments {
+    fn conflist(&self) -> Conflist {
+        let main = conflist::Main {
+            plugin: self.main_plugin,
+            bridge: &self.bridge,
+            ip_masq: self.ip_masq,
+            mtu: self.mtu,
+        };
+        let ipam = conflist::Ipam::new(&self.socket, &self.queue, self.plugin_log.as_deref());
+        Conflist::new(
+            self.cni_version,
+            &self.network_name,
+            &main,
+            ipam,
+            !self.no_portmap,
+        )
+    }
+
+    fn binary(&self) -> anyhow::Result<PathBuf> {
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
+            None => env::current_exe()
+                .context("find this program")?
+                .with_file_name(PLUGIN),
+        };
+        if !binary.is_file() {
+            bail!(
+                "{} is not there; --binary says where it is",
+                binary.display()
+            );
+        }
+        Ok(binary)
+    }
+}
+
+/// Asks the daemon until it can serve or the time is over.
+fn wait_until_ready(socket: &Path, patience: Duration) -> anyhow::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(250);
+    const ANSWER: Duration = Duration::from_secs(2);
+    let begun = Instant::now();
+    loop {
+        let reason = match weft_cni::status(socket, ANSWER) {
+            Ok(status) if status.serving == Serving::Ready => return Ok(()),
+            Ok(status) => anyhow::anyhow!("it says: {}", status.reason),
+            Err(error) => error.into(),
+        };
+        if begun.elapsed() >= patience {
+            let what = format!("the address daemon at {} is not ready", socket.display());
+            return Err(reason.context(what));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    let has_detour = path.components().any(|part| part.as_os_str() == "..");
+    if path.is_absolute() && !has_detour {
+        Ok(path)
+    } else {
+        Err("it has to be an absolute path without ..")
+    }
+}
+
+fn network_name(text: &str) -> Result<String, &'static str> {
+    let valid = weft_cni::is_identifier(text).then(|| text.to_owned());
+    valid.ok_or("letters, digits, and then also . _ -")
+}
+
+fn interface_name(text: &str) -> Result<String, &'static str> {
+    let valid = weft_cni::is_interface(text).then(|| text.to_owned());
+    valid.ok_or("no kernel has an interface of that name")
+}
+
+fn conf_name(text: &str) -> Result<String, &'static str> {
+    let is_valid = weft_cni::is_identifier(text) && text.ends_with(".conflist");
+    is_valid
+        .then(|| text.to_owned())
+        .ok_or("a file name that ends in .conflist, with letters, digits, . _ -")
+}
+
+fn spec_version(text: &str) -> Result<&'static str, &'static str> {
+    let known = weft_cni::SpecVersion::parse(text);
+    known
+        .map(weft_cni::SpecVersion::as_str)
+        .ok_or("0.3.0, 0.3.1, 0.4.0, 1.0.0 or 1.1.0")
+}

@@ -1,0 +1,157 @@
+//! The daemon's side of a call, in its own words.
+
+use std::{path::Path, time::Duration};
+
+use serde::{Serialize, de::DeserializeOwned};
+use weft_cns::{
+    GcRequest, GcResponse, IpConfigsRequest, IpConfigsResponse, PodIpInfo,
+    ReleaseIpConfigsResponse, Response, ReturnCode, StatusResponse, header, path,
+};
+
+use crate::{
+    deadline::Deadline,
+    http::{self, Answer, HttpError, Request},
+};
+
+/// What the daemon gets less than we have, to answer in time.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Asks the daemon behind a socket whether it can serve an ADD.
+pub fn status(socket: &Path, within: Duration) -> Result<StatusResponse, DaemonError> {
+    Daemon { socket }.status(Deadline::after(within))
+}
+
+/// The daemon behind a socket.
+pub(crate) struct Daemon<'a> {
+    pub(crate) socket: &'a Path,
+}
+
+/// Why the daemon did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// No answer.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// It is there, but not ready to serve.
+    #[error("the daemon is not ready: {0}")]
+    NotReady(String),
+    /// It said no.
+    #[error("{}: {}", .0.return_code, .0.message)]
+    Refused(Response),
+    /// It said something that no version of it says.
+    #[error("HTTP {status}: {excerpt}")]
+    Nonsense {
+        /// The status it came with.
+        status: u16,
+        /// The beginning of what it said, or what is wrong with it.
+        excerpt: String,
+    },
+}
+
+impl Daemon<'_> {
+    pub(crate) fn request(
+        &self,
+        request: &IpConfigsRequest,
+        deadline: Deadline,
+    ) -> Result<Vec<PodIpInfo>, DaemonError> {
+        let answer: IpConfigsResponse = self.post(path::REQUEST_IP_CONFIGS, request, deadline)?;
+        accepted(answer.response)?;
+        Ok(answer.pod_ip_info)
+    }
+
+    pub(crate) fn release(
+        &self,
+        request: &IpConfigsRequest,
+        deadline: Deadline,
+    ) -> Result<(), DaemonError> {
+        let answer: ReleaseIpConfigsResponse =
+            self.post(path::RELEASE_IP_CONFIGS, request, deadline)?;
+        accepted(answer.0)
+    }
+
+    /// What is held under a key; nothing when the key is unknown.
+    pub(crate) fn held(
+        &self,
+        request: &IpConfigsRequest,
+        deadline: Deadline,
+    ) -> Result<Vec<PodIpInfo>, DaemonError> {
+        let answer: IpConfigsResponse = self.post(path::CHECK_IP_CONFIGS, request, deadline)?;
+        if answer.response.return_code == ReturnCode::NOT_FOUND {
+            return Ok(Vec::new());
+        }
+        accepted(answer.response)?;
+        Ok(answer.pod_ip_info)
+    }
+
+    pub(crate) fn clean_up(
+        &self,
+        request: &GcRequest,
+        deadline: Deadline,
+    ) -> Result<u64, DaemonError> {
+        let answer: GcResponse = self.post(path::GC, request, deadline)?;
+        accepted(answer.response)?;
+        Ok(answer.released)
+    }
+
+    pub(crate) fn status(&self, deadline: Deadline) -> Result<StatusResponse, DaemonError> {
+        let request = Request {
+            method: "GET",
+            path: path::STATUS,
+            headers: &[],
+            body: &[],
+        };
+        let status: StatusResponse = read(&http::exchange(self.socket, &request, deadline)?)?;
+        accepted(status.response.clone())?;
+        Ok(status)
+    }
+
+    fn post<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        body: &impl Serialize,
+        deadline: Deadline,
+    ) -> Result<T, DaemonError> {
+        let left = deadline.remaining().ok_or(HttpError::Late)?;
+        let wait = left.checked_sub(MARGIN).unwrap_or(left / 2);
+        let request = Request {
+            method: "POST",
+            path,
+            headers: &[(header::WAIT_MILLISECONDS, wait.as_millis().to_string())],
+            body: &serde_json::to_vec(body).expect("our own types are always JSON"),
+        };
+        read(&http::exchange(self.socket, &request, deadline)?)
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, DaemonError> {
+    let status = answer.status;
+    // The compatible paths always say 200; a status of another kind is the server's own doing.
+    let nonsense = |excerpt| DaemonError::Nonsense { status, excerpt };
+    match status {
+        200..300 => serde_json::from_slice(&answer.body)
+            .map_err(|error| nonsense(format!("{error} in {:?}", excerpt(&answer.body)))),
+        429 | 503 => Err(DaemonError::NotReady(excerpt(&answer.body))),
+        401 | 403 => Err(DaemonError::Refused(Response::failure(
+            ReturnCode::STATUS_UNAUTHORIZED,
+            excerpt(&answer.body),
+        ))),
+        _ => Err(nonsense(excerpt(&answer.body))),
+    }
+}
+
+fn accepted(response: Response) -> Result<(), DaemonError> {
+    if response.return_code.is_success() {
+        Ok(())
+    } else {
+        Err(DaemonError::Refused(response))
+    }
+}
+
+/// Enough to recognise it by, and nothing that could hide in a log.
+fn excerpt(body: &[u8]) -> String {
+    String::from_utf8_lossy(body)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(200)
+        .collect()
+}

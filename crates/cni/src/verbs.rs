@@ -1,0 +1,264 @@
+//! What each command does.
+
+use std::{collections::BTreeSet, error::Error, net::IpAddr, time::Duration};
+
+use weft_cns::{GcRequest, IpConfigsRequest, ReturnCode, Serving};
+
+use crate::{
+    Code, Fault, Invocation, Limits, NetworkConfig, Queue,
+    daemon::{Daemon, DaemonError},
+    deadline::Deadline,
+    http::HttpError,
+    outcome::Outcome,
+    queue::Replay,
+};
+
+/// How long a call works for others before it does its own.
+const REPLAY: Duration = Duration::from_secs(3);
+
+/// One call about to be carried out.
+pub(crate) struct Verbs<'a> {
+    pub(crate) invocation: &'a Invocation,
+    pub(crate) config: &'a NetworkConfig,
+    pub(crate) limits: &'a Limits,
+}
+
+/// What there is to say about a success.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// For the runtime.
+    pub(crate) result: Option<Outcome>,
+    /// For people.
+    pub(crate) note: Option<String>,
+}
+
+impl Verbs<'_> {
+    /// Gets the pod its addresses.
+    pub(crate) fn add(&self) -> Result<Done, Fault> {
+        let deadline = Deadline::after(self.limits.add);
+        let mut request = self.key();
+        request.desired_ip_addresses = self.config.desired_addresses()?;
+        let note = self.replay(deadline);
+        // A release that waits would take away what this call gets.
+        let waits = self.queue().holds(&request);
+        if waits.map_err(|error| unusable("read the queue of releases", &error))? {
+            return Err(Fault::new(
+                Code::TryAgainLater,
+                "an earlier release of this interface is not done yet",
+                note.unwrap_or_default(),
+            ));
+        }
+        let infos = self
+            .daemon()
+            .request(&request, deadline)
+            .map_err(|error| fault("get addresses", &error))?;
+        let routes = self.config.ipam.routes.as_deref();
+        match Outcome::new(self.config.version, &infos, routes) {
+            Ok(outcome) => Ok(Done {
+                result: Some(outcome),
+                note,
+            }),
+            Err(error) => {
+                // The caller will not release what it never saw. Should this fail as well, the
+                // runtime's DEL or the daemon's sweeper does it.
+                let released = self.daemon().release(&request, deadline);
+                let details = match released {
+                    Ok(()) => error.to_string(),
+                    Err(also) => format!("{error}; releasing it failed: {}", chain(&also)),
+                };
+                Err(Fault::new(
+                    Code::Nonsense,
+                    "the daemon's answer cannot be used",
+                    details,
+                ))
+            }
+        }
+    }
+
+    /// Gives the pod's addresses back, now or when the daemon is there again.
+    pub(crate) fn delete(&self) -> Result<Done, Fault> {
+        let deadline = Deadline::after(self.limits.delete);
+        let request = self.key();
+        let lost = match self.daemon().release(&request, deadline) {
+            Ok(()) => {
+                let note = self.replay(deadline);
+                return Ok(Done { result: None, note });
+            }
+            Err(error @ (DaemonError::Http(_) | DaemonError::NotReady(_))) => error,
+            // It is there and said no: the runtime has to try again, a queue would only hide it.
+            Err(error) => {
+                return Err(Fault::new(
+                    Code::TryAgainLater,
+                    "release addresses",
+                    chain(&error),
+                ));
+            }
+        };
+        let queued = self.queue().push(&request);
+        queued.map_err(|error| Fault {
+            details: format!("{}; {}", chain(&lost), chain(&error)),
+            ..unusable("release addresses, or queue that for later", &error)
+        })?;
+        Ok(Done {
+            result: None,
+            note: Some(format!("the release waits in the queue: {}", chain(&lost))),
+        })
+    }
+
+    /// Compares what the pod has with what the daemon holds for it.
+    pub(crate) fn check(&self) -> Result<Done, Fault> {
+        let deadline = Deadline::after(self.limits.other);
+        let expected: BTreeSet<IpAddr> = self.config.previous_addresses()?.into_iter().collect();
+        let held = self
+            .daemon()
+            .held(&self.key(), deadline)
+            .map_err(|error| fault("check addresses", &error))?;
+        let held: BTreeSet<IpAddr> = held
+            .iter()
+            .filter_map(|info| info.pod_ip_config.ip_address)
+            .collect();
+        if held == expected && !held.is_empty() {
+            return Ok(Done::default());
+        }
+        Err(Fault::new(
+            Code::Differs,
+            "the pod's addresses are not those that are held for it",
+            format!(
+                "the pod has [{}], held are [{}]",
+                list(&expected),
+                list(&held)
+            ),
+        ))
+    }
+
+    /// Whether an ADD could be served.
+    pub(crate) fn status(&self) -> Result<Done, Fault> {
+        let deadline = Deadline::after(self.limits.other);
+        let unavailable = |code, details: String| {
+            Err(Fault::new(
+                code,
+                "addresses cannot be assigned now",
+                details,
+            ))
+        };
+        match self.daemon().status(deadline) {
+            Ok(status) => match status.serving {
+                Serving::Ready => Ok(Done::default()),
+                Serving::Unavailable => unavailable(Code::Unavailable, status.reason),
+                Serving::Limited => unavailable(Code::Limited, status.reason),
+            },
+            Err(error) => unavailable(Code::Unavailable, chain(&error)),
+        }
+    }
+
+    /// Tells the daemon what still lives.
+    pub(crate) fn clean_up(&self) -> Result<Done, Fault> {
+        let deadline = Deadline::after(self.limits.other);
+        let request = GcRequest {
+            network_name: self.config.name.clone(),
+            valid_attachments: self.config.valid_attachments()?,
+        };
+        let replayed = self.replay(deadline);
+        let released = self.daemon().clean_up(&request, deadline);
+        let released = released.map_err(|error| fault("clean up", &error))?;
+        let freed = (released > 0).then(|| format!("{released} attachments were freed"));
+        Ok(Done {
+            result: None,
+            note: freed.or(replayed),
+        })
+    }
+
+    /// Replays what waits in the queue; what is worth saying about it.
+    fn replay(&self, deadline: Deadline) -> Option<String> {
+        let queue = self.queue();
+        // The usual case costs one system call.
+        if queue.is_empty().unwrap_or(false) {
+            return None;
+        }
+        let deadline = deadline.at_most(self.limits.delete.min(REPLAY));
+        let daemon = self.daemon();
+        let drained = match queue.lock() {
+            Ok(Some(guard)) => guard.drain(|request| match daemon.release(request, deadline) {
+                Ok(()) => Replay::Done,
+                Err(DaemonError::Refused(_) | DaemonError::Nonsense { .. }) => Replay::Keep,
+                Err(DaemonError::Http(_) | DaemonError::NotReady(_)) => Replay::Stop,
+            }),
+            Ok(None) => return Some("somebody else replays the queue".to_owned()),
+            Err(error) => Err(error),
+        };
+        Some(match drained {
+            Ok(drained) => format!(
+                "queue of releases: {} replayed, {} left",
+                drained.released, drained.left
+            ),
+            Err(error) => format!("queue of releases: {}", chain(&error)),
+        })
+    }
+
+    fn key(&self) -> IpConfigsRequest {
+        let invocation = self.invocation;
+        IpConfigsRequest {
+            pod_interface_id: invocation.container_id.clone(),
+            infra_container_id: invocation.container_id.clone(),
+            orchestrator_context: invocation.pod.clone(),
+            ifname: invocation.ifname.clone(),
+            network_name: Some(self.config.name.clone()),
+            ..IpConfigsRequest::default()
+        }
+    }
+
+    fn daemon(&self) -> Daemon<'_> {
+        Daemon {
+            socket: &self.config.ipam.socket,
+        }
+    }
+
+    fn queue(&self) -> Queue {
+        Queue::new(&self.config.ipam.queue)
+    }
+}
+
+/// A failure of the daemon, sorted by what the runtime can do about it.
+fn fault(doing: &str, error: &DaemonError) -> Fault {
+    let code = match error {
+        DaemonError::Http(HttpError::Garbled(_)) | DaemonError::Nonsense { .. } => Code::Nonsense,
+        DaemonError::Http(_) | DaemonError::NotReady(_) => Code::TryAgainLater,
+        DaemonError::Refused(response) => match response.return_code {
+            // No address now does not mean none in a moment.
+            ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG | ReturnCode::ADDRESS_UNAVAILABLE => {
+                Code::TryAgainLater
+            }
+            _ => Code::Refused,
+        },
+    };
+    let doing = match code {
+        Code::TryAgainLater => format!("{doing}: try again later"),
+        _ => doing.to_owned(),
+    };
+    Fault::new(code, doing, chain(error))
+}
+
+fn unusable(doing: &str, error: &crate::QueueError) -> Fault {
+    let code = match error {
+        crate::QueueError::Full { .. } => Code::TryAgainLater,
+        crate::QueueError::Io { .. } => Code::InputOutput,
+    };
+    Fault::new(code, doing, chain(error))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}

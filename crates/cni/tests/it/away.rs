@@ -1,0 +1,213 @@
+//! A daemon that is not there, or does not answer.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use weft_cni::{Limits, Output, Queue, call};
+
+use crate::{
+    daemon::{FakeDaemon, Say, generous},
+    plugin::{Node, files},
+};
+
+/// The library with less patience than the program has.
+fn call_impatiently(node: &Node, command: &str, container: &str) -> Output {
+    let variables = BTreeMap::from([
+        ("CNI_COMMAND", command),
+        ("CNI_CONTAINERID", container),
+        ("CNI_NETNS", "/run/netns/pod"),
+        ("CNI_IFNAME", "eth0"),
+    ]);
+    let limits = Limits {
+        add: Duration::from_millis(300),
+        delete: Duration::from_millis(300),
+        other: Duration::from_millis(300),
+    };
+    call(
+        &|name| variables.get(name).map(OsString::from),
+        &mut node.config("1.1.0").to_string().as_bytes(),
+        &limits,
+    )
+}
+
+#[test]
+fn add_is_to_be_tried_again() {
+    let node = Node::new();
+    let ended = node.call("ADD", "c1");
+    assert_eq!(ended.code(), 11);
+    assert!(
+        ended.json()["msg"]
+            .as_str()
+            .unwrap()
+            .contains("try again later")
+    );
+    assert_eq!(node.queued(), [""; 0]);
+}
+
+#[test]
+fn status_check_and_gc_say_so() {
+    let node = Node::new();
+    assert_eq!(node.call("STATUS", "").code(), 50);
+    let mut config = node.config("1.1.0");
+    config["prevResult"] = json!({"ips": []});
+    config["cni.dev/valid-attachments"] = json!([]);
+    assert_eq!(node.call_with("CHECK", "c1", &config).code(), 11);
+    assert_eq!(node.call_with("GC", "", &config).code(), 11);
+}
+
+#[test]
+fn del_succeeds_and_the_release_waits_on_disk() {
+    let node = Node::new();
+    for container in ["c2", "c1", "c2"] {
+        node.call("DEL", container).assert_silent_success();
+    }
+    assert_eq!(node.queued(), ["c2", "c1"], "in order, and each once");
+    let names = files(&node.path("queue"));
+    assert_eq!(names.len(), 2, "nothing half written is left: {names:?}");
+}
+
+#[test]
+fn a_socket_that_nobody_serves_counts_as_away() {
+    let node = Node::new();
+    drop(UnixListener::bind(node.socket()).unwrap());
+    assert!(node.socket().exists());
+    node.call("DEL", "c1").assert_silent_success();
+    assert_eq!(node.queued(), ["c1"]);
+}
+
+#[test]
+fn the_next_call_replays_in_order_before_its_own() {
+    for (command, own) in [("ADD", "/network/requestipconfigs"), ("GC", "/v1/gc")] {
+        let node = Node::new();
+        for container in ["c2", "c1"] {
+            node.call("DEL", container).assert_silent_success();
+        }
+        let daemon = FakeDaemon::generous(&node.socket());
+        let mut config = node.config("1.1.0");
+        config["cni.dev/valid-attachments"] = json!([]);
+        assert!(node.call_with(command, "c3", &config).succeeded);
+        assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
+        assert_eq!(daemon.asked().last().unwrap().path, own);
+        assert_eq!(node.queued(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_release_does_its_own_first_and_then_the_queue() {
+    let node = Node::new();
+    node.call("DEL", "c1").assert_silent_success();
+    let daemon = FakeDaemon::generous(&node.socket());
+    node.call("DEL", "c2").assert_silent_success();
+    assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
+    daemon.leave();
+    node.call("DEL", "c3").assert_silent_success();
+    assert_eq!(node.queued(), ["c3"]);
+}
+
+#[test]
+fn an_add_waits_for_the_release_of_its_own_key() {
+    let node = Node::new();
+    node.call("DEL", "c1").assert_silent_success();
+    let daemon = FakeDaemon::start(&node.socket(), |asked| match &*asked.path {
+        "/network/releaseipconfigs" => {
+            Say::json(&json!({"response": {"ReturnCode": 99, "Message": "not now"}}))
+        }
+        _ => Say::json(&generous(asked)),
+    });
+    assert_eq!(node.call("ADD", "c1").code(), 11);
+    let requested = daemon.containers("/network/requestipconfigs");
+    assert_eq!(
+        requested, [""; 0],
+        "a later replay would take the address away"
+    );
+    assert!(node.call("ADD", "c2").succeeded, "others need not wait");
+}
+
+#[test]
+fn an_add_waits_while_somebody_else_replays_its_key() {
+    let node = Node::new();
+    node.call("DEL", "c1").assert_silent_success();
+    let daemon = FakeDaemon::generous(&node.socket());
+    let queue = Queue::new(node.path("queue"));
+    let guard = queue.lock().unwrap().unwrap();
+    let entries = guard.entries().unwrap();
+    assert_eq!(node.call("ADD", "c1").code(), 11);
+    guard.remove(&entries[0]).unwrap();
+    assert!(node.call("ADD", "c1").succeeded);
+    assert_eq!(daemon.containers("/network/releaseipconfigs"), [""; 0]);
+}
+
+#[test]
+fn a_daemon_that_is_silent_is_left_after_the_time_limit() {
+    let node = Node::new();
+    let _daemon = FakeDaemon::start(&node.socket(), |_| Say::Silence);
+    let begun = Instant::now();
+    let output = call_impatiently(&node, "ADD", "c1");
+    assert!(output.text.contains("\"code\":11"), "{}", output.text);
+    let output = call_impatiently(&node, "DEL", "c1");
+    assert!(output.succeeded, "{}", output.text);
+    assert_eq!(
+        node.queued(),
+        ["c1"],
+        "the daemon may or may not have heard it"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_daemon_that_takes_no_connection_holds_nobody() {
+    let node = Node::new();
+    let listener = UnixListener::bind(node.socket()).unwrap();
+    // The backlog of a listener that never accepts is full at some point; a blocking connect
+    // would hang there.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _held = std::os::unix::net::UnixStream::connect(node.socket()).unwrap();
+    let output = call_impatiently(&node, "DEL", "c1");
+    assert!(output.succeeded, "{}", output.text);
+    assert_eq!(node.queued(), ["c1"]);
+}
+
+#[test]
+fn a_release_that_can_be_put_nowhere_is_not_forgotten() {
+    let node = Node::new();
+    fs::write(node.path("queue"), "a file where the directory should be").unwrap();
+    let ended = node.call("DEL", "c1");
+    assert_eq!(ended.code(), 5);
+    let details = ended.json()["details"].as_str().unwrap().to_owned();
+    assert!(details.contains("nobody answers"), "why at all: {details}");
+    assert!(details.contains("queue"), "and why not: {details}");
+}
+
+#[test]
+fn an_add_is_refused_when_the_queue_cannot_be_read() {
+    let node = Node::new();
+    fs::write(node.path("queue"), "a file where the directory should be").unwrap();
+    let daemon = FakeDaemon::generous(&node.socket());
+    assert_eq!(node.call("ADD", "c1").code(), 5);
+    assert!(daemon.asked().is_empty());
+    node.call("DEL", "c1").assert_silent_success();
+}
+
+#[test]
+fn many_releases_at_once_all_reach_the_disk() {
+    let node = Node::new();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let node = &node;
+            scope.spawn(move || {
+                node.call("DEL", &format!("c{number}"))
+                    .assert_silent_success();
+            });
+        }
+    });
+    let mut queued = node.queued();
+    queued.sort();
+    let expected: Vec<String> = (0..8).map(|number| format!("c{number}")).collect();
+    assert_eq!(queued, expected);
+}

@@ -1,0 +1,12 @@
+//! The plugin as a runtime calls it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod away;
+mod commands;
+mod daemon;
+mod input;
+mod packets;
+mod plugin;
+mod refusals;
+mod startup;

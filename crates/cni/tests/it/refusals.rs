@@ -1,0 +1,135 @@
+//! A daemon that says no, or nonsense.
+
+use serde_json::{Value, json};
+
+use crate::{
+    daemon::{FakeDaemon, Say, four},
+    plugin::Node,
+};
+
+fn answer_with(node: &Node, body: Value) -> FakeDaemon {
+    FakeDaemon::start(&node.socket(), move |asked| match &*asked.path {
+        "/network/releaseipconfigs" => {
+            Say::json(&json!({"response": {"ReturnCode": 0, "Message": ""}}))
+        }
+        _ => Say::json(&body),
+    })
+}
+
+#[test]
+fn an_add_that_gets_no_address_is_to_be_tried_again() {
+    let node = Node::new();
+    let message = "not enough IPs available of type IPv4";
+    let _daemon = answer_with(
+        &node,
+        json!({"podIPInfo": null, "response": {"ReturnCode": 32, "Message": message}}),
+    );
+    let ended = node.call("ADD", "c1");
+    assert_eq!(ended.code(), 11);
+    let details = ended.json()["details"].as_str().unwrap().to_owned();
+    assert_eq!(details, format!("FailedToAllocateIpConfig (32): {message}"));
+}
+
+#[test]
+fn a_refusal_for_good_says_so() {
+    for code in [2, 23, 33, 42, 99] {
+        let node = Node::new();
+        let _daemon = answer_with(
+            &node,
+            json!({"response": {"ReturnCode": code, "Message": "no"}}),
+        );
+        assert_eq!(node.call("ADD", "c1").code(), 101, "return code {code}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_used_is_given_back() {
+    let with_bad_gateway = {
+        let mut info = four("10.1.0.7");
+        info["NetworkContainerPrimaryIPConfig"]["GatewayIPAddress"] = json!("10.1.0");
+        info
+    };
+    let fine = json!({"ReturnCode": 0, "Message": ""});
+    for (infos, is_readable) in [
+        (json!([]), true),
+        (json!([four("0.0.0.0")]), true),
+        (json!([four("10.1.0.7"), four("10.1.0.7")]), true),
+        (json!([with_bad_gateway]), false),
+    ] {
+        let node = Node::new();
+        let daemon = answer_with(&node, json!({"podIPInfo": infos, "response": fine}));
+        assert_eq!(node.call("ADD", "c1").code(), 102, "{infos}");
+        let released = daemon.containers("/network/releaseipconfigs");
+        assert_eq!(released.len(), usize::from(is_readable), "{infos}");
+    }
+}
+
+#[test]
+fn whatever_comes_instead_of_an_answer_is_an_error_object() {
+    type Make = fn() -> Say;
+    let cases: [(&str, Make, u64); 9] = [
+        ("no JSON", || Say::Answer(200, "hello".to_owned()), 102),
+        ("no code", || Say::Answer(200, "{}".to_owned()), 102),
+        (
+            "a bad request",
+            || Say::Answer(400, "what?".to_owned()),
+            102,
+        ),
+        ("an unknown path", || Say::Answer(404, String::new()), 102),
+        (
+            "a stranger",
+            || Say::Answer(403, "who are you".to_owned()),
+            101,
+        ),
+        ("start-up", || Say::Answer(503, "starting".to_owned()), 11),
+        (
+            "no HTTP",
+            || Say::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()),
+            102,
+        ),
+        ("nothing", || Say::Raw(Vec::new()), 11),
+        (
+            "half an answer",
+            || Say::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec()),
+            11,
+        ),
+    ];
+    for (name, say, code) in cases {
+        let node = Node::new();
+        let _daemon = FakeDaemon::start(&node.socket(), move |_| say());
+        assert_eq!(node.call("ADD", "c1").code(), code, "{name}");
+    }
+}
+
+#[test]
+fn a_refused_release_is_the_runtimes_to_repeat() {
+    let failure = json!({"ReturnCode": 99, "Message": "state potentially corrupt"});
+    let nested = json!({"response": failure});
+    for body in [nested, failure] {
+        let node = Node::new();
+        let _daemon = FakeDaemon::start(&node.socket(), move |_| Say::json(&body));
+        let ended = node.call("DEL", "c1");
+        assert_eq!(ended.code(), 11);
+        assert_eq!(node.queued(), [""; 0], "the queue would only hide it");
+    }
+}
+
+#[test]
+fn an_answer_in_chunks_is_read() {
+    let node = Node::new();
+    let _daemon = FakeDaemon::start(&node.socket(), |_| {
+        let body = json!({"podIPInfo": [four("10.1.0.7")],
+                          "response": {"ReturnCode": 0, "Message": ""}})
+        .to_string();
+        let (one, other) = body.split_at(10);
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+             {:x}\r\n{one}\r\n{:x}\r\n{other}\r\n0\r\n\r\n",
+            one.len(),
+            other.len()
+        );
+        Say::Raw(text.into_bytes())
+    });
+    let ended = node.call("ADD", "c1");
+    assert_eq!(ended.json()["ips"][0]["address"], "10.1.0.7/24");
+}
