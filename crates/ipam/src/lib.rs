@@ -19,5 +19,5 @@ pub use config::{
     NodeStatus, Phase,
 };
 pub use demand::{Gathering, PodSketch, pod_demand};
-pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict};
+pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict, needed};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

@@ -27,7 +27,9 @@ const ARROWS: [(&str, &[&str]); 16] = [
     (
         "weft-agent",
         &[
+            "weft-cns",
             "weft-host",
+            "weft-ipam",
             "weft-iptables",
             "weft-model",
             "weft-providers",
@@ -45,8 +47,10 @@ const ARROWS: [(&str, &[&str]); 16] = [
         &[
             "weft-agent",
             "weft-apiserver",
+            "weft-cns",
             "weft-heap",
             "weft-host",
+            "weft-ipam",
             "weft-iptables",
             "weft-model",
             "weft-providers",
