@@ -10,6 +10,7 @@ mod config;
 mod demand;
 mod monitor;
 mod names;
+pub mod objects;
 pub mod pool;
 mod range;
 pub mod scaling;

@@ -4,6 +4,7 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod allocator;
 mod listening;
 mod metrics;
 mod pages;

@@ -1,0 +1,4 @@
+//! The allocator on a whole API server.
+
+mod cluster;
+mod objects;
