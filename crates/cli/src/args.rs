@@ -5,8 +5,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArguments, completions::CompletionsArguments, config::ConfigArguments,
-        controller::ControllerArguments, proxy::ProxyArguments, routes::RoutesArguments,
-        testkit::TestkitArguments, version::VersionArguments,
+        controller::ControllerArguments, ipam::IpamArguments, proxy::ProxyArguments,
+        routes::RoutesArguments, testkit::TestkitArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Testkit(Box<TestkitArguments>),
     /// Keep routes to the nodes' pods at a cloud provider
     Routes(Box<RoutesArguments>),
+    /// Keep the addresses of this node: which pod has which, and how many it asks for
+    Ipam(Box<IpamArguments>),
     /// Run the controllers of a cluster in one elected process
     Controller(Box<ControllerArguments>),
     /// Print the effective configuration and where each value came from

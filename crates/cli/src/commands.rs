@@ -6,6 +6,7 @@ pub(crate) mod apiserver;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod controller;
+pub(crate) mod ipam;
 mod manager;
 pub(crate) mod proxy;
 pub(crate) mod routes;
@@ -19,6 +20,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
+        Command::Ipam(arguments) => ipam::run(&arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),

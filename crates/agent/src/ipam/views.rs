@@ -1,12 +1,10 @@
 //! Objects, decoded to what addresses depend on.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
 use serde::Deserialize;
 use weft_ipam::{
-    ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeSpec, NodeStatus, Phase,
-    PodSketch, pool::PodIdentity, scaling::ScalerParameters,
+    Entry, NodeConfig, NodeStatus, PodSketch,
+    objects::{NodeNetworkConfigSpec, NodeNetworkConfigStatus},
+    pool::PodIdentity,
 };
 use weft_model::SharedStr;
 use weft_proxy::objects::null_is_default;
@@ -88,65 +86,12 @@ impl NodePod {
 pub(crate) struct NodeNetwork {
     metadata: Metadata,
     #[serde(default, deserialize_with = "null_is_default")]
-    spec: NetworkSpec,
+    spec: NodeNetworkConfigSpec,
     #[serde(default, deserialize_with = "null_is_default")]
-    status: NetworkStatus,
+    status: NodeNetworkConfigStatus,
 }
 
 projection!(NodeNetwork);
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NetworkSpec {
-    #[serde(rename = "requestedIPCount", deserialize_with = "null_is_default")]
-    requested: i64,
-    #[serde(rename = "ipsNotInUse", deserialize_with = "null_is_default")]
-    not_in_use: Vec<GrantName>,
-    #[serde(rename = "demandIPCount")]
-    demand: Option<i64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NetworkStatus {
-    scaler: Option<ScalerParameters>,
-    #[serde(deserialize_with = "null_is_default")]
-    network_containers: Vec<Container>,
-    status: Option<SharedStr>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    #[serde(deserialize_with = "null_is_default")]
-    id: SharedStr,
-    #[serde(deserialize_with = "null_is_default")]
-    assignment_mode: SharedStr,
-    #[serde(rename = "primaryIP")]
-    primary: Option<SharedStr>,
-    #[serde(rename = "primaryIPV6")]
-    primary_v6: Option<SharedStr>,
-    #[serde(deserialize_with = "null_is_default")]
-    subnet_name: SharedStr,
-    subnet_address_space: Option<SharedStr>,
-    subnet_address_space_v6: Option<SharedStr>,
-    default_gateway: Option<SharedStr>,
-    default_gateway_v6: Option<SharedStr>,
-    #[serde(rename = "ipAssignments", deserialize_with = "null_is_default")]
-    assignments: Vec<Assignment>,
-    #[serde(deserialize_with = "null_is_default")]
-    version: i64,
-    status: Option<SharedStr>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Assignment {
-    #[serde(deserialize_with = "null_is_default")]
-    name: GrantName,
-    #[serde(deserialize_with = "null_is_default")]
-    ip: SharedStr,
-}
 
 impl NodeNetwork {
     pub(crate) fn to_config(&self) -> NodeConfig {
@@ -160,70 +105,27 @@ impl NodeNetwork {
             deleting: self.is_terminating(),
             // Of no consequence on a node.
             finalized: false,
-            spec: NodeSpec {
-                requested: self.spec.requested,
-                not_in_use: self.spec.not_in_use.iter().cloned().collect(),
-                demand: self.spec.demand,
-            },
-            status: NodeStatus {
-                scaler: self.status.scaler,
-                containers: (self.status.network_containers.iter())
-                    .map(Container::to_container)
-                    .collect(),
-                phase: self.status.status.as_deref().and_then(phase),
-            },
-        }
-    }
-}
-
-fn phase(text: &str) -> Option<Phase> {
-    match text {
-        "Updating" => Some(Phase::Updating),
-        "Updated" => Some(Phase::Updated),
-        "Error" => Some(Phase::Error),
-        _ => None,
-    }
-}
-
-impl Container {
-    fn to_container(&self) -> NetworkContainer {
-        let parsed = |texts: [&Option<SharedStr>; 2]| -> Vec<IpNet> {
-            let texts = texts.into_iter().flatten();
-            texts.filter_map(|text| text.parse().ok()).collect()
-        };
-        let gateways = [&self.default_gateway, &self.default_gateway_v6];
-        let dynamic = &*self.assignment_mode != "static";
-        NetworkContainer {
-            id: self.id.as_str().into(),
-            version: self.version,
-            dynamic,
-            subnet: self.subnet_name.clone(),
-            subnets: parsed([&self.subnet_address_space, &self.subnet_address_space_v6]),
-            gateways: (gateways.into_iter().flatten())
-                .filter_map(|text| text.parse::<IpAddr>().ok())
-                .collect(),
-            entries: self.entries(dynamic),
-            result: match self.status.as_deref() {
-                Some("NCUpdateSuccess") => Some(ContainerResult::Success),
-                Some("NCUpdateSubnetFullError") => Some(ContainerResult::SubnetFull),
-                _ => None,
-            },
+            spec: self.spec.to_spec(),
+            status: self.to_status(),
         }
     }
 
     /// A static container's primary addresses are blocks of its own, named as they are written.
-    fn entries(&self, dynamic: bool) -> Vec<Entry> {
-        let own = [&self.primary, &self.primary_v6].into_iter().flatten();
-        let own = own.filter(|text| !dynamic && !text.is_empty());
-        own.map(|text| Entry {
-            name: text.as_str().into(),
-            ip: text.clone(),
-        })
-        .chain(self.assignments.iter().map(|assignment| Entry {
-            name: assignment.name.clone(),
-            ip: assignment.ip.clone(),
-        }))
-        .collect()
+    fn to_status(&self) -> NodeStatus {
+        let mut status = self.status.to_status();
+        let records = self.status.network_containers.iter();
+        for (container, record) in status.containers.iter_mut().zip(records) {
+            if container.dynamic {
+                continue;
+            }
+            let own = [&record.primary_ip, &record.primary_ip_v6].into_iter();
+            let own = own.filter(|text| !text.is_empty()).map(|text| Entry {
+                name: text.as_str().into(),
+                ip: text.clone(),
+            });
+            container.entries.extend(own);
+        }
+        status
     }
 }
 

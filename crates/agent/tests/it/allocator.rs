@@ -1,4 +1,4 @@
 //! The allocator on a whole API server.
 
-mod cluster;
+pub(crate) mod cluster;
 mod objects;

@@ -5,6 +5,7 @@
 )]
 
 mod allocator;
+mod ipam;
 mod listening;
 mod metrics;
 mod pages;

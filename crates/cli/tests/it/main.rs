@@ -10,6 +10,7 @@ mod beside_kube_proxy;
 mod config;
 mod exit;
 mod help;
+mod ipam;
 mod logs;
 mod proxy;
 mod proxy_life;
