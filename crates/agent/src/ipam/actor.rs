@@ -1,28 +1,28 @@
 //! The one who owns the pool: everything that happens on a node passes through here, in order.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+mod cluster;
+mod durable;
+
+use std::{collections::HashMap, time::Duration};
 
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::{
-    Gathering, Monitor, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
-    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Refusal, Reply, Step, Ticket},
+    Gathering, Monitor, NodeConfig, PodSketch, SpecWrite, Uid,
+    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, Step, Ticket},
 };
 use weft_model::Moment;
 
 use super::{
     desk::{Message, Picture},
-    disk::{Disk, Done},
-    feeds::{Feeds, Sighting},
+    disk::Disk,
+    feeds::Feeds,
     machine::Clock,
     metrics::IpamMetrics,
     outbox::{Batch, Out},
     settings::IpamSettings,
-    store::{Opened, Store, StoreError},
+    store::{Store, StoreError},
     writer::{WriteError, Writer},
 };
 
@@ -77,8 +77,6 @@ pub(crate) struct Actor {
 const NAP: Duration = Duration::from_secs(30);
 /// A monitor that may not write yet asks to be woken for what is long due.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-const BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Actor {
     /// Reads the store. A store that cannot be opened closes the pool for ADD, and for nothing else.
@@ -264,68 +262,6 @@ impl Actor {
         self.next.out.push(out);
     }
 
-    fn saw(&mut self, sighting: Sighting) {
-        let now = self.clock.now();
-        match sighting {
-            Sighting::Node(uid) => {
-                if self.node.as_ref() != Some(&uid) {
-                    tracing::info!(node = self.settings.node, %uid, "this node is known");
-                    self.pool.set_node(uid.clone());
-                    self.node = Some(uid);
-                    self.observe();
-                }
-            }
-            Sighting::Network(config) => {
-                self.metrics.network_seen();
-                let older = |known: &NodeConfig| {
-                    known.uid == config.uid && config.version.is_older_than(&known.version)
-                };
-                if !self.config.as_ref().is_some_and(older) {
-                    self.config = Some(*config);
-                    self.blocked = None;
-                }
-                self.observe();
-            }
-            Sighting::NetworkGone => {
-                tracing::warn!("the NodeNetworkConfig is gone; pods keep their addresses");
-                // Nothing is asked of an object that is not there.
-                if let Some(config) = &mut self.config {
-                    config.deleting = true;
-                }
-            }
-            Sighting::Pods if self.pods.is_none() => self.count_pods(),
-            Sighting::Pods => self.gathering.changed(now),
-            Sighting::Subnets => {}
-        }
-    }
-
-    /// Nothing is believed of a NodeNetworkConfig before it is known whose it must be.
-    fn observe(&mut self) {
-        if let (Some(config), Some(_)) = (self.config.clone(), &self.node) {
-            self.handle(Event::Observed(Box::new(config)));
-            self.adopt();
-        }
-    }
-
-    fn adopt(&mut self) {
-        if self.pool.awaits_pods() && self.feeds.pods_synced() {
-            self.sweep();
-        }
-    }
-
-    fn sweep(&mut self) {
-        if let Some(pods) = self.feeds.pods() {
-            self.handle(Event::Sweep(pods));
-        }
-    }
-
-    fn count_pods(&mut self) {
-        if let Some(pods) = self.feeds.pods() {
-            self.pods = Some(pods);
-        }
-        self.adopt();
-    }
-
     fn tick(&mut self) {
         let now = self.clock.now();
         self.handle(Event::Tick);
@@ -354,248 +290,6 @@ impl Actor {
                 Disk::open(directory)
             };
         }
-    }
-
-    /// Decides whether the cluster is to be asked for more, or offered some.
-    fn look(&mut self) {
-        if self.blocked.is_some() || self.node.is_none() {
-            return;
-        }
-        let Some(config) = &self.config else {
-            return;
-        };
-        let pods = self.pods.as_ref().map(Vec::len);
-        let outlook = Outlook {
-            config,
-            pods: pods.map(|pods| u32::try_from(pods).unwrap_or(u32::MAX)),
-            synced: self.feeds.pods_synced(),
-            exhausted: self.feeds.exhausted(config),
-        };
-        let now = self.clock.now();
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
-        for flaw in &verdict.flaws {
-            tracing::debug!(%flaw, "a parameter of the scaler is not used");
-        }
-        self.absorb(verdict.step);
-        if let Some(write) = verdict.write {
-            self.out(Out::Write(write));
-        }
-    }
-
-    /// Begins the next commit, if none is under way.
-    fn flush(&mut self) {
-        loop {
-            if self.next.is_empty() {
-                return;
-            }
-            match std::mem::replace(
-                &mut self.disk,
-                Disk::Broken {
-                    again: Moment::START,
-                },
-            ) {
-                Disk::Idle(store) if self.next.records.is_empty() => {
-                    self.disk = Disk::Idle(store);
-                    let batch = std::mem::take(&mut self.next);
-                    self.release(batch);
-                }
-                Disk::Idle(store) => {
-                    self.kept = std::mem::take(&mut self.next);
-                    let records = self.kept.records.clone();
-                    self.metrics.commit_begins(records.len());
-                    self.disk = Disk::commit(store, records);
-                    return;
-                }
-                broken @ Disk::Broken { .. } => {
-                    self.disk = broken;
-                    let mut batch = std::mem::take(&mut self.next);
-                    // The snapshot that ends this state has them.
-                    batch.records.clear();
-                    self.release(batch);
-                }
-                busy @ Disk::Busy(_) => {
-                    self.disk = busy;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn settle(&mut self, done: Done) {
-        let kept = std::mem::take(&mut self.kept);
-        match done {
-            Done::Committed(Ok(store)) => {
-                self.metrics.commit_ends(true);
-                self.disk = Disk::Idle(store);
-                self.release(kept);
-            }
-            Done::Committed(Err(error)) => {
-                self.metrics.commit_ends(false);
-                self.fail(kept, &error);
-            }
-            Done::Replaced(Ok(store)) => {
-                self.disk = Disk::Idle(store);
-                tracing::info!("the state of addresses is written");
-                self.handle(Event::StoreRecovered);
-            }
-            Done::Replaced(Err(error)) => self.fail(kept, &error),
-            Done::Opened(Ok(opened)) => self.restore(*opened),
-            Done::Opened(Err(error)) => self.closed(&error),
-        }
-    }
-
-    /// Makes the pool of what a store had. What was deleted in the meantime stays deleted.
-    fn restore(&mut self, opened: Opened) {
-        if let Some((path, flaw)) = &opened.moved {
-            self.metrics.store_lost();
-            tracing::error!(path = %path.display(), flaw, "the state of addresses cannot be believed and was moved aside; pods are looked at before addresses are handed out");
-        }
-        let now = self.clock.now();
-        let mut settings = self.settings.pool.clone();
-        settings.node = self.node.clone().unwrap_or_default();
-        self.read = true;
-        let restored = Pool::restore(settings, self.identity.clone(), opened.journal, now);
-        let closed = std::mem::replace(&mut self.pool, restored.pool);
-        let deleted: Vec<Key> = closed.tombstones().keys().cloned().collect();
-        let rewrite = restored.rewrite || !deleted.is_empty();
-        for key in deleted {
-            // Answered already; the snapshot has the rest.
-            let _answered = self.pool.handle(Event::Delete(Ticket(u64::MAX), key), now);
-        }
-        tracing::info!(
-            attachments = self.pool.attached(),
-            "the state of addresses is read"
-        );
-        self.disk = if rewrite {
-            Disk::replace(opened.store, self.pool.snapshot())
-        } else {
-            Disk::Idle(opened.store)
-        };
-        self.observe();
-    }
-
-    /// Nothing of this batch or after it is durable: whoever got an address in it gets none.
-    fn fail(&mut self, mut batch: Batch, error: &StoreError) {
-        batch.append(std::mem::take(&mut self.next));
-        let made = batch.made();
-        let keys = made.iter().cloned().collect();
-        self.broken(error);
-        let failed = self.pool.handle(Event::StoreFailed(keys), self.clock.now());
-        for out in &mut batch.out {
-            if let Out::Reply(ticket, reply @ Reply::Assigned(_)) = out
-                && self
-                    .askers
-                    .get(ticket)
-                    .is_none_or(|asker| made.contains(&asker.key))
-            {
-                *reply = Reply::Refused(Refusal::Closed);
-            }
-        }
-        let mut refused = Batch::default();
-        refused.take_in(failed);
-        batch.append(refused);
-        for out in std::mem::take(&mut batch.out) {
-            match out {
-                // It was decided on what is not durable.
-                Out::Write(write) => self.written(&write, Err(WriteError::Timeout)),
-                other => batch.out.push(other),
-            }
-        }
-        batch.records.clear();
-        self.release(batch);
-    }
-
-    fn broken(&mut self, error: &StoreError) {
-        self.metrics.store_failed();
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            "the state of addresses cannot be written: no new addresses, deletions go on"
-        );
-        let again = self.clock.now() + self.settings.store_retry;
-        self.disk = Disk::Broken { again };
-    }
-
-    /// Nothing is known of who has which address, and nothing can be remembered.
-    fn closed(&mut self, error: &StoreError) {
-        self.broken(error);
-        self.handle(Event::StoreFailed(Vec::new()));
-    }
-
-    /// Lets out what was kept back.
-    fn release(&mut self, batch: Batch) {
-        let made = batch.made();
-        let (mut answered, mut lost) = (HashSet::new(), HashSet::new());
-        for out in batch.out {
-            match out {
-                Out::Reply(ticket, reply) => {
-                    let Some(asker) = self.askers.remove(&ticket) else {
-                        continue;
-                    };
-                    self.metrics
-                        .answered(&reply, self.clock.now().since(asker.since));
-                    let assigned = matches!(reply, Reply::Assigned(_));
-                    match asker.answer.send(reply) {
-                        Ok(()) => answered.insert(asker.key),
-                        Err(_) => assigned && lost.insert(asker.key),
-                    };
-                }
-                Out::Seen(send) => send(),
-                Out::Write(write) => self.write(write),
-            }
-        }
-        for key in lost {
-            let mut others = self.askers.values();
-            let wanted = answered.contains(&key) || others.any(|asker| asker.key == key);
-            if made.contains(&key) && !wanted {
-                tracing::info!(%key, "whoever asked for addresses has gone");
-                self.handle(Event::Abandon(key));
-            }
-        }
-    }
-
-    fn write(&mut self, write: SpecWrite) {
-        tracing::info!(%write, "writing the NodeNetworkConfig");
-        let writer = self.writer.clone();
-        self.writing = Some(Box::pin(async move {
-            let result = writer.send(write.clone()).await;
-            (write, result)
-        }));
-    }
-
-    fn written(&mut self, write: &SpecWrite, result: Result<NodeConfig, WriteError>) {
-        let now = self.clock.now();
-        let accepted = match result {
-            Ok(config) => {
-                self.metrics.written("ok");
-                self.failures = 0;
-                let older = |known: &NodeConfig| {
-                    known.uid != config.uid || config.version.is_older_than(&known.version)
-                };
-                if !self.config.as_ref().is_some_and(older) {
-                    self.config = Some(config.clone());
-                }
-                Some(config)
-            }
-            Err(error) => {
-                self.metrics.written(error.outcome());
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "cannot write the NodeNetworkConfig"
-                );
-                let fresh = (self.config.as_ref())
-                    .is_some_and(|known| known.version != write.precondition.version);
-                if !fresh || self.failures > 0 {
-                    let factor = 1 << self.failures.min(5);
-                    self.blocked = Some(now + (BACKOFF * factor).min(LONGEST_BACKOFF));
-                }
-                self.failures = self.failures.saturating_add(1);
-                None
-            }
-        };
-        let step = self
-            .monitor
-            .answered(write.attempt, accepted, &mut self.pool, now);
-        self.absorb(step);
     }
 
     fn notice(&mut self, notice: &Notice) {

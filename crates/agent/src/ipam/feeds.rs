@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use weft_ipam::{NodeConfig, PodSketch, Uid};
 use weft_runtime::{
     Cache, Change, Informer, InformerState, Kind, Kinded as _, MetadataOnly, Object, SelectorError,
@@ -110,12 +110,11 @@ impl Feeds {
     pub(crate) async fn next(&mut self) -> Sighting {
         loop {
             tokio::select! {
-                change = self.node.next() => match change {
-                    Some(Change::Added { new, .. } | Change::Updated { new, .. }) => {
+                change = self.node.next() => {
+                    if let Some(Change::Added { new, .. } | Change::Updated { new, .. }) = change {
                         return Sighting::Node((&*new.metadata.uid).into());
                     }
-                    _ => {}
-                },
+                }
                 change = self.network.next() => match change {
                     Some(Change::Added { new, .. } | Change::Updated { new, .. }) => {
                         return Sighting::Network(Box::new(new.to_config()));
@@ -176,7 +175,8 @@ struct Feed<K: Object> {
     changes: Subscription<K>,
     state: watch::Receiver<InformerState>,
     listed: bool,
-    ended: bool,
+    /// When to watch again what has ended.
+    again: Option<Instant>,
 }
 
 impl<K: Object> Feed<K> {
@@ -190,7 +190,7 @@ impl<K: Object> Feed<K> {
             spec,
             informer,
             listed: false,
-            ended: false,
+            again: None,
         }
     }
 
@@ -203,24 +203,31 @@ impl<K: Object> Feed<K> {
         matches!(*state, InformerState::Waiting(WaitReason::Refused))
     }
 
-    /// The next change; `None` when only the state of the watch has changed.
+    /// The next change; `None` when only the state of the watch has changed. Safe to cancel.
     async fn next(&mut self) -> Option<Change<K>> {
-        if self.ended {
-            tokio::time::sleep(PAUSE).await;
+        if let Some(again) = self.again {
+            tokio::time::sleep_until(again).await;
             self.watch(self.spec.clone());
         }
         let change = tokio::select! {
             change = self.changes.next() => change,
-            changed = self.state.changed(), if !self.ended => {
-                self.ended = changed.is_err();
+            changed = self.state.changed() => {
+                if changed.is_err() {
+                    self.end();
+                }
                 return None;
             }
         };
         match change {
             Some(Change::Synced) => self.listed = true,
-            None | Some(Change::Closed(_)) => (self.listed, self.ended) = (false, true),
+            None | Some(Change::Closed(_)) => self.end(),
             _ => {}
         }
         change
+    }
+
+    fn end(&mut self) {
+        self.listed = false;
+        self.again = Some(Instant::now() + PAUSE);
     }
 }

@@ -84,3 +84,41 @@ async fn what_is_not_needed_any_more_is_given_back_after_a_while() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_without_its_del_gives_its_address_back() {
+    let world = World::new().await;
+    let state = tempfile::tempdir().unwrap();
+    world.add_pod("n1", "stays").await;
+    let _allocator = world.allocator(&["n1"], Duration::from_millis(100));
+    let daemon = world.start("n1", state.path()).await;
+    daemon.add("stays").await;
+    daemon.add("leaks").await;
+    tokio::time::sleep(Duration::from_secs(240)).await;
+    assert_eq!(daemon.attached().await, 2, "its pod may only be late");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let swept = |status: &weft_cns::StatusResponse| status.pool.assigned == 1;
+    daemon.becomes("swept", swept).await;
+    assert_eq!(daemon.count("weft_ipam_notices_total{what=\"swept\"}"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subnet_that_is_nearly_empty_is_asked_for_no_buffer() {
+    let world = World::new().await;
+    let state = tempfile::tempdir().unwrap();
+    let _allocator = world.allocator(&["n1"], Duration::from_millis(100));
+    for pod in 0..5 {
+        world.add_pod("n1", &format!("p{pod}")).await;
+    }
+    let daemon = world.start("n1", state.path()).await;
+    daemon
+        .becomes("16", |status| status.pool.available == 16)
+        .await;
+    world.exhaust("other").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.requested("n1").await, 16, "not a subnet of ours");
+    world.exhaust("pool").await;
+    daemon
+        .becomes("5 and one", |status| status.pool.requested == 6)
+        .await;
+}

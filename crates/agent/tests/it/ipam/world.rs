@@ -108,6 +108,20 @@ impl World {
             .unwrap();
     }
 
+    /// Says that a subnet is nearly empty.
+    pub(crate) async fn exhaust(&self, subnet: &str) {
+        let state = json!({
+            "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "ClusterSubnetState",
+            "metadata": {"name": subnet, "namespace": "kube-system"},
+        });
+        self.post(&path("clustersubnetstates", ""), &state).await;
+        let status = json!({"status": {"exhausted": true, "timestamp": ""}});
+        let path = format!("{}/status", path("clustersubnetstates", subnet));
+        call(&self.client, Method::PATCH, &path, &status)
+            .await
+            .unwrap();
+    }
+
     /// Writes a status with these addresses, named after themselves.
     pub(crate) async fn grant(&self, node: &str, addresses: &[String]) {
         grant(&self.client, node, addresses).await;
@@ -130,7 +144,7 @@ impl World {
                     )
                     .await;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
             }
         });
         Allocator(task.abort_handle())
@@ -225,7 +239,7 @@ async fn allocate(
     let before = held.clone();
     held.retain(|address| !back.contains(address));
     while (held.len() as u64) < wanted {
-        held.insert(IpAddr::from([10, 1, (*next >> 8) as u8, (*next & 255) as u8]).to_string());
+        held.insert(format!("10.1.{}.{}", *next / 256, *next % 256));
         *next += 1;
     }
     let first = config["status"]["scaler"].is_null();
@@ -328,7 +342,7 @@ impl Running {
     pub(crate) async fn becomes(&self, what: &str, test: impl Fn(&StatusResponse) -> bool) {
         let poll = async {
             while !test(&self.status().await) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
         let came = timeout(LIMIT, poll).await.is_ok();
