@@ -275,7 +275,7 @@ fn kill_9_during_a_storm_loses_and_doubles_nothing() {
     let stage = Stage::new();
     let ledger: Ledger = Arc::default();
     let mut seed = fastrand::Rng::with_seed(7);
-    for round in 0..4 {
+    for round in 0..10 {
         let mut daemon = stage.start();
         check(&stage, &daemon, &ledger);
         let stop = AtomicBool::new(false);
