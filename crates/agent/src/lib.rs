@@ -1,6 +1,7 @@
 //! The long-running loops of a node.
 
 pub mod client;
+pub mod ipam;
 pub mod manager;
 pub mod proxy;
 pub mod routes;

@@ -5,8 +5,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
-        config::ConfigArguments, controller::ControllerArguments, proxy::ProxyArguments,
-        routes::RoutesArguments, testkit::TestkitArguments, version::VersionArguments,
+        config::ConfigArguments, controller::ControllerArguments, ipam::IpamArguments,
+        proxy::ProxyArguments, routes::RoutesArguments, testkit::TestkitArguments,
+        version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Testkit(Box<TestkitArguments>),
     /// Keep routes to the nodes' pods at a cloud provider
     Routes(Box<RoutesArguments>),
+    /// Keep the addresses of this node: which pod has which, and how many it asks for
+    Ipam(Box<IpamArguments>),
     /// Put the CNI plugin weft-cni and its configuration on this node
     Cni(Box<CniArguments>),
     /// Run the controllers of a cluster in one elected process

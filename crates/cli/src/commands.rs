@@ -7,6 +7,7 @@ pub(crate) mod cni;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod controller;
+pub(crate) mod ipam;
 mod manager;
 pub(crate) mod proxy;
 pub(crate) mod routes;
@@ -21,6 +22,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Cni(arguments) => cni::run(&arguments),
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
+        Command::Ipam(arguments) => ipam::run(&arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),

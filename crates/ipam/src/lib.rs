@@ -10,6 +10,7 @@ mod config;
 mod demand;
 mod monitor;
 mod names;
+pub mod objects;
 pub mod pool;
 mod range;
 pub mod scaling;
@@ -19,5 +20,5 @@ pub use config::{
     NodeStatus, Phase,
 };
 pub use demand::{Gathering, PodSketch, pod_demand};
-pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict};
+pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict, needed};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

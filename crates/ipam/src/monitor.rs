@@ -190,7 +190,7 @@ impl Monitor {
         let config = outlook.config;
         let (scaler, flaws) = Scaler::read(config.status.scaler.as_ref());
         verdict.flaws = flaws;
-        let demand = demand(pool, outlook.pods?);
+        let demand = needed(pool, outlook.pods?);
         let target = self.target(demand, scaler, outlook, now);
         let mut reclaimed = BTreeSet::new();
         if kept(pool) < target && self.settings.reclaim {
@@ -235,9 +235,9 @@ impl Monitor {
     }
 }
 
-/// Pods, or what was handed out and is waited for if that is more; and what cools down, which
-/// nobody can have.
-fn demand(pool: &Pool, pods: u32) -> u32 {
+/// How many addresses a node needs: one for each pod, or what was handed out and is waited for if
+/// that is more; and what cools down, which nobody can have.
+pub fn needed(pool: &Pool, pods: u32) -> u32 {
     let most = |count: fn(Census) -> u32| {
         let families = pool.served_families();
         let counts = families

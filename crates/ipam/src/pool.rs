@@ -147,6 +147,7 @@ impl Pool {
             Event::Observed(config) => self.observed(&config, now, &mut step),
             Event::Accepted(config) => self.accepted(&config, now, &mut step),
             Event::Programmed(container, version) => self.programmed(&container, version, now),
+            Event::Abandon(key) => self.detach(&key, now, &mut step),
             Event::Offer(names) => self.offer(names, &mut step),
             Event::Sweep(pods) => self.sweep(&pods, now, &mut step),
             Event::Collect { network, valid } => self.collect(&network, &valid, now, &mut step),
@@ -156,6 +157,12 @@ impl Pool {
         }
         self.serve(now, &mut step);
         step
+    }
+
+    /// Whose node this is: known only after the API server was asked, while attachments are
+    /// answered and deleted before.
+    pub fn set_node(&mut self, node: Uid) {
+        self.settings.node = node;
     }
 
     /// When something happens by itself: a [`Event::Tick`] is due then.

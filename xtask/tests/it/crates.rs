@@ -28,7 +28,9 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (
         "weft-agent",
         &[
+            "weft-cns",
             "weft-host",
+            "weft-ipam",
             "weft-iptables",
             "weft-model",
             "weft-providers",
@@ -50,6 +52,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "weft-cns",
             "weft-heap",
             "weft-host",
+            "weft-ipam",
             "weft-iptables",
             "weft-model",
             "weft-providers",

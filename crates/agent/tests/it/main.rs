@@ -4,6 +4,8 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod allocator;
+mod ipam;
 mod listening;
 mod metrics;
 mod pages;

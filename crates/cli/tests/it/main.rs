@@ -11,6 +11,7 @@ mod cni;
 mod config;
 mod exit;
 mod help;
+mod ipam;
 mod logs;
 mod proxy;
 mod proxy_life;

@@ -106,7 +106,7 @@ impl IpPool {
     }
 
     /// Prefix length of a block in a range: the range's own if that is smaller than a block.
-    pub(crate) fn block_prefix(&self, range: IpNet) -> u8 {
+    pub fn block_prefix(&self, range: IpNet) -> u8 {
         let prefix = match IpFamily::of(range.addr()) {
             IpFamily::V4 => self.block_v4.min(32),
             IpFamily::V6 => self.block_v6.min(128),

@@ -16,6 +16,9 @@ pub enum Event {
     Add(AddRequest),
     /// The one who asked has gone: whatever comes now is for nobody.
     Cancel(Ticket),
+    /// The attachment was made, but whoever asked had gone before the answer: nobody uses it. It
+    /// may be asked for again.
+    Abandon(Key),
     /// A sandbox is gone, or never came to be.
     Delete(Ticket, Key),
     /// The NodeNetworkConfig, from its watch.

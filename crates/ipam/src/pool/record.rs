@@ -176,8 +176,14 @@ impl Pool {
     }
 
     /// Everything that must be remembered, in one piece: replaces whatever a store holds.
+    ///
+    /// It says whose it is only once the pods were looked at: a crash between must not make the
+    /// next process believe that nothing else is in use.
     pub fn snapshot(&self) -> Vec<Record> {
-        let mut records = vec![Record::Identity(self.identity.clone())];
+        let mut records = Vec::new();
+        if self.gate.pods {
+            records.push(Record::Identity(self.identity.clone()));
+        }
         let attachments = self.attachments.iter();
         records.extend(
             attachments.map(|(key, held)| Record::Attachment(key.clone(), Some(held.clone()))),

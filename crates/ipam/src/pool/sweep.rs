@@ -17,6 +17,7 @@ impl Pool {
         if self.gate.config && !self.gate.pods {
             self.adopt(pods, now, step);
             self.gate.pods = true;
+            step.records.push(Record::Identity(self.identity.clone()));
         }
         let superseded = self.superseded();
         let keys: Vec<Key> = self.attachments.keys().cloned().collect();

@@ -8,7 +8,7 @@ use std::{
 use weft_model::{IpFamily, Moment};
 
 use super::{Attachment, Key, Pool, State};
-use crate::{GrantName, NodeConfig, config::Grant, range::address_count};
+use crate::{ContainerId, GrantName, NodeConfig, config::Grant, range::address_count};
 
 /// How many addresses of a family are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -101,6 +101,18 @@ impl Pool {
         self.slots
             .iter()
             .map(|(address, slot)| (*address, &slot.state))
+    }
+
+    /// The entry of the NodeNetworkConfig that an address came with, and its container.
+    pub fn origin(&self, address: IpAddr) -> Option<(&GrantName, &ContainerId)> {
+        let name = self.slots.get(&address)?.grant.as_ref()?;
+        let grant = self.grants.get(name)?;
+        Some((name, &grant.container))
+    }
+
+    /// How many containers the NodeNetworkConfig has.
+    pub fn container_count(&self) -> usize {
+        self.containers.len()
     }
 
     /// Deleted attachments, and until when a late ADD of them is refused.

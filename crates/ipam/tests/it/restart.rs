@@ -192,3 +192,30 @@ fn two_owners_of_an_address_in_a_tampered_store_are_both_served_until_both_are_g
     delete(&mut after, "twin", at(5));
     assert_eq!(after.census(IpFamily::V4).assigned, 0);
 }
+
+#[test]
+fn a_crash_between_a_lost_store_and_the_look_at_pods_loses_nothing() {
+    let mut first = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
+    let written = first.snapshot();
+    observe(&mut first, &config(1, &TWO), at(1));
+    assert!(first.awaits_pods());
+    let mut second = reborn(settings(), &written, "boot", at(2));
+    observe(&mut second, &config(1, &TWO), at(3));
+    assert!(second.awaits_pods(), "nobody has looked at pods yet");
+    let looked = second.handle(Event::Sweep(Vec::new()), at(4));
+    let mut written = written;
+    written.extend(looked.records);
+    let mut third = reborn(settings(), &written, "boot", at(5));
+    observe(&mut third, &config(1, &TWO), at(6));
+    assert!(third.is_ready(), "and now somebody has");
+}
+
+#[test]
+fn an_attachment_that_nobody_waited_for_can_be_asked_for_again() {
+    let mut pool = pool();
+    observe(&mut pool, &config(1, &TWO), at(0));
+    add(&mut pool, "p0", at(1));
+    let step = pool.handle(Event::Abandon(key("p0")), at(2));
+    assert_eq!(step.records[0], Record::Attachment(key("p0"), None));
+    assert_eq!(addresses(&add(&mut pool, "p0", at(3))), ["10.1.0.5"]);
+}

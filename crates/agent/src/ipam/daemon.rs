@@ -1,0 +1,233 @@
+//! The daemon as a part of a process.
+
+use std::{
+    error::Error,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use weft_ipam::pool::Identity;
+use weft_runtime::{Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError};
+
+use super::{
+    actor::{Actor, ActorParts},
+    desk::Desk,
+    feeds::Feeds,
+    machine::Clock,
+    metrics::IpamMetrics,
+    report,
+    rest::Rest,
+    settings::IpamSettings,
+    socket::GuardedListener,
+    writer::Writer,
+};
+
+/// What a daemon is made of.
+pub struct DaemonParts {
+    /// Where the node, its pods and its NodeNetworkConfig are.
+    pub cluster: Cluster,
+    /// What the operator decided.
+    pub settings: IpamSettings,
+    /// Which machine this is, and which of its lives.
+    pub identity: Identity,
+    /// Counts moments.
+    pub clock: Clock,
+    /// Tells this process from all others, for the marks of its writes.
+    pub process: String,
+    /// Where to count.
+    pub metrics: IpamMetrics,
+}
+
+/// Keeps the addresses of a node.
+pub struct Daemon {
+    actor: Actor,
+    rest: Rest,
+}
+
+impl Daemon {
+    /// Reads the store and begins to watch. Nothing is answered before [`Daemon::run`].
+    pub async fn open(parts: DaemonParts) -> Result<Self, SelectorError> {
+        let DaemonParts {
+            cluster,
+            settings,
+            metrics,
+            ..
+        } = parts;
+        let feeds = Feeds::open(cluster.cache(), &settings.node, &settings.objects)?;
+        let client = cluster.client().clone();
+        let limit = settings.write_limit;
+        let writer = Writer::new(client, &settings.objects, &parts.process, limit);
+        let (desk, messages) = Desk::new();
+        let rest = Rest {
+            desk,
+            metrics: metrics.clone(),
+            wait: settings.pool.wait,
+        };
+        let actor = Actor::open(ActorParts {
+            settings,
+            identity: parts.identity,
+            clock: parts.clock,
+            feeds,
+            writer,
+            metrics,
+            messages,
+        });
+        Ok(Self {
+            actor: actor.await,
+            rest,
+        })
+    }
+
+    /// Where it can be asked.
+    pub fn desk(&self) -> &Desk {
+        &self.rest.desk
+    }
+
+    /// The pages of its socket.
+    pub fn pages(&self) -> Rest {
+        self.rest.clone()
+    }
+
+    /// Runs until it is told to stop; what was promised by then is made durable and answered.
+    pub async fn run(self, stop: CancellationToken) {
+        self.actor.run(stop).await;
+    }
+}
+
+/// Where plugins come to.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    /// The Unix socket.
+    pub socket: PathBuf,
+    /// A TCP port of loopback, which any pod of the host's network can reach.
+    pub loopback: Option<SocketAddr>,
+}
+
+/// A daemon with its sockets, as a part of a process.
+pub struct IpamComponent {
+    daemon: Mutex<Option<Daemon>>,
+    desk: Desk,
+    doors: Doors,
+}
+
+impl IpamComponent {
+    /// Serves this daemon there.
+    pub fn new(daemon: Daemon, doors: Doors) -> Self {
+        Self {
+            desk: daemon.desk().clone(),
+            daemon: Mutex::new(Some(daemon)),
+            doors,
+        }
+    }
+
+    /// Whether ADDs can be served, asked every second.
+    pub fn readiness(&self, stop: &CancellationToken) -> HealthCheck {
+        let state = Arc::new((AtomicBool::new(false), Mutex::new("not started".to_owned())));
+        tokio::spawn(follow_readiness(
+            self.desk.clone(),
+            state.clone(),
+            stop.clone(),
+        ));
+        HealthCheck::readiness("addresses", move || {
+            if state.0.load(Relaxed) {
+                return Ok(());
+            }
+            Err(state
+                .1
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone())
+        })
+    }
+}
+
+type Readiness = Arc<(AtomicBool, Mutex<String>)>;
+
+async fn follow_readiness(desk: Desk, state: Readiness, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let obstacle = match desk.look(report::obstacle).await {
+            Ok(obstacle) => obstacle,
+            Err(_) => Some("stopping"),
+        };
+        let text = obstacle.unwrap_or_default();
+        text.clone_into(&mut state.1.lock().unwrap_or_else(PoisonError::into_inner));
+        state.0.store(obstacle.is_none(), Relaxed);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+impl Component for IpamComponent {
+    fn name(&self) -> &'static str {
+        "ipam"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Always
+    }
+
+    fn run(self: Arc<Self>, scope: ComponentScope) -> BoxFuture<'static, Result<(), AnyError>> {
+        let daemon = self
+            .daemon
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let doors = self.doors.clone();
+        Box::pin(async move {
+            let Some(daemon) = daemon else {
+                return Err("the address daemon was started twice".into());
+            };
+            serve(daemon, doors, scope).await
+        })
+    }
+}
+
+async fn serve(daemon: Daemon, doors: Doors, scope: ComponentScope) -> Result<(), AnyError> {
+    let router = daemon.pages().router();
+    let stop = CancellationToken::new();
+    let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
+    let listener = GuardedListener::bind(&doors.socket)
+        .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
+    tracing::info!(socket = %doors.socket.display(), "serving plugins");
+    let ended = stop.clone().cancelled_owned();
+    let server = axum::serve(listener, router.clone()).with_graceful_shutdown(ended);
+    parts.spawn(async move { Ok(server.await?) });
+    if let Some(address) = doors.loopback {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("bind {address}: {error}"))?;
+        tracing::warn!(%address, "serving plugins on loopback, where any pod of the host's network can ask");
+        let ended = stop.clone().cancelled_owned();
+        let server = axum::serve(listener, router).with_graceful_shutdown(ended);
+        parts.spawn(async move { Ok(server.await?) });
+    }
+    let ending = stop.clone();
+    parts.spawn(async move {
+        daemon.run(ending).await;
+        Ok(())
+    });
+    scope.ready();
+    let mut outcome = Ok(());
+    tokio::select! {
+        () = scope.stopped() => {}
+        Some(ended) = parts.join_next() => outcome = ended.unwrap_or_else(|error| Err(error.into())),
+    }
+    stop.cancel();
+    while let Some(ended) = parts.join_next().await {
+        let ended = ended.unwrap_or_else(|error| Err(error.into()));
+        outcome = outcome.and(ended);
+    }
+    outcome
+}

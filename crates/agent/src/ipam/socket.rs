@@ -1,0 +1,149 @@
+//! The socket that plugins come to, and the way to it for tools.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use axum::serve::Listener;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{UnixListener, UnixStream, unix::SocketAddr},
+};
+
+/// A Unix socket that talks to root and to our own user.
+#[derive(Debug)]
+pub struct GuardedListener {
+    listener: UnixListener,
+    own: u32,
+}
+
+/// Whether the user of a connection may ask.
+fn may_ask(user: u32, own: u32) -> bool {
+    user == 0 || user == own
+}
+
+impl GuardedListener {
+    /// Binds the path, which only our user can open. What an earlier process left is replaced, and
+    /// anything else that is there is not touched.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)?;
+        }
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+            Ok(_) => {
+                let reason = "something that is no socket is there";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        // Made under another name, so that nobody finds it before it is closed to others.
+        let fresh = path.with_extension(format!("{}.new", std::process::id()));
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&fresh)?;
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&fresh, path)?;
+        let own = rustix::process::geteuid().as_raw();
+        Ok(Self { listener, own })
+    }
+}
+
+impl Listener for GuardedListener {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => match stream.peer_cred() {
+                    Ok(peer) if may_ask(peer.uid(), self.own) => return (stream, address),
+                    Ok(peer) => tracing::warn!(user = peer.uid(), "refused a user on the socket"),
+                    Err(error) => tracing::warn!(%error, "cannot tell who is on the socket"),
+                },
+                // Out of file descriptors, mostly: it passes.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept on the socket");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Why a daemon does not answer a tool.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// The socket does not work.
+    #[error("ask the daemon on {path}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It says no.
+    #[error("daemon answers {0}")]
+    Refused(String),
+    /// Its answer is not understood.
+    #[error("read the daemon's answer")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// How long a tool waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Reads a page of a running daemon.
+pub async fn ask<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
+    let failed = |source| AskError::Socket {
+        path: socket.to_owned(),
+        source,
+    };
+    let answer = tokio::time::timeout(PATIENCE, exchange(socket, page)).await;
+    let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let answer = answer.map_err(failed)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.lines().next().unwrap_or_default();
+    if status.split_whitespace().nth(1) != Some("200") {
+        return Err(AskError::Refused(format!("{status}: {body}")));
+    }
+    Ok(serde_json::from_str(body)?)
+}
+
+/// HTTP/1.0, which has no chunks and ends with the connection.
+async fn exchange(socket: &Path, page: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = format!("GET {page} HTTP/1.0\r\nHost: weft\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_our_own_user_may_ask() {
+        assert!(may_ask(0, 1000));
+        assert!(may_ask(1000, 1000));
+        assert!(!may_ask(1001, 1000));
+        assert!(!may_ask(1, 0));
+    }
+}

@@ -1,0 +1,294 @@
+//! The file that remembers who has which address.
+//!
+//! One row for each thing that is remembered, replaced or removed by [`Record`]s. Rows are checked
+//! when the file is opened; a file that cannot be believed is moved aside and never deleted.
+
+use std::{
+    fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+};
+
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use thiserror::Error;
+use weft_ipam::pool::{Journal, Record};
+
+/// What is remembered: a row's name, and the record that made it, as JSON.
+const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
+const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
+const FORMAT: &str = "format";
+/// Grows when an older program could misread the rows.
+const VERSION: u64 = 1;
+/// There are a few hundred rows, so the default of a gibibyte would only hide leaks.
+const CACHE: usize = 1 << 20;
+
+/// Why nothing can be kept.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The directory cannot be used.
+    #[error("use state directory {path}")]
+    Directory {
+        /// Which.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database refuses.
+    #[error("read or write the address database")]
+    Database(#[from] Box<redb::Error>),
+    /// A record has no text.
+    #[error("encode a record")]
+    Encode(#[from] serde_json::Error),
+}
+
+/// Why a file cannot be believed.
+#[derive(Debug, Error)]
+enum Flaw {
+    #[error("its checksums do not match")]
+    Checksum,
+    #[error("it is of format {0}, and this program knows {VERSION}")]
+    Format(u64),
+    #[error("row {0} cannot be read")]
+    Row(String),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("reading it failed unexpectedly")]
+    Panicked,
+    #[error("it cannot be used now")]
+    Unusable(#[source] Box<redb::Error>),
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    StoreError::Database(Box::new(error.into()))
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+    directory: PathBuf,
+}
+
+/// An open file and what was in it.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub store: Store,
+    /// What was in it.
+    pub journal: Journal,
+    /// Where an unbelievable file went, and what was wrong with it.
+    pub moved: Option<(PathBuf, String)>,
+}
+
+impl Store {
+    /// Opens the file of a directory, or makes it. Only what is wrong with the directory, the disk
+    /// or our rights is an error: then the file must not be replaced.
+    pub fn open(directory: &Path) -> Result<Opened, StoreError> {
+        let path = file(directory);
+        prepare(directory).map_err(|source| StoreError::Directory {
+            path: directory.display().to_string(),
+            source,
+        })?;
+        let read = catch_unwind(AssertUnwindSafe(|| read(&path)));
+        let (moved, flaw) = match read.unwrap_or(Err(Flaw::Panicked)) {
+            Ok((database, records)) => {
+                let store = Self::of(database, directory);
+                let journal = Journal::Kept(records);
+                return Ok(Opened {
+                    store,
+                    journal,
+                    moved: None,
+                });
+            }
+            Err(Flaw::Unusable(error)) => return Err(StoreError::Database(error)),
+            Err(flaw) => (move_aside(directory, &path), flaw),
+        };
+        let moved = moved.map_err(|source| StoreError::Directory {
+            path: directory.display().to_string(),
+            source,
+        })?;
+        let (database, _) = read_new(&path)?;
+        Ok(Opened {
+            store: Self::of(database, directory),
+            journal: Journal::Lost,
+            moved: Some((moved, flaw.to_string())),
+        })
+    }
+
+    fn of(database: Database, directory: &Path) -> Self {
+        Self {
+            database,
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// Makes records durable: all or none.
+    pub fn commit(&self, records: &[Record]) -> Result<(), StoreError> {
+        self.write(records, false)
+    }
+
+    /// Makes these records all there is.
+    pub fn replace(&self, records: &[Record]) -> Result<(), StoreError> {
+        self.write(records, true)
+    }
+
+    /// Opens the file again after a failed write, and makes these records all there is.
+    pub fn recover(self, records: &[Record]) -> Result<Self, (PathBuf, StoreError)> {
+        let Self {
+            database,
+            directory,
+        } = self;
+        // The database stops for good at the first failed write.
+        drop(database);
+        Self::reopen(&directory, records).map_err(|error| (directory, error))
+    }
+
+    /// Opens the file of a directory whose contents are known from elsewhere, and replaces them.
+    pub fn reopen(directory: &Path, records: &[Record]) -> Result<Self, StoreError> {
+        let opened = Self::open(directory)?;
+        opened.store.replace(records)?;
+        Ok(opened.store)
+    }
+
+    fn write(&self, records: &[Record], replace: bool) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(failed)?;
+        {
+            let mut about = transaction.open_table(ABOUT).map_err(failed)?;
+            about.insert(FORMAT, VERSION).map_err(failed)?;
+            if replace {
+                transaction.delete_table(ROWS).map_err(failed)?;
+            }
+            let mut rows = transaction.open_table(ROWS).map_err(failed)?;
+            for record in records {
+                let row = row(record)?;
+                if removes(record) {
+                    rows.remove(row.as_str()).map_err(failed)?;
+                } else {
+                    let value = serde_json::to_vec(record)?;
+                    rows.insert(row.as_str(), value.as_slice())
+                        .map_err(failed)?;
+                }
+            }
+        }
+        transaction.commit().map_err(failed)
+    }
+}
+
+/// The file of a state directory.
+pub fn file(directory: &Path) -> PathBuf {
+    directory.join("addresses.redb")
+}
+
+/// Which pod has which address is nobody else's business.
+fn prepare(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(file(directory))?;
+    // A file whose name is not on disk is gone after a power cut, whatever was written to it.
+    fs::File::open(directory)?.sync_all()
+}
+
+fn read(path: &Path) -> Result<(Database, Vec<Record>), Flaw> {
+    let mut database = Database::builder()
+        .set_cache_size(CACHE)
+        .create(path)
+        .map_err(|error| flaw(error.into()))?;
+    let sound = database
+        .check_integrity()
+        .map_err(|error| flaw(error.into()))?;
+    if !sound {
+        return Err(Flaw::Checksum);
+    }
+    let records = rows(&database)?;
+    Ok((database, records))
+}
+
+fn read_new(path: &Path) -> Result<(Database, Vec<Record>), StoreError> {
+    let database = Database::builder().set_cache_size(CACHE).create(path);
+    Ok((database.map_err(failed)?, Vec::new()))
+}
+
+fn rows(database: &Database) -> Result<Vec<Record>, Flaw> {
+    let transaction = database.begin_read().map_err(|error| flaw(error.into()))?;
+    let about = match transaction.open_table(ABOUT) {
+        Ok(about) => about,
+        // Nothing was ever written.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(flaw(error.into())),
+    };
+    let format = about.get(FORMAT).map_err(|error| flaw(error.into()))?;
+    let format = format.map_or(0, |format| format.value());
+    if format != VERSION {
+        return Err(Flaw::Format(format));
+    }
+    let table = transaction
+        .open_table(ROWS)
+        .map_err(|error| flaw(error.into()))?;
+    let mut records = Vec::new();
+    for entry in table.iter().map_err(|error| flaw(error.into()))? {
+        let (name, value) = entry.map_err(|error| flaw(error.into()))?;
+        let record: Option<Record> = serde_json::from_slice(value.value()).ok();
+        let named = record.filter(|record| row(record).is_ok_and(|row| row == name.value()));
+        records.push(named.ok_or_else(|| Flaw::Row(name.value().to_owned()))?);
+    }
+    Ok(records)
+}
+
+/// What is the disk's or another process's fault says nothing about the contents.
+fn flaw(error: redb::Error) -> Flaw {
+    match error {
+        redb::Error::Io(io)
+            if matches!(
+                io.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+            ) =>
+        {
+            Flaw::Damaged(io.to_string())
+        }
+        redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseAlreadyOpen => {
+            Flaw::Unusable(Box::new(error))
+        }
+        other => Flaw::Damaged(other.to_string()),
+    }
+}
+
+fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
+    let mut number = 1;
+    loop {
+        let aside = directory.join(format!("addresses.redb.damaged-{number}"));
+        if !aside.try_exists()? {
+            fs::rename(path, &aside)?;
+            fs::File::open(directory)?.sync_all()?;
+            return Ok(aside);
+        }
+        number += 1;
+    }
+}
+
+fn row(record: &Record) -> Result<String, serde_json::Error> {
+    Ok(match record {
+        Record::Identity(_) => "identity".to_owned(),
+        Record::Attachment(key, _) => format!("attachment {}", serde_json::to_string(key)?),
+        Record::Cooldown(address, _) => format!("cooldown {address}"),
+        Record::Tombstone(key, _) => format!("tombstone {}", serde_json::to_string(key)?),
+        Record::Releasing(name, _) => format!("releasing {name}"),
+    })
+}
+
+fn removes(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::Attachment(_, None)
+            | Record::Cooldown(_, None)
+            | Record::Tombstone(_, None)
+            | Record::Releasing(_, false)
+    )
+}

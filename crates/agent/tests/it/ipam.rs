@@ -1,0 +1,7 @@
+//! The address daemon on the embedded API server, asked as plugins ask.
+
+mod answering;
+mod failing;
+mod restarting;
+mod scaling;
+mod world;

@@ -1,0 +1,54 @@
+//! State that cannot be written, and API servers that refuse.
+
+use std::fs;
+
+use weft_cns::{ReturnCode, Serving};
+
+use super::world::{World, delete, try_add};
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_cannot_be_used_closes_add_and_leaves_del_open() {
+    let world = World::new().await;
+    world
+        .grant("n1", &["10.1.0.4".to_owned(), "10.1.0.5".to_owned()])
+        .await;
+    let parent = tempfile::tempdir().unwrap();
+    let state = parent.path().join("state");
+    let daemon = world.start("n1", &state).await;
+    let first = daemon.add("before").await;
+    daemon.add("going").await;
+    daemon.stop().await;
+    // Root may write anywhere, but nobody can use a file as a directory.
+    let aside = parent.path().join("aside");
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "").unwrap();
+
+    let daemon = world.start("n1", &state).await;
+    assert_eq!(
+        try_add(&daemon.router, "p0").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+    );
+    assert_eq!(delete(&daemon.router, "going").await, ReturnCode::SUCCESS);
+    let status = daemon.status().await;
+    assert_eq!(
+        (status.serving, &*status.reason),
+        (Serving::Unavailable, "state cannot be written")
+    );
+
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    daemon
+        .becomes("ready", |status| status.serving == Serving::Ready)
+        .await;
+    assert_eq!(
+        daemon.add("before").await,
+        first,
+        "what was known is known again"
+    );
+    assert_eq!(
+        try_add(&daemon.router, "going").await,
+        Err(ReturnCode::INVALID_REQUEST),
+        "and what was deleted meanwhile stays deleted"
+    );
+    assert_eq!(daemon.attached().await, 1);
+}

@@ -1,0 +1,396 @@
+//! The address daemon as a process: killed, starved of disk, asked by its tools.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{Read as _, Write as _},
+    net::IpAddr,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Method, Request};
+use kube::Client;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+use weft_apiserver::ApiServer;
+
+use crate::weft::{run, weft};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const CONFIGS: &str = "/apis/ipam.weft.dev/v1alpha1/namespaces/kube-system/nodenetworkconfigs";
+const DEFINITION: &str = include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml");
+
+/// An API server with a node that has a hundred addresses, and a place for its daemon.
+struct Stage {
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+    master: String,
+    directory: tempfile::TempDir,
+    _server: ApiServer,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let inside = runtime.enter();
+        let server = ApiServer::builder().build();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let master = format!("http://{}", listener.local_addr().unwrap());
+        server.serve_http(tokio::net::TcpListener::from_std(listener).unwrap());
+        let client = server.client();
+        drop(inside);
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("etc/machine-id", "machine"),
+            ("proc/sys/kernel/random/boot_id", "boot"),
+        ] {
+            let path = directory.path().join("root").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let stage = Self {
+            client,
+            runtime,
+            master,
+            directory,
+            _server: server,
+        };
+        stage.furnish();
+        stage
+    }
+
+    fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value, kube::Error> {
+        let kind = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(body)
+            .unwrap();
+        self.runtime.block_on(self.client.request(request))
+    }
+
+    fn furnish(&self) {
+        let definition: Value = serde_saphyr::from_str(DEFINITION).unwrap();
+        let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        self.call(Method::POST, all, &definition).unwrap();
+        until("the definition is served", || {
+            self.call(Method::GET, CONFIGS, &Value::Null).is_ok()
+        });
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+        let node = self.call(Method::POST, "/api/v1/nodes", &node).unwrap();
+        let owner = json!({
+            "apiVersion": "v1", "kind": "Node", "name": "n1",
+            "uid": node["metadata"]["uid"], "controller": true,
+        });
+        let config = json!({
+            "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "NodeNetworkConfig",
+            "metadata": {"name": "n1", "namespace": "kube-system", "ownerReferences": [owner]},
+            "spec": {"requestedIPCount": 100},
+        });
+        self.call(Method::POST, CONFIGS, &config).unwrap();
+        let entries: Vec<Value> = (1..=100)
+            .map(|last| json!({"name": format!("id-{last}"), "ip": format!("10.1.0.{last}")}))
+            .collect();
+        let status = json!({"status": {
+            "scaler": {"batchSize": 100, "requestThresholdPercent": 50, "maxIPCount": 100},
+            "networkContainers": [{
+                "id": "nc", "subnetName": "pool", "subnetAddressSpace": "10.1.0.0/16",
+                "ipAssignments": entries, "version": 1,
+            }],
+        }});
+        let path = format!("{CONFIGS}/n1/status");
+        self.call(Method::PATCH, &path, &status).unwrap();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("ipam.sock")
+    }
+
+    fn start(&self) -> Daemon {
+        let inside = self.directory.path();
+        let mut command = Command::new("sh");
+        // A full disk is played by a limit of file sizes, whose signal would end the process.
+        command
+            .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_weft"))
+            .args(["ipam", "--node-name=n1", "--cooldown=0s", "--add-wait=2s"])
+            .arg(format!("--master={}", self.master))
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--state-dir={}", inside.join("state").display()))
+            .arg(format!("--root-dir={}", inside.join("root").display()))
+            .arg("--metrics-bind-address=127.0.0.1:0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let daemon = Daemon {
+            child: command.spawn().unwrap(),
+            socket: self.socket(),
+        };
+        until("the daemon is ready", || daemon.is_ready());
+        daemon
+    }
+}
+
+fn until(what: &str, test: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !test() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks a daemon; `None` if it does not answer.
+fn ask(socket: &PathBuf, method: &str, path: &str, body: &Value) -> Option<Value> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let body = body.to_string();
+    let length = body.len();
+    let request = format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}
+
+fn request(name: &str) -> Value {
+    json!({
+        "podInterfaceID": name, "infraContainerID": name, "ifname": "eth0",
+        "networkName": "podnet",
+        "orchestratorContext": {"podName": name, "podNamespace": "default"},
+    })
+}
+
+/// The address, or the return code; `None` if there is no answer.
+fn add(socket: &PathBuf, name: &str) -> Option<Result<IpAddr, i64>> {
+    let answer = ask(socket, "POST", "/network/requestipconfigs", &request(name))?;
+    let code = answer["response"]["ReturnCode"].as_i64()?;
+    if code != 0 {
+        return Some(Err(code));
+    }
+    let address = &answer["podIPInfo"][0]["PodIPConfig"]["IPAddress"];
+    Some(Ok(address.as_str()?.parse().unwrap()))
+}
+
+fn delete(socket: &PathBuf, name: &str) -> Option<i64> {
+    let answer = ask(socket, "POST", "/network/releaseipconfigs", &request(name))?;
+    answer["ReturnCode"].as_i64()
+}
+
+impl Daemon {
+    fn is_ready(&self) -> bool {
+        let status = ask(&self.socket, "GET", "/v1/status", &Value::Null);
+        status.is_some_and(|status| status["serving"] == "ready")
+    }
+
+    /// Keys and their addresses.
+    fn assigned(&self) -> BTreeMap<String, IpAddr> {
+        let filter = json!({"IPConfigStateFilter": ["Assigned"]});
+        let answer = ask(&self.socket, "POST", "/debug/ipaddresses", &filter).unwrap();
+        let all = answer["IPConfigurationStatus"].as_array().unwrap();
+        all.iter()
+            .map(|entry| {
+                let pod = entry["PodInfo"]["podName"].as_str().unwrap().to_owned();
+                (pod, entry["IPAddress"].as_str().unwrap().parse().unwrap())
+            })
+            .collect()
+    }
+
+    fn limit_files(&self, limit: Option<u64>) {
+        let pid = Pid::from_child(&self.child);
+        let limit = Rlimit {
+            current: limit,
+            maximum: None,
+        };
+        prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+    }
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Known {
+    Asked,
+    Has(IpAddr),
+    Deleting,
+    Deleted,
+}
+
+type Ledger = Arc<Mutex<BTreeMap<String, Known>>>;
+
+/// Adds and deletes until the daemon is gone, and writes down every answer.
+fn storm(socket: &PathBuf, worker: &str, ledger: &Ledger, stop: &AtomicBool) {
+    let note = |name: &str, known| ledger.lock().unwrap().insert(name.to_owned(), known);
+    for number in 0.. {
+        if stop.load(Relaxed) {
+            return;
+        }
+        let name = format!("{worker}-{number}");
+        note(&name, Known::Asked);
+        match add(socket, &name) {
+            Some(Ok(address)) => note(&name, Known::Has(address)),
+            Some(Err(code)) => panic!("ADD of {name}: {code}"),
+            None => return,
+        };
+        if number % 8 != 0 {
+            note(&name, Known::Deleting);
+            match delete(socket, &name) {
+                Some(code) => assert_eq!(code, 0),
+                None => return,
+            }
+            note(&name, Known::Deleted);
+        }
+        if number > 40 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn kill_9_during_a_storm_loses_and_doubles_nothing() {
+    let stage = Stage::new();
+    let ledger: Ledger = Arc::default();
+    let mut seed = fastrand::Rng::with_seed(7);
+    for round in 0..10 {
+        let mut daemon = stage.start();
+        check(&stage, &daemon, &ledger);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for worker in 0..6 {
+                let (ledger, stop, socket) = (&ledger, &stop, stage.socket());
+                let worker = format!("r{round}w{worker}");
+                scope.spawn(move || storm(&socket, &worker, ledger, stop));
+            }
+            std::thread::sleep(Duration::from_millis(seed.u64(20..150)));
+            daemon.child.kill().unwrap();
+            daemon.child.wait().unwrap();
+            stop.store(true, Relaxed);
+        });
+        // Later rounds need room.
+        let daemon = stage.start();
+        check(&stage, &daemon, &ledger);
+        let mut ledger = ledger.lock().unwrap();
+        for (name, known) in ledger.iter_mut() {
+            if *known != Known::Deleted {
+                assert_eq!(delete(&daemon.socket, name), Some(0));
+                *known = Known::Deleted;
+            }
+        }
+    }
+    let answered = ledger.lock().unwrap().len();
+    assert!(answered > 20, "only {answered} names in all storms");
+}
+
+/// Compares the daemon, what it answered, and the NodeNetworkConfig.
+fn check(stage: &Stage, daemon: &Daemon, ledger: &Ledger) {
+    let assigned = daemon.assigned();
+    let addresses: BTreeSet<IpAddr> = assigned.values().copied().collect();
+    assert_eq!(
+        addresses.len(),
+        assigned.len(),
+        "an address has two owners: {assigned:?}"
+    );
+    for (name, known) in ledger.lock().unwrap().iter() {
+        match known {
+            Known::Has(address) => {
+                assert_eq!(assigned.get(name), Some(address), "{name} was answered");
+                assert_eq!(
+                    add(&daemon.socket, name),
+                    Some(Ok(*address)),
+                    "{name}, again"
+                );
+            }
+            Known::Deleted => assert_eq!(assigned.get(name), None, "{name} was deleted"),
+            Known::Asked | Known::Deleting => {}
+        }
+    }
+    let path = format!("{CONFIGS}/n1");
+    let config = stage.call(Method::GET, &path, &Value::Null).unwrap();
+    let listed = config["spec"]["ipsNotInUse"].as_array();
+    let offered: Vec<&str> = listed
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for address in addresses {
+        let name = format!("id-{}", address.to_string().rsplit('.').next().unwrap());
+        assert!(
+            !offered.contains(&name.as_str()),
+            "{address} is a pod's and offered"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_closes_add_leaves_del_open_and_is_got_over() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let socket = stage.socket();
+    let kept = add(&socket, "kept").unwrap().unwrap();
+    assert!(add(&socket, "going").unwrap().is_ok());
+    daemon.limit_files(Some(512));
+    assert_eq!(
+        add(&socket, "new"),
+        Some(Err(32)),
+        "nothing can be remembered"
+    );
+    assert_eq!(delete(&socket, "going"), Some(0));
+    assert!(!daemon.is_ready());
+    daemon.limit_files(None);
+    until("the disk is written again", || daemon.is_ready());
+    let new = add(&socket, "new").unwrap().unwrap();
+    drop(daemon);
+    let daemon = stage.start();
+    let expected = BTreeMap::from([("kept".to_owned(), kept), ("new".to_owned(), new)]);
+    assert_eq!(daemon.assigned(), expected);
+}
+
+#[test]
+fn status_and_explain_ask_the_running_daemon() {
+    let stage = Stage::new();
+    let socket = format!("--socket={}", stage.socket().display());
+    let away = run(&mut weft(&["ipam", "status", &socket]));
+    assert_eq!(away.code, Some(1));
+    assert!(away.stderr.contains("ask the daemon"), "{}", away.stderr);
+    let _daemon = stage.start();
+    let address = add(&stage.socket(), "web-0").unwrap().unwrap();
+    let status = run(&mut weft(&["ipam", "status", &socket]));
+    assert_eq!(status.code, Some(0), "{}", status.stderr);
+    let counts: Vec<&str> = status.stdout.split_whitespace().take(5).collect();
+    assert_eq!(counts, ["ready", "assigned", "1", "free", "99"]);
+    let explained = run(&mut weft(&["ipam", "explain", "web-0", &socket]));
+    let line = format!("has {address} (assigned) as podnet/web-0/eth0");
+    assert!(explained.stdout.contains(&line), "{}", explained.stdout);
+    let wrong = run(&mut weft(&["ipam", "explain", "No Name", &socket]));
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    let open = run(&mut weft(&[
+        "ipam",
+        "--loopback-bind-address=0.0.0.0:1",
+        &socket,
+    ]));
+    assert_eq!(open.code, Some(2), "{}", open.stderr);
+}

@@ -1,0 +1,296 @@
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use weft_model::{IpFamily, SharedStr};
+
+use super::{
+    FINALIZER, Meta,
+    meta::{is_zero, null_is_default},
+};
+use crate::{
+    ContainerId, ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeSpec,
+    NodeStatus, Phase, ResourceVersion, scaling::ScalerParameters,
+};
+
+/// A NodeNetworkConfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeNetworkConfig {
+    /// `metadata`; the name is the node's.
+    pub metadata: Meta,
+    /// `spec`: written by the node.
+    #[serde(deserialize_with = "null_is_default")]
+    pub spec: NodeNetworkConfigSpec,
+    /// `status`: written by the allocator.
+    #[serde(deserialize_with = "null_is_default")]
+    pub status: NodeNetworkConfigStatus,
+}
+
+/// `spec` of a NodeNetworkConfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeNetworkConfigSpec {
+    /// How many addresses the node wants in all.
+    #[serde(rename = "requestedIPCount")]
+    pub requested_ip_count: i64,
+    /// Names of assignments that the node gives back.
+    #[serde(
+        rename = "ipsNotInUse",
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ips_not_in_use: Vec<GrantName>,
+    /// How many of those wanted are needed and not buffer; ours.
+    #[serde(rename = "demandIPCount", skip_serializing_if = "Option::is_none")]
+    pub demand_ip_count: Option<i64>,
+    /// Azure's.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub availability_zone: u64,
+}
+
+/// `status` of a NodeNetworkConfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeNetworkConfigStatus {
+    /// How many addresses the node has.
+    #[serde(rename = "assignedIPCount")]
+    pub assigned_ip_count: i64,
+    /// `Updating`, `Updated` or `Error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<SharedStr>,
+    /// How the node is to scale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaler: Option<ScalerParameters>,
+    /// The node's addresses, by subnet.
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub network_containers: Vec<ContainerRecord>,
+}
+
+/// An entry of `networkContainers`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerRecord {
+    /// Its id.
+    pub id: ContainerId,
+    /// `dynamic` or `static`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub assignment_mode: SharedStr,
+    /// `vnet`, `vnetblock` or `overlay`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub r#type: SharedStr,
+    /// The address of the container; of a static one its range.
+    #[serde(rename = "primaryIP", skip_serializing_if = "str::is_empty")]
+    pub primary_ip: SharedStr,
+    /// The same of IPv6.
+    #[serde(rename = "primaryIPV6", skip_serializing_if = "str::is_empty")]
+    pub primary_ip_v6: SharedStr,
+    /// The subnet: with us a pool.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub subnet_name: SharedStr,
+    /// The CIDR whose prefix length pods get.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub subnet_address_space: SharedStr,
+    /// The same of IPv6.
+    #[serde(rename = "subnetAddressSpaceV6", skip_serializing_if = "str::is_empty")]
+    pub subnet_address_space_v6: SharedStr,
+    /// Addresses and blocks.
+    #[serde(
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ip_assignments: Vec<EntryRecord>,
+    /// The gateway that pods get.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub default_gateway: SharedStr,
+    /// The same of IPv6.
+    #[serde(rename = "defaultGatewayV6", skip_serializing_if = "str::is_empty")]
+    pub default_gateway_v6: SharedStr,
+    /// Azure's.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub mac_address: SharedStr,
+    /// Grows at every change.
+    pub version: i64,
+    /// Azure's.
+    #[serde(rename = "nodeIP", skip_serializing_if = "str::is_empty")]
+    pub node_ip: SharedStr,
+    /// Azure's; spelled so.
+    #[serde(rename = "subcriptionID", skip_serializing_if = "str::is_empty")]
+    pub subscription_id: SharedStr,
+    /// Azure's.
+    #[serde(rename = "resourceGroupID", skip_serializing_if = "str::is_empty")]
+    pub resource_group_id: SharedStr,
+    /// Azure's.
+    #[serde(rename = "vnetID", skip_serializing_if = "str::is_empty")]
+    pub vnet_id: SharedStr,
+    /// Azure's.
+    #[serde(rename = "subnetID", skip_serializing_if = "str::is_empty")]
+    pub subnet_id: SharedStr,
+    /// The result of the last request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<SharedStr>,
+}
+
+/// An entry of `ipAssignments`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EntryRecord {
+    /// Its name.
+    pub name: GrantName,
+    /// An address or a CIDR.
+    pub ip: SharedStr,
+}
+
+const DYNAMIC: &str = "dynamic";
+const SUCCESS: &str = "NCUpdateSuccess";
+const SUBNET_FULL: &str = "NCUpdateSubnetFullError";
+
+impl NodeNetworkConfig {
+    /// What decisions are made with.
+    pub fn to_config(&self) -> NodeConfig {
+        let meta = &self.metadata;
+        let mut owners = meta.owner_references.iter();
+        let owner = owners.find(|owner| owner.controller && &*owner.kind == "Node");
+        NodeConfig {
+            name: meta.name.as_str().into(),
+            uid: meta.uid.as_str().into(),
+            owner: owner.map(|owner| owner.uid.as_str().into()),
+            version: ResourceVersion::from(meta.resource_version.as_str()),
+            deleting: meta.deletion_timestamp.is_some(),
+            finalized: meta.finalizers.iter().any(|name| &**name == FINALIZER),
+            spec: self.spec.to_spec(),
+            status: self.status.to_status(),
+        }
+    }
+}
+
+impl NodeNetworkConfigSpec {
+    /// What decisions are made with.
+    pub fn to_spec(&self) -> NodeSpec {
+        NodeSpec {
+            requested: self.requested_ip_count,
+            not_in_use: self.ips_not_in_use.iter().cloned().collect(),
+            demand: self.demand_ip_count,
+        }
+    }
+}
+
+impl From<&NodeSpec> for NodeNetworkConfigSpec {
+    fn from(spec: &NodeSpec) -> Self {
+        Self {
+            requested_ip_count: spec.requested,
+            ips_not_in_use: spec.not_in_use.iter().cloned().collect(),
+            demand_ip_count: spec.demand,
+            availability_zone: 0,
+        }
+    }
+}
+
+impl NodeNetworkConfigStatus {
+    /// What decisions are made with.
+    pub fn to_status(&self) -> NodeStatus {
+        let containers = self.network_containers.iter();
+        NodeStatus {
+            scaler: self.scaler,
+            containers: containers.map(ContainerRecord::to_container).collect(),
+            phase: match self.status.as_deref() {
+                Some("Updating") => Some(Phase::Updating),
+                Some("Updated") => Some(Phase::Updated),
+                Some("Error") => Some(Phase::Error),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl From<&NodeStatus> for NodeNetworkConfigStatus {
+    fn from(status: &NodeStatus) -> Self {
+        let phase = status.phase.map(|phase| match phase {
+            Phase::Updating => "Updating",
+            Phase::Updated => "Updated",
+            Phase::Error => "Error",
+        });
+        Self {
+            assigned_ip_count: i64::try_from(status.address_count()).unwrap_or(i64::MAX),
+            status: phase.map(SharedStr::interned),
+            scaler: status.scaler,
+            network_containers: status.containers.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl ContainerRecord {
+    fn to_container(&self) -> NetworkContainer {
+        let nets = [&self.subnet_address_space, &self.subnet_address_space_v6];
+        let gateways = [&self.default_gateway, &self.default_gateway_v6];
+        let entries = self.ip_assignments.iter();
+        NetworkContainer {
+            id: self.id.clone(),
+            version: self.version,
+            // Upstream's default.
+            dynamic: self.assignment_mode.is_empty() || &*self.assignment_mode == DYNAMIC,
+            subnet: self.subnet_name.clone(),
+            subnets: nets.iter().filter_map(|text| text.parse().ok()).collect(),
+            gateways: gateways
+                .iter()
+                .filter_map(|text| text.parse().ok())
+                .collect(),
+            entries: entries
+                .map(|entry| Entry {
+                    name: entry.name.clone(),
+                    ip: entry.ip.clone(),
+                })
+                .collect(),
+            result: match self.status.as_deref() {
+                Some(SUCCESS) => Some(ContainerResult::Success),
+                Some(SUBNET_FULL) => Some(ContainerResult::SubnetFull),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl From<&NetworkContainer> for ContainerRecord {
+    fn from(container: &NetworkContainer) -> Self {
+        let subnet = |family| {
+            let mut nets = container.subnets.iter();
+            nets.find(|net| IpFamily::of(net.addr()) == family)
+                .map(|net: &IpNet| SharedStr::new(&net.to_string()))
+                .unwrap_or_default()
+        };
+        let gateway = |family| {
+            container
+                .gateway(family)
+                .map(|address: IpAddr| SharedStr::new(&address.to_string()))
+                .unwrap_or_default()
+        };
+        let mode = if container.dynamic { DYNAMIC } else { "static" };
+        let result = container.result.map(|result| match result {
+            ContainerResult::Success => SUCCESS,
+            ContainerResult::SubnetFull => SUBNET_FULL,
+        });
+        let entries = container.entries.iter();
+        Self {
+            id: container.id.clone(),
+            assignment_mode: SharedStr::interned(mode),
+            r#type: SharedStr::interned("vnet"),
+            subnet_name: container.subnet.clone(),
+            subnet_address_space: subnet(IpFamily::V4),
+            subnet_address_space_v6: subnet(IpFamily::V6),
+            ip_assignments: entries
+                .map(|entry| EntryRecord {
+                    name: entry.name.clone(),
+                    ip: entry.ip.clone(),
+                })
+                .collect(),
+            default_gateway: gateway(IpFamily::V4),
+            default_gateway_v6: gateway(IpFamily::V6),
+            version: container.version,
+            status: result.map(SharedStr::interned),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! All pools together: no two may have the same addresses.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
+use super::{IpPool, IpPoolShard, PoolFlaw, ip_pool::overlap};
+use crate::{
+    PoolName, allocator,
+    allocator::{Block, Claim, ClaimState, PoolSource, Shard, Wall},
+};
+
+/// Every pool and every shard that can be used, and what is wrong with which pool.
+///
+/// Of two pools that overlap the one with claims there keeps its ranges, or else the older one. A
+/// pool that is wrong stays, disabled: without it its nodes would become those of another pool.
+pub fn read_pools<'a>(
+    pools: impl IntoIterator<Item = &'a IpPool>,
+    shards: impl IntoIterator<Item = &'a IpPoolShard>,
+    wall: Wall,
+) -> (
+    BTreeMap<PoolName, allocator::IpPool>,
+    BTreeMap<(PoolName, IpNet), Shard>,
+    BTreeMap<PoolName, Vec<PoolFlaw>>,
+) {
+    let mut flaws: BTreeMap<PoolName, Vec<PoolFlaw>> = BTreeMap::new();
+    let mut claims: BTreeMap<(PoolName, IpNet), (Shard, u8)> = BTreeMap::new();
+    for object in shards {
+        let pool = object.spec.pool.clone();
+        match object.to_shard() {
+            Ok(shard) => {
+                let prefix = object.spec.block_prefix;
+                claims.insert((pool, shard.range), (shard, prefix));
+            }
+            Err(flaw) => flaws.entry(pool).or_default().push(flaw.into()),
+        }
+    }
+    let mut objects: Vec<&IpPool> = pools.into_iter().collect();
+    objects.sort_by_key(|object| {
+        let made = object.metadata.creation_timestamp.clone();
+        (
+            made.unwrap_or_default().to_string(),
+            object.metadata.name.to_string(),
+        )
+    });
+    let mut read: BTreeMap<PoolName, allocator::IpPool> = BTreeMap::new();
+    for object in objects {
+        let (mut pool, found) = object.to_pool();
+        let known = flaws.entry(pool.name.clone()).or_default();
+        known.extend(found);
+        if let PoolSource::Ranges(ranges) = pool.source.clone() {
+            known.extend(misplaced(&pool, &ranges, &claims, wall));
+            let (kept, taken) = untaken(&pool.name, &ranges, &claims, &read, wall);
+            known.extend(taken);
+            pool.source = PoolSource::Ranges(kept);
+        }
+        pool.disabled |= known.iter().any(PoolFlaw::is_fatal);
+        read.insert(pool.name.clone(), pool);
+    }
+    flaws.retain(|name, flaws| !flaws.is_empty() && read.contains_key(name));
+    let shards = claims
+        .into_iter()
+        .map(|(key, (shard, _))| (key, shard))
+        .collect();
+    (read, shards, flaws)
+}
+
+/// Shards with claims whose numbers would mean other addresses now.
+fn misplaced(
+    pool: &allocator::IpPool,
+    ranges: &[IpNet],
+    claims: &BTreeMap<(PoolName, IpNet), (Shard, u8)>,
+    wall: Wall,
+) -> Vec<PoolFlaw> {
+    let own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
+    let misplaced = own.filter(|(shard, prefix)| {
+        let mut within = ranges.iter().filter(|range| overlap(**range, shard.range));
+        claims_anything(shard, wall)
+            && within.any(|range| {
+                pool.block_prefix(*range) != *prefix
+                    || pool.shard_prefix(*range) != shard.range.prefix_len()
+            })
+    });
+    misplaced
+        .map(|(shard, _)| PoolFlaw::Geometry(shard.range))
+        .collect()
+}
+
+/// The ranges that are no other pool's, and what is wrong with the others.
+fn untaken(
+    name: &PoolName,
+    ranges: &[IpNet],
+    claims: &BTreeMap<(PoolName, IpNet), (Shard, u8)>,
+    earlier: &BTreeMap<PoolName, allocator::IpPool>,
+    wall: Wall,
+) -> (Vec<IpNet>, Vec<PoolFlaw>) {
+    let mut kept = Vec::new();
+    let mut flaws = Vec::new();
+    for range in ranges {
+        let claimed = claims.values().map(|(shard, _)| shard).find(|shard| {
+            shard.pool != *name && overlap(*range, shard.range) && claims_anything(shard, wall)
+        });
+        let claimed = claimed.map(|shard| (shard.range, shard.pool.clone()));
+        match claimed.or_else(|| holder_of(*range, earlier)) {
+            Some((other, pool)) => flaws.push(PoolFlaw::Overlap {
+                range: *range,
+                other,
+                pool,
+            }),
+            None => kept.push(*range),
+        }
+    }
+    (kept, flaws)
+}
+
+fn holder_of(
+    range: IpNet,
+    pools: &BTreeMap<PoolName, allocator::IpPool>,
+) -> Option<(IpNet, PoolName)> {
+    pools.values().find_map(|pool| match &pool.source {
+        PoolSource::NodeCidrs => None,
+        PoolSource::Ranges(ranges) => {
+            let other = ranges.iter().find(|other| overlap(range, **other))?;
+            Some((*other, pool.name.clone()))
+        }
+    })
+}
+
+fn claims_anything(shard: &Shard, wall: Wall) -> bool {
+    let counts = |claim: &Claim| match claim.state {
+        ClaimState::Held => true,
+        ClaimState::Cooldown(until) => until > wall,
+    };
+    shard.blocks.values().any(|block| match block {
+        Block::Whole(claim) => counts(claim),
+        Block::Split(claims) => claims.values().any(counts),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{IpPoolSpec, Meta, ShardSpec};
+
+    fn pool(name: &str, made: &str, cidrs: &[&str]) -> IpPool {
+        IpPool {
+            metadata: Meta {
+                name: name.into(),
+                creation_timestamp: Some(made.into()),
+                ..Meta::default()
+            },
+            spec: IpPoolSpec {
+                cidrs: cidrs.iter().map(|cidr| (*cidr).into()).collect(),
+                ..IpPoolSpec::default()
+            },
+            ..IpPool::default()
+        }
+    }
+
+    /// A shard with one claim.
+    fn shard(pool: &str, range: &str, block_prefix: u8) -> IpPoolShard {
+        let json = format!(
+            r#"{{"metadata":{{"name":"s","resourceVersion":"1"}},"spec":{{"pool":"{pool}",
+            "range":"{range}","blockPrefix":{block_prefix},"sequence":1,"blocks":{{"0":{{"whole":
+            {{"id":"i","node":"n","nodeUID":"u","configUID":"c","version":0}}}}}}}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn read(pools: &[IpPool], shards: &[IpPoolShard]) -> BTreeMap<String, (bool, Vec<String>)> {
+        let (read, _, flaws) = read_pools(pools, shards, Wall(1));
+        read.values()
+            .map(|pool| {
+                let flaws = flaws.get(&pool.name).into_iter().flatten();
+                let flaws = flaws.map(ToString::to_string).collect();
+                (pool.name.to_string(), (!pool.disabled, flaws))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_wrong_pool_is_named_and_the_others_are_served() {
+        let mut negative = pool("negative", "1", &["10.2.0.0/16"]);
+        negative.spec.cooldown_seconds = Some(-1);
+        let read = read(
+            &[
+                pool("good", "1", &["10.0.0.0/16"]),
+                pool("hosts", "1", &["10.1.0.1/16"]),
+                pool("none", "1", &[]),
+                pool("twice", "1", &["10.3.0.0/16", "10.3.1.0/24"]),
+                negative,
+            ],
+            &[],
+        );
+        assert_eq!(read["good"], (true, vec![]));
+        assert_eq!(
+            read["hosts"],
+            (false, vec!["cidrs: \"10.1.0.1/16\" is no CIDR".to_owned()])
+        );
+        assert!(!read["none"].0 && !read["twice"].0 && !read["negative"].0);
+        assert!(read["negative"].1[0].contains("-1 is not between 0 and"));
+    }
+
+    #[test]
+    fn a_batch_of_zero_is_named_and_replaced() {
+        let mut zero = pool("zero", "1", &["10.0.0.0/16"]);
+        zero.spec.scaler = serde_json::from_str(r#"{"batchSize":0}"#).unwrap();
+        let (served, named) = read(&[zero], &[])["zero"].clone();
+        assert!(served && named[0].contains("batchSize 0"), "{named:?}");
+    }
+
+    #[test]
+    fn of_two_pools_that_overlap_the_older_is_served() {
+        let read = read(
+            &[
+                pool("a", "2026-01-02", &["10.0.0.0/8"]),
+                pool("b", "2026-01-01", &["10.1.0.0/16"]),
+            ],
+            &[],
+        );
+        assert!(read["b"].0);
+        assert_eq!(
+            read["a"],
+            (
+                false,
+                vec!["10.0.0.0/8 overlaps 10.1.0.0/16 of pool b".to_owned()]
+            )
+        );
+    }
+
+    #[test]
+    fn of_two_pools_that_overlap_the_one_with_claims_is_served() {
+        let pools = [
+            pool("old", "2026-01-01", &["10.0.0.0/16", "10.1.0.0/16"]),
+            pool("new", "2026-01-02", &["10.1.0.0/16"]),
+        ];
+        let read = read(&pools, &[shard("new", "10.1.0.0/20", 28)]);
+        assert!(read["new"].0 && !read["old"].0, "{read:?}");
+    }
+
+    #[test]
+    fn claims_of_blocks_of_another_size_or_place_stop_a_pool() {
+        for (range, block) in [("10.0.0.0/20", 27), ("10.0.0.0/24", 28)] {
+            let read = read(
+                &[pool("a", "1", &["10.0.0.0/16"])],
+                &[shard("a", range, block)],
+            );
+            assert!(!read["a"].0, "{range} {block}");
+        }
+        let read = read(
+            &[pool("a", "1", &["10.0.0.0/16"])],
+            &[shard("a", "10.0.0.0/20", 28)],
+        );
+        assert!(read["a"].0, "{read:?}");
+    }
+
+    #[test]
+    fn a_shard_comes_back_as_it_was_written() {
+        let object = shard("a", "10.0.0.0/20", 28);
+        let shard = object.to_shard().unwrap();
+        assert_eq!(ShardSpec::of(&shard, 28), object.spec);
+    }
+}
