@@ -1,4 +1,10 @@
 //! The allocator on a whole API server.
 
 mod cluster;
+mod failing;
+mod lossy;
 mod objects;
+mod pod_cidrs;
+mod scarcity;
+mod serving;
+mod world;
