@@ -5,6 +5,7 @@ mod failing;
 mod lossy;
 mod objects;
 mod pod_cidrs;
+mod rights;
 mod scarcity;
 mod serving;
 mod world;
