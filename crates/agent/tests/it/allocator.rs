@@ -6,6 +6,7 @@ mod lossy;
 mod objects;
 mod pod_cidrs;
 mod rights;
+mod scale;
 mod scarcity;
 mod serving;
 mod world;
