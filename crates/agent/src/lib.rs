@@ -1,5 +1,6 @@
 //! The long-running loops of a node.
 
+pub mod allocator;
 pub mod client;
 pub mod ipam;
 pub mod manager;

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use weft_host::sysctl;
+use weft_ipam::allocator::{AllocatorSettings, ClusterCidr};
 use weft_providers::{Calls, NetlinkProvider, SharedProvider, netlink::NetlinkSettings, open};
 use weft_runtime::{
     Access, ClientMetrics, Cluster, EventRecorder, Features, LeaderConfig, Manager, StatusServer,
@@ -19,6 +20,10 @@ use weft_runtime::{
 };
 
 use crate::{
+    allocator::{
+        self, AllocatorEvents, AllocatorMetrics, AllocatorParts, PodCidrParts, WallClock,
+        pod_cidr_controller,
+    },
     client,
     routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
@@ -40,6 +45,10 @@ pub struct ManagerProcess {
     pub features: Features,
     /// The route controller, if it runs here.
     pub routes: Option<RoutesProcess>,
+    /// The allocator of addresses, if it runs here.
+    pub allocator: Option<AllocatorSettings>,
+    /// The ranges that nodes get their pod CIDRs from; none are handed out without.
+    pub pod_cidrs: Vec<ClusterCidr>,
 }
 
 /// Where pages are served.
@@ -117,7 +126,9 @@ impl ManagerProcess {
                 board: board.clone(),
             });
         }
-        let mut builder = Manager::builder(self.name, cluster).registry(registry);
+        let addresses = (self.allocator.is_some() || !self.pod_cidrs.is_empty())
+            .then(|| AllocatorMetrics::register(&mut registry));
+        let mut builder = Manager::builder(self.name, cluster.clone()).registry(registry);
         if let Some(election) = self.election {
             builder = builder.leader_election(election);
         }
@@ -125,6 +136,10 @@ impl ManagerProcess {
         if let Some(parts) = routes {
             let controller = routes::controller(parts, Some(manager.metrics()));
             manager.add(controller)?;
+        }
+        if let Some(metrics) = addresses {
+            let parts = Addresses { cluster, metrics };
+            parts.add(&manager, self.allocator, self.pod_cidrs)?;
         }
         if let Some(pages) = &self.pages {
             let access = if pages.address.ip().is_loopback() {
@@ -139,6 +154,51 @@ impl ManagerProcess {
         Ok(())
     }
 }
+
+/// What the controllers of addresses share.
+struct Addresses {
+    cluster: Cluster,
+    metrics: AllocatorMetrics,
+}
+
+impl Addresses {
+    fn add(
+        self,
+        manager: &Manager,
+        settings: Option<AllocatorSettings>,
+        ranges: Vec<ClusterCidr>,
+    ) -> Result<(), AnyError> {
+        let client = self.cluster.client().clone();
+        let events = AllocatorEvents {
+            events: Some(EventRecorder::new(client, "weft_allocator", &identity())),
+        };
+        if let Some(settings) = settings {
+            let parts = AllocatorParts {
+                cluster: self.cluster.clone(),
+                settings,
+                namespace: CONFIG_NAMESPACE.to_owned(),
+                metrics: self.metrics.clone(),
+                events: events.clone(),
+                clock: WallClock::system(),
+            };
+            manager.add(allocator::controller(parts, Some(manager.metrics())))?;
+        }
+        if !ranges.is_empty() {
+            let parts = PodCidrParts {
+                cluster: self.cluster,
+                ranges,
+                metrics: self.metrics,
+                events,
+                clock: WallClock::system(),
+            };
+            manager.add(pod_cidr_controller(parts, Some(manager.metrics())))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where NodeNetworkConfigs are, as upstream's agents expect.
+const CONFIG_NAMESPACE: &str = "kube-system";
 
 impl RoutesProcess {
     /// Opens the provider; its calls are counted there.

@@ -4,7 +4,10 @@ mod impersonation;
 mod rbac;
 mod token_file;
 
-use std::{collections::HashMap, sync::RwLockWriteGuard};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::RwLockWriteGuard,
+};
 
 use http::{HeaderMap, header};
 use jiff::Timestamp;
@@ -33,6 +36,8 @@ pub struct User {
     pub name: String,
     /// The groups the user is in.
     pub groups: Vec<String>,
+    /// What else is known of the user, such as the node of a pod whose token it has.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
@@ -45,7 +50,25 @@ impl User {
         Self {
             name: name.to_owned(),
             groups,
+            extra: BTreeMap::new(),
         }
+    }
+
+    /// The same with something more known.
+    #[must_use]
+    pub fn with_extra(mut self, key: &str, value: &str) -> Self {
+        let values = self.extra.entry(key.to_owned()).or_default();
+        values.push(value.to_owned());
+        self
+    }
+
+    /// As reviews and admission show it: what is empty is not there.
+    pub(crate) fn to_info(&self) -> Value {
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
     }
 
     /// The user of the in-process client and of generated kubeconfigs.
@@ -58,6 +81,7 @@ impl User {
         Self {
             name: "system:anonymous".to_owned(),
             groups: vec!["system:unauthenticated".to_owned()],
+            extra: BTreeMap::new(),
         }
     }
 

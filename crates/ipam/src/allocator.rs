@@ -19,6 +19,7 @@ mod reconcile;
 mod share;
 mod space;
 mod status;
+mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +35,7 @@ pub use object::{
 };
 pub use plan::{Notice, Plan, Write};
 pub use space::ClaimChange;
+pub use usage::Usage;
 
 use crate::{NodeConfig, NodeName, PoolName, Uid};
 

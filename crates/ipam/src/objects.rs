@@ -15,7 +15,7 @@ pub use meta::{Meta, OwnerReference};
 pub use node_network_config::{
     ContainerRecord, EntryRecord, NodeNetworkConfig, NodeNetworkConfigSpec, NodeNetworkConfigStatus,
 };
-pub use pools::read_pools;
+pub use pools::{Pools, read_pools};
 pub use shard::{BlockRecord, ClaimRecord, IpPoolShard, ShardFlaw, ShardSpec};
 pub use subnet_state::{ClusterSubnetState, SubnetStatus};
 
@@ -29,3 +29,5 @@ pub const AZURE_GROUP: &str = "acn.azure.com";
 pub const AZURE_VERSION: &str = "v1alpha";
 /// What keeps a NodeNetworkConfig until nothing is claimed for it any more.
 pub const FINALIZER: &str = "ipam.weft.dev/ipam";
+/// The pool that claims of pod CIDRs belong to; no IPPool may be called so.
+pub const POD_CIDR_POOL: &str = "node-pod-cidrs";

@@ -1,4 +1,12 @@
 //! The allocator on a whole API server.
 
 pub(crate) mod cluster;
+mod failing;
+mod lossy;
 mod objects;
+mod pod_cidrs;
+mod rights;
+mod scale;
+mod scarcity;
+mod serving;
+mod world;

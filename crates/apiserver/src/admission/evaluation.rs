@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, matching::selector_matches, policy::Compiled};
 use crate::{
+    auth::User,
     cel::{self, Roots, RunError, Size},
     kind::Subresource,
     meta::Meta as _,
@@ -92,10 +93,10 @@ impl Case<'_> {
             "requestResource": resource,
             "dryRun": attempt.dry_run,
             "options": {"kind": attempt.operation.options(), "apiVersion": "meta.k8s.io/v1"},
-            "userInfo": {
-                "username": user.map(|user| &user.name),
-                "groups": user.map(|user| &user.groups),
-            },
+            "userInfo": user.map_or_else(
+                || json!({"username": null, "groups": null}),
+                User::to_info,
+            ),
         });
         // What is empty is not there at all.
         for (name, text) in [

@@ -25,7 +25,7 @@ pub(crate) fn create(
 ) -> Outcome<Reply> {
     let mut review = decode::object(context, kind, FieldValidation::Ignore)?;
     let status = match kind.kind.as_str() {
-        "SelfSubjectReview" => json!({"userInfo": user_info(&context.user)}),
+        "SelfSubjectReview" => json!({"userInfo": context.user.to_info()}),
         "TokenReview" => token_review(api, &review),
         "SelfSubjectRulesReview" => api.authorizer.rules_for(api, &context.user, &review),
         "SelfSubjectAccessReview" => access_review(api, &context.user, &review),
@@ -37,6 +37,7 @@ pub(crate) fn create(
             let user = User {
                 name: name.to_owned(),
                 groups: groups.map(str::to_owned).collect(),
+                extra: std::collections::BTreeMap::new(),
             };
             if user.name.is_empty() && user.groups.is_empty() {
                 let text = "at least one of user or group must be specified";
@@ -51,10 +52,6 @@ pub(crate) fn create(
     Ok(Reply::value(StatusCode::CREATED, Value::Object(review)))
 }
 
-fn user_info(user: &User) -> Value {
-    json!({"username": user.name, "groups": user.groups})
-}
-
 fn token_review(api: &Api, review: &Object) -> Value {
     let token = review
         .at(&["spec", "token"])
@@ -63,7 +60,7 @@ fn token_review(api: &Api, review: &Object) -> Value {
     match api.authenticator.user_of(api, token) {
         Some(user) => json!({
             "authenticated": true,
-            "user": user_info(&user),
+            "user": user.to_info(),
             "audiences": ["https://kubernetes.default.svc"],
         }),
         None => json!({"user": {}, "error": "[invalid bearer token, unknown token]"}),

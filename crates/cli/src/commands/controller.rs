@@ -12,7 +12,8 @@ controller can be watched at /debug/controllers of the diagnostics.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ControllerArguments {
-    /// Run these controllers: * for all, name for one, -name for all but one; there is route
+    /// Run these controllers: * for route, name for one, -name for all but one; there are route,
+    /// ipam and pod-cidr
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*")]
     controllers: Vec<String>,
     #[command(flatten)]

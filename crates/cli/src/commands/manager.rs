@@ -22,6 +22,7 @@ use crate::{
     signals,
 };
 
+mod addresses;
 mod flags;
 mod selection;
 
@@ -73,7 +74,7 @@ pub(crate) fn run(
     for warning in warnings {
         warn!("{warning}");
     }
-    flags.warn_about_what_has_no_effect(&features);
+    flags.warn_about_what_has_no_effect(selection, &features);
     if process.routes.is_none() {
         info!("routes are not configured here");
     }
@@ -103,7 +104,15 @@ impl ManagerFlags {
         Ok((gates.freeze(), warnings))
     }
 
-    fn warn_about_what_has_no_effect(&self, features: &Features) {
+    fn warn_about_what_has_no_effect(&self, selection: &Selection, features: &Features) {
+        match (
+            self.addresses.allocate_node_cidrs,
+            selection.includes("pod-cidr"),
+        ) {
+            (true, false) => warn!("--allocate-node-cidrs has no effect without pod-cidr"),
+            (false, true) => warn!("pod-cidr does nothing without --allocate-node-cidrs"),
+            _ => {}
+        }
         let watching = features.is_enabled(WATCH_ROUTES);
         if watching && self.route_reconciliation_period.is_some() {
             warn!("--route-reconciliation-period has no effect: routes follow the nodes");
@@ -135,6 +144,8 @@ impl ManagerFlags {
             pages: self.pages()?,
             features,
             routes,
+            allocator: self.addresses.allocator(selection)?,
+            pod_cidrs: self.addresses.pod_cidrs(selection, &self.cluster_cidr)?,
         })
     }
 

@@ -114,6 +114,14 @@ impl IpPool {
         prefix.max(range.prefix_len())
     }
 
+    /// The range of it that something lies in.
+    pub fn range_of(&self, net: IpNet) -> Option<IpNet> {
+        match &self.source {
+            PoolSource::NodeCidrs => None,
+            PoolSource::Ranges(ranges) => ranges.iter().copied().find(|range| range.contains(&net)),
+        }
+    }
+
     /// Prefix length of a shard of a range: 256 blocks, or the whole range.
     pub(crate) fn shard_prefix(&self, range: IpNet) -> u8 {
         let prefix = self.block_prefix(range).saturating_sub(8);

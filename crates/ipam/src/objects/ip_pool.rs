@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use weft_model::{LabelSelector, SharedStr};
 
-use super::{Meta, ShardFlaw, meta::null_is_default};
+use super::{Meta, POD_CIDR_POOL, ShardFlaw, meta::null_is_default};
 use crate::{
     PoolName, allocator,
     allocator::{Exhaustion, PoolSource},
@@ -139,6 +139,9 @@ pub enum PoolFlaw {
     /// There is nothing to hand out, or it is said twice from where.
     #[error("either cidrs or nodeCIDRs must be given")]
     Source,
+    /// Claims of another kind have this name.
+    #[error("the name {POD_CIDR_POOL} is taken by claims of pod CIDRs")]
+    Name,
     /// Two ranges of it overlap.
     #[error("{0} and {1} overlap")]
     OwnOverlap(IpNet, IpNet),
@@ -184,6 +187,7 @@ impl PoolFlaw {
     /// One word for it.
     pub fn reason(&self) -> &'static str {
         match self {
+            Self::Name => "InvalidName",
             Self::Cidr { .. } | Self::Address { .. } | Self::Source => "InvalidRange",
             Self::OwnOverlap(..) | Self::Overlap { .. } => "Overlap",
             Self::Number { .. } => "InvalidNumber",
@@ -226,6 +230,9 @@ impl IpPool {
         let percent = spec.exhaustion.unwrap_or_default();
         let enter = bounded("enterFreePercent", percent.enter_free_percent, (0, 100), 10);
         let leave = bounded("leaveFreePercent", percent.leave_free_percent, (0, 100), 15);
+        if &*self.metadata.name == POD_CIDR_POOL {
+            flaws.push(PoolFlaw::Name);
+        }
         let source = self.source(&mut flaws);
         let mut pool = allocator::IpPool {
             source,
@@ -254,7 +261,7 @@ impl IpPool {
     }
 
     fn source(&self, flaws: &mut Vec<PoolFlaw>) -> PoolSource {
-        if self.spec.node_cidrs == !self.spec.cidrs.is_empty() {
+        if self.spec.node_cidrs != self.spec.cidrs.is_empty() {
             flaws.push(PoolFlaw::Source);
         }
         if self.spec.node_cidrs {

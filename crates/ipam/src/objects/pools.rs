@@ -10,7 +10,21 @@ use crate::{
     allocator::{Block, Claim, ClaimState, PoolSource, Shard, Wall},
 };
 
-/// Every pool and every shard that can be used, and what is wrong with which pool.
+/// All pools, as far as they can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pools {
+    /// Every pool; one that is wrong is disabled.
+    pub pools: BTreeMap<PoolName, allocator::IpPool>,
+    /// Every shard that can be read.
+    pub shards: BTreeMap<(PoolName, IpNet), Shard>,
+    /// What is wrong with which pool.
+    pub flaws: BTreeMap<PoolName, Vec<PoolFlaw>>,
+}
+
+/// Claims with the prefix length of their blocks.
+type Claims = BTreeMap<(PoolName, IpNet), (Shard, u8)>;
+
+/// Reads pools and their claims.
 ///
 /// Of two pools that overlap the one with claims there keeps its ranges, or else the older one. A
 /// pool that is wrong stays, disabled: without it its nodes would become those of another pool.
@@ -18,13 +32,9 @@ pub fn read_pools<'a>(
     pools: impl IntoIterator<Item = &'a IpPool>,
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
     wall: Wall,
-) -> (
-    BTreeMap<PoolName, allocator::IpPool>,
-    BTreeMap<(PoolName, IpNet), Shard>,
-    BTreeMap<PoolName, Vec<PoolFlaw>>,
-) {
+) -> Pools {
     let mut flaws: BTreeMap<PoolName, Vec<PoolFlaw>> = BTreeMap::new();
-    let mut claims: BTreeMap<(PoolName, IpNet), (Shard, u8)> = BTreeMap::new();
+    let mut claims = Claims::new();
     for object in shards {
         let pool = object.spec.pool.clone();
         match object.to_shard() {
@@ -62,14 +72,18 @@ pub fn read_pools<'a>(
         .into_iter()
         .map(|(key, (shard, _))| (key, shard))
         .collect();
-    (read, shards, flaws)
+    Pools {
+        pools: read,
+        shards,
+        flaws,
+    }
 }
 
 /// Shards with claims whose numbers would mean other addresses now.
 fn misplaced(
     pool: &allocator::IpPool,
     ranges: &[IpNet],
-    claims: &BTreeMap<(PoolName, IpNet), (Shard, u8)>,
+    claims: &Claims,
     wall: Wall,
 ) -> Vec<PoolFlaw> {
     let own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
@@ -90,7 +104,7 @@ fn misplaced(
 fn untaken(
     name: &PoolName,
     ranges: &[IpNet],
-    claims: &BTreeMap<(PoolName, IpNet), (Shard, u8)>,
+    claims: &Claims,
     earlier: &BTreeMap<PoolName, allocator::IpPool>,
     wall: Wall,
 ) -> (Vec<IpNet>, Vec<PoolFlaw>) {
@@ -168,8 +182,9 @@ mod tests {
     }
 
     fn read(pools: &[IpPool], shards: &[IpPoolShard]) -> BTreeMap<String, (bool, Vec<String>)> {
-        let (read, _, flaws) = read_pools(pools, shards, Wall(1));
-        read.values()
+        let Pools { pools, flaws, .. } = read_pools(pools, shards, Wall(1));
+        pools
+            .values()
             .map(|pool| {
                 let flaws = flaws.get(&pool.name).into_iter().flatten();
                 let flaws = flaws.map(ToString::to_string).collect();

@@ -108,9 +108,36 @@ pub(crate) struct ManagerFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(super) addresses: AddressFlags,
+    #[command(flatten)]
     pub(super) kernel: KernelFlags,
     #[command(flatten)]
     pub(super) ignored: IgnoredFlags,
+}
+
+/// How nodes get addresses, with --controllers=ipam and pod-cidr.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the controllers ipam and pod-cidr")]
+pub(super) struct AddressFlags {
+    /// Serve NodeNetworkConfigs of this group; acn.azure.com has an allocator of its own
+    #[arg(long, value_name = "GROUP", default_value = "ipam.weft.dev")]
+    pub(super) nnc_group: String,
+    /// Take the addresses of a node that was deleted only after so long: its pods may still run
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(super) node_address_grace: GoTime,
+    /// Give nodes their pod CIDRs out of --cluster-cidr
+    #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_value = "false", default_missing_value = "true")]
+    pub(super) allocate_node_cidrs: bool,
+    /// The prefix length of a node's pod CIDR, in a cluster of one family
+    #[arg(long, value_name = "LENGTH")]
+    pub(super) node_cidr_mask_size: Option<u8>,
+    /// The same of IPv4; 24 unless given
+    #[arg(long, value_name = "LENGTH")]
+    pub(super) node_cidr_mask_size_ipv4: Option<u8>,
+    /// The same of IPv6; 64 unless given
+    #[arg(long, value_name = "LENGTH")]
+    pub(super) node_cidr_mask_size_ipv6: Option<u8>,
 }
 
 /// How this machine's kernel is used, with --cloud-provider=netlink.
@@ -150,8 +177,6 @@ impl ManagerFlags {
 /// Accepted so that a cloud-controller-manager's manifest starts.
 #[derive(Debug, Args)]
 pub(super) struct IgnoredFlags {
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    allocate_node_cidrs: Option<String>,
     #[arg(long, hide = true)]
     cidr_allocator_type: Option<String>,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -190,7 +215,6 @@ impl IgnoredFlags {
     /// The names of those that were given.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
-            ("allocate-node-cidrs", &self.allocate_node_cidrs),
             ("cidr-allocator-type", &self.cidr_allocator_type),
             ("allow-untagged-cloud", &self.allow_untagged_cloud),
             ("concurrent-node-syncs", &self.concurrent_node_syncs),

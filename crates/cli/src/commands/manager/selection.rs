@@ -1,7 +1,14 @@
 use crate::config::ConfigError;
 
 /// The controllers there are, with upstream's other names for them.
-const KNOWN: [(&str, &[&str]); 1] = [("route", &["node-route-controller"])];
+const KNOWN: [(&str, &[&str]); 3] = [
+    ("route", &["node-route-controller"]),
+    ("ipam", &[]),
+    ("pod-cidr", &["node-ipam-controller", "nodeipam"]),
+];
+
+/// Those that `*` does not mean: whoever has another one of the kind must not get a second.
+const BY_NAME: [&str; 2] = ["ipam", "pod-cidr"];
 
 /// Which controllers run: `*`, `name`, `-name`; the first that fits decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +50,8 @@ impl Selection {
 
     pub(crate) fn includes(&self, controller: &str) -> bool {
         let by_name = self.0.iter().find(|(_, name)| *name == Some(controller));
-        let by_star = self.0.iter().find(|(_, name)| name.is_none());
+        let mut stars = self.0.iter();
+        let by_star = stars.find(|(_, name)| name.is_none() && !BY_NAME.contains(&controller));
         by_name.or(by_star).is_some_and(|(on, _)| *on)
     }
 }
@@ -85,6 +93,15 @@ mod tests {
         assert!(!Selection::of_others(&words).includes("route"));
         let words = ["-service", "*"].map(str::to_owned);
         assert!(Selection::of_others(&words).includes("route"));
+    }
+
+    #[test]
+    fn controllers_of_addresses_run_only_if_they_are_named() {
+        let words = |text: &str| -> Vec<String> { text.split(',').map(str::to_owned).collect() };
+        let star = Selection::parse(&words("*")).unwrap();
+        assert!(!star.includes("ipam") && !star.includes("pod-cidr"));
+        let named = Selection::parse(&words("*,ipam,nodeipam")).unwrap();
+        assert!(named.includes("ipam") && named.includes("pod-cidr") && named.includes("route"));
     }
 
     #[test]

@@ -1,0 +1,170 @@
+//! The figures of the allocator.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use weft_ipam::{
+    PoolName,
+    allocator::{Notice, Usage, Write},
+};
+
+/// The figures of the allocator. Clones count together.
+#[derive(Clone, Debug)]
+pub struct AllocatorMetrics {
+    plan_duration: Histogram,
+    writes: Family<WriteLabels, Counter>,
+    notices: Family<NoticeLabels, Gauge>,
+    addresses: Family<AddressLabels, Gauge>,
+    exhausted: Family<PoolLabels, Gauge>,
+    flawed_pools: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    object: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoticeLabels {
+    reason: &'static str,
+}
+
+// Pools are made by people, so there are few.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AddressLabels {
+    pool: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabels {
+    pool: String,
+}
+
+impl AllocatorMetrics {
+    /// Shows the figures.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            plan_duration: Histogram::new([0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0]),
+            writes: Family::default(),
+            notices: Family::default(),
+            addresses: Family::default(),
+            exhausted: Family::default(),
+            flawed_pools: Gauge::default(),
+        };
+        registry.register_with_unit(
+            "weft_allocator_plan_duration",
+            "How long it took to decide what to write",
+            Unit::Seconds,
+            metrics.plan_duration.clone(),
+        );
+        registry.register(
+            "weft_allocator_writes",
+            "Writes, by what was written and how it went",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "weft_allocator_notices",
+            "What people should know, by reason",
+            metrics.notices.clone(),
+        );
+        registry.register(
+            "weft_allocator_addresses",
+            "Addresses of the family of a pool with the fewer, by state",
+            metrics.addresses.clone(),
+        );
+        registry.register(
+            "weft_allocator_pool_exhausted",
+            "Whether a pool is nearly empty",
+            metrics.exhausted.clone(),
+        );
+        registry.register(
+            "weft_allocator_flawed_pools",
+            "Pools from which nothing is handed out because something is wrong with them",
+            metrics.flawed_pools.clone(),
+        );
+        metrics
+    }
+
+    /// A plan was made by a controller that says these things.
+    pub(super) fn planned(&self, took: Duration, notices: &[Notice], reasons: &[&'static str]) {
+        self.plan_duration.observe(took.as_secs_f64());
+        for of_this in reasons {
+            let count = notices.iter().filter(|notice| reason(notice) == *of_this);
+            let labels = NoticeLabels { reason: of_this };
+            let count = gauge(count.count() as u64);
+            self.notices.get_or_create(&labels).set(count);
+        }
+    }
+
+    pub(super) fn wrote(&self, write: &Write, outcome: &'static str) {
+        let object = match write {
+            Write::CreateConfig { .. } => "config",
+            Write::Status { .. } => "config_status",
+            Write::Shard { .. } => "shard",
+            Write::DeleteConfig { .. } => "config_deletion",
+            Write::RemoveFinalizer { .. } => "config_finalizer",
+            Write::SubnetState { .. } => "subnet_state",
+            Write::PodCidrs { .. } => "pod_cidrs",
+        };
+        self.wrote_object(object, outcome);
+    }
+
+    pub(super) fn wrote_object(&self, object: &'static str, outcome: &'static str) {
+        let labels = WriteLabels { object, outcome };
+        self.writes.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn pools<'a>(
+        &self,
+        pools: impl Iterator<Item = (&'a PoolName, Usage, bool)>,
+        flawed: usize,
+    ) {
+        self.addresses.clear();
+        self.exhausted.clear();
+        for (pool, usage, exhausted) in pools {
+            let pool = pool.to_string();
+            for (state, count) in [
+                ("free", usage.free()),
+                ("claimed", usage.claimed),
+                ("cooldown", usage.cooldown),
+            ] {
+                let labels = AddressLabels {
+                    pool: pool.clone(),
+                    state,
+                };
+                self.addresses.get_or_create(&labels).set(gauge(count));
+            }
+            let labels = PoolLabels { pool };
+            self.exhausted.get_or_create(&labels).set(exhausted.into());
+        }
+        self.flawed_pools.set(gauge(flawed as u64));
+    }
+}
+
+fn gauge(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What is said about addresses.
+pub(super) const ADDRESS_REASONS: [&str; 4] =
+    ["AddressConflict", "AddressInNoPool", "SubnetFull", "NoPool"];
+/// What is said about pod CIDRs.
+pub(super) const CIDR_REASONS: [&str; 1] = ["CIDRNotAvailable"];
+
+/// One word for a notice, also in events.
+pub(super) fn reason(notice: &Notice) -> &'static str {
+    match notice {
+        Notice::Conflict { .. } => "AddressConflict",
+        Notice::Stray { .. } => "AddressInNoPool",
+        Notice::Unmet { .. } => "SubnetFull",
+        Notice::NoPool(_) => "NoPool",
+        // Upstream's word.
+        Notice::NoCidr(_) => "CIDRNotAvailable",
+    }
+}

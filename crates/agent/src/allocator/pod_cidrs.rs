@@ -1,0 +1,175 @@
+//! Hands out `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but
+//! claimed first: two processes that both believe to lead cannot give one range to two nodes.
+
+use std::time::Duration;
+
+use tokio::{sync::Mutex, time::Instant};
+use weft_ipam::{
+    PoolName,
+    allocator::{ClusterCidr, Shard, View, plan_node_cidrs},
+    objects::POD_CIDR_POOL,
+};
+use weft_model::SharedStr;
+use weft_runtime::{
+    Action, Cluster, Context, Controller, Kinded as _, Lister, Mapper, Metrics, Predicate,
+    ReconcileError, Reconciler, WatchOptions, WatchSpec,
+};
+
+use super::{
+    AllocatorEvents, AllocatorMetrics, WallClock,
+    announce::Said,
+    clock::{rfc3339, until},
+    controller::{AllocatorKey, matters},
+    life::Life,
+    metrics::CIDR_REASONS,
+    views::{NodeView, ShardView},
+    writer::{Facts, Writer, Written},
+};
+
+/// The name of the controller.
+pub const POD_CIDR_NAME: &str = "pod-cidr";
+
+const AUDIT: Duration = Duration::from_mins(5);
+
+/// What hands out pod CIDRs.
+pub struct PodCidrParts {
+    /// Where the objects are.
+    pub cluster: Cluster,
+    /// What is handed out: at most one range of each family.
+    pub ranges: Vec<ClusterCidr>,
+    /// Where to count.
+    pub metrics: AllocatorMetrics,
+    /// Where to say what people should know.
+    pub events: AllocatorEvents,
+    /// By which claims rest.
+    pub clock: WallClock,
+}
+
+/// Builds the controller, stopped. Only the leader runs it, and only while claims can be kept.
+pub fn pod_cidr_controller(
+    parts: PodCidrParts,
+    metrics: Option<&Metrics>,
+) -> Controller<AllocatorKey> {
+    let ours = Predicate::new(|change: &weft_runtime::Change<ShardView>| match change {
+        weft_runtime::Change::Updated { new, .. } => new.0.spec.pool.as_str() == POD_CIDR_POOL,
+        _ => true,
+    });
+    let mut builder = Controller::builder(POD_CIDR_NAME, &parts.cluster)
+        .watches_with::<ShardView>(
+            ShardView::resource_kind(),
+            WatchSpec::all(),
+            Mapper::always(AllocatorKey),
+            WatchOptions::default().predicate(ours),
+        )
+        .watches_with::<NodeView>(
+            NodeView::resource_kind(),
+            WatchSpec::all(),
+            Mapper::always(AllocatorKey),
+            WatchOptions::default().predicate(matters()),
+        )
+        .requires_kind(ShardView::resource_kind())
+        .leader_only();
+    if let Some(metrics) = metrics {
+        builder = builder.metrics(metrics);
+    }
+    builder.build(CidrReconciler {
+        writer: Writer {
+            client: parts.cluster.client().clone(),
+            namespace: SharedStr::default(),
+        },
+        parts,
+        state: Mutex::new(None),
+    })
+}
+
+struct CidrReconciler {
+    parts: PodCidrParts,
+    writer: Writer,
+    state: Mutex<Option<(Life, Said)>>,
+}
+
+impl Reconciler<AllocatorKey> for CidrReconciler {
+    async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
+        let mut state = self.state.lock().await;
+        if state.as_ref().is_none_or(|(life, _)| life.is_over()) {
+            *state = None;
+        }
+        let (life, said) = state.get_or_insert_with(|| {
+            let life = Life::begin(context.cancelled().clone());
+            (life, Said::default())
+        });
+        self.work(life, said, &context).await
+    }
+}
+
+impl CidrReconciler {
+    async fn work(
+        &self,
+        life: &mut Life,
+        said: &mut Said,
+        context: &Context<AllocatorKey>,
+    ) -> Result<Action, ReconcileError> {
+        let shards: Lister<ShardView> = context.lister()?;
+        let nodes: Lister<NodeView> = context.lister()?;
+        let seen = |written: &Written| {
+            if written.kind == ShardView::resource_kind() {
+                shards.has_reached(&written.key, &written.version)
+            } else {
+                nodes.has_reached(&written.key, &written.version)
+            }
+        };
+        if let Some(wait) = life.waits_for_cache(&seen)? {
+            return Ok(Action::requeue(wait));
+        }
+        let wall = self.parts.clock.now();
+        let name = PoolName::from(POD_CIDR_POOL);
+        let view = observe(&shards.list()?, &nodes.list()?)?;
+        let begun = Instant::now();
+        let plan = plan_node_cidrs(&view, &name, &self.parts.ranges, wall);
+        self.parts
+            .metrics
+            .planned(begun.elapsed(), &plan.notices, &CIDR_REASONS);
+        self.parts.events.notices(said, &plan.notices);
+        let timestamp = rfc3339(wall);
+        let facts = Facts {
+            block_prefix: &|shard| self.block_prefix(shard),
+            finalizers: &|_| Vec::new(),
+            pool_owner: &|_| None,
+            held_by_nodes: true,
+            timestamp: &timestamp,
+        };
+        let work = (plan.writes.as_slice(), &facts);
+        let metrics = &self.parts.metrics;
+        let again = life.carry_out(context, &self.writer, metrics, work).await;
+        let rested = view.next_rested(wall).map(|at| until(wall, at));
+        let next = again.unwrap_or_else(|| rested.unwrap_or(AUDIT).min(AUDIT));
+        Ok(Action::requeue(next))
+    }
+
+    fn block_prefix(&self, shard: &Shard) -> Option<u8> {
+        let mut ranges = self.parts.ranges.iter();
+        let cluster = ranges.find(|cluster| cluster.range.contains(&shard.range))?;
+        Some(cluster.node_prefix.max(cluster.range.prefix_len()))
+    }
+}
+
+/// Nodes and our claims. A claim that cannot be read stops everything: it may be of anything.
+fn observe(
+    shards: &[std::sync::Arc<ShardView>],
+    nodes: &[std::sync::Arc<NodeView>],
+) -> Result<View, ReconcileError> {
+    let mut view = View {
+        complete: true,
+        ..View::default()
+    };
+    for object in shards {
+        if object.0.spec.pool.as_str() == POD_CIDR_POOL {
+            let shard = object.0.to_shard()?;
+            view.shards.insert((shard.pool.clone(), shard.range), shard);
+        }
+    }
+    for node in nodes.iter().map(|node| node.to_node()) {
+        view.nodes.insert(node.name.clone(), node);
+    }
+    Ok(view)
+}

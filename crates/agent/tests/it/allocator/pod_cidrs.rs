@@ -1,0 +1,92 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::world::World;
+
+async fn cidrs(world: &World) -> BTreeMap<String, Vec<String>> {
+    let nodes = world.call(Method::GET, "/api/v1/nodes", &Value::Null).await;
+    let nodes = nodes["items"].as_array().unwrap().iter();
+    nodes
+        .map(|node| {
+            let cidrs = node["spec"]["podCIDRs"].as_array();
+            let cidrs = cidrs.into_iter().flatten();
+            let cidrs = cidrs.map(|cidr| cidr.as_str().unwrap().to_owned());
+            let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+            (name, cidrs.collect())
+        })
+        .collect()
+}
+
+async fn all_have(world: &World, families: usize) {
+    for _ in 0..10_000 {
+        if cidrs(world)
+            .await
+            .values()
+            .all(|cidrs| cidrs.len() == families)
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {:?}", cidrs(world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_get_ranges_of_both_families_that_are_nobody_elses() {
+    let world = World::new().await;
+    world
+        .add_node(
+            "early",
+            json!({"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24", "fd00::/64"]}),
+        )
+        .await;
+    world.add_nodes(20).await;
+    let ranges = [("10.244.0.0/16", 24), ("fd00::/56", 64)];
+    let first = world.start_pod_cidrs(&ranges);
+    let _second = world.start_pod_cidrs(&ranges);
+    all_have(&world, 2).await;
+    let cidrs = cidrs(&world).await;
+    let mut given: Vec<&String> = cidrs.values().flatten().collect();
+    given.sort();
+    given.dedup();
+    assert_eq!(given.len(), 42, "{cidrs:?}");
+    assert!(
+        cidrs
+            .values()
+            .all(|cidrs| cidrs[0].ends_with(".0/24") && cidrs[1].ends_with("/64"))
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let writes = world.writes();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.writes(), writes, "nothing changes");
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_comes_back_when_its_node_is_gone_and_who_has_none_is_told() {
+    let world = World::new().await;
+    world.add_nodes(3).await;
+    let _running = world.start_pod_cidrs(&[("10.244.0.0/23", 24)]);
+    loop {
+        let have = cidrs(&world).await;
+        if have.values().filter(|cidrs| !cidrs.is_empty()).count() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let have = cidrs(&world).await;
+    let without = have.iter().find(|(_, cidrs)| cidrs.is_empty()).unwrap().0;
+    let events = world.events_about(without).await;
+    assert!(
+        events
+            .iter()
+            .any(|event| event.starts_with("CIDRNotAvailable")),
+        "{events:?}"
+    );
+    let with = have.iter().find(|(_, cidrs)| !cidrs.is_empty()).unwrap().0;
+    world.delete_node(with).await;
+    all_have(&world, 1).await;
+}

@@ -1,0 +1,61 @@
+//! How much of a pool is whose, for people.
+
+use super::{
+    View,
+    object::{Block, Claim, ClaimState, IpPool, PoolSource, Wall},
+    space::Space,
+};
+
+/// Figures of the family of a pool with the fewer addresses, since that is the one that runs out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Addresses that nodes could have.
+    pub total: u64,
+    /// Those that are nodes'.
+    pub claimed: u64,
+    /// Those that rest.
+    pub cooldown: u64,
+}
+
+impl Usage {
+    /// Those that nobody has.
+    pub fn free(&self) -> u64 {
+        self.total.saturating_sub(self.claimed + self.cooldown)
+    }
+}
+
+impl View {
+    /// How much of a pool is whose. Nothing is known of nodes' own CIDRs.
+    pub fn usage(&self, pool: &IpPool, wall: Wall) -> Usage {
+        let PoolSource::Ranges(ranges) = &pool.source else {
+            return Usage::default();
+        };
+        let shards = self.shards.values().filter(|shard| shard.pool == pool.name);
+        let space = Space::new(pool, ranges, &pool.reserved, shards.cloned(), wall);
+        let families = space.families().into_iter();
+        let scarce = families.min_by_key(|family| space.total(*family));
+        scarce.map_or_else(Usage::default, |family| {
+            let (claimed, cooldown) = space.used(family);
+            Usage {
+                total: space.total(family),
+                claimed,
+                cooldown,
+            }
+        })
+    }
+
+    /// When something that rests is free again.
+    pub fn next_rested(&self, wall: Wall) -> Option<Wall> {
+        let blocks = self.shards.values().flat_map(|shard| shard.blocks.values());
+        let until = |claim: &Claim| match claim.state {
+            ClaimState::Cooldown(until) if until > wall => Some(until),
+            _ => None,
+        };
+        blocks
+            .filter_map(|block| match block {
+                Block::Whole(claim) => until(claim),
+                Block::Split(claims) => claims.values().filter_map(until).min(),
+            })
+            .min()
+    }
+}
