@@ -153,26 +153,15 @@ impl<Q: QueueKey> Context<Q> {
             return Some(mutation.await);
         };
         let mut mutation = std::pin::pin!(mutation);
-        let mut alarm = std::pin::pin!(tokio::time::sleep_until(deadline));
-        std::future::poll_fn(|task| {
-            loop {
-                // Asked anew: while the right is renewed its end moves on.
-                let until = self.deadline().unwrap_or(deadline);
-                if Instant::now() >= until {
-                    return Poll::Ready(None);
-                }
-                if let Poll::Ready(done) = mutation.as_mut().poll(task) {
-                    return Poll::Ready(Some(done));
-                }
-                if alarm.deadline() != until {
-                    alarm.as_mut().reset(until);
-                }
-                if alarm.as_mut().poll(task).is_pending() {
-                    return Poll::Pending;
-                }
+        let guarded = std::future::poll_fn(|task| {
+            if Instant::now() >= deadline {
+                return Poll::Ready(None);
             }
-        })
-        .await
+            mutation.as_mut().poll(task).map(Some)
+        });
+        tokio::time::timeout_at(deadline, guarded)
+            .await
+            .unwrap_or_default()
     }
 
     /// The client of the controller's cluster.
