@@ -128,27 +128,20 @@ fn chosen(request: &Request) -> anyhow::Result<Vec<Benchmark>> {
     Ok(benchmarks)
 }
 
-/// The benchmarks of the workspace: at most one target for each crate.
+/// The benchmarks of the workspace: every bench target is a part, and their names differ.
 fn discover() -> anyhow::Result<Vec<Benchmark>> {
     let arguments = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
     let metadata: Metadata = serde_json::from_str(&process::output(cargo().args(arguments))?)?;
-    let mut benchmarks = Vec::new();
-    for package in metadata.packages {
-        let mut targets = package.targets.into_iter();
-        let mut benches = targets
-            .by_ref()
-            .filter(|target| target.kind.iter().any(|k| k == "bench"));
-        if let Some(target) = benches.next() {
-            let single = benches.next().is_none();
-            ensure!(
-                single,
-                "{} has several benchmark targets; make it one",
-                package.name
-            );
-            benchmarks.push(Benchmark {
-                target: target.name,
-            });
-        }
+    let mut benchmarks: Vec<Benchmark> = Vec::new();
+    let targets = metadata
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets);
+    for target in targets.filter(|target| target.kind.iter().any(|kind| kind == "bench")) {
+        let target = target.name;
+        let taken = benchmarks.iter().any(|known| known.target == target);
+        ensure!(!taken, "two benchmarks are called {target}");
+        benchmarks.push(Benchmark { target });
     }
     Ok(benchmarks)
 }
@@ -171,7 +164,6 @@ struct Metadata {
 
 #[derive(Deserialize)]
 struct Package {
-    name: String,
     targets: Vec<Target>,
 }
 

@@ -1,6 +1,6 @@
 //! Figures of a benchmark, in the form that `make bench` reads.
 //!
-//! A benchmark is the one `[[bench]]` target of its crate, with `harness = false`:
+//! A benchmark is a `[[bench]]` target with a name of its own and `harness = false`:
 //!
 //! ```
 //! use weft_testkit::bench::{Report, Target, alternate, is_quick};
