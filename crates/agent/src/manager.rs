@@ -11,7 +11,7 @@ use axum::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use weft_host::sysctl;
+use weft_host::{hostname, sysctl};
 use weft_ipam::allocator::{AllocatorSettings, ClusterCidr};
 use weft_providers::{Calls, NetlinkProvider, SharedProvider, netlink::NetlinkSettings, open};
 use weft_runtime::{
@@ -256,8 +256,8 @@ fn status_page(board: StatusBoard) -> Router {
 
 /// Host name and chance, as upstream's controllers call themselves.
 pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    let host = host.as_deref().map_or("unknown", str::trim);
+    let host = hostname::node_name();
+    let host = host.as_deref().unwrap_or("unknown");
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
     let id = id.map_or_else(
         |_| std::process::id().to_string(),

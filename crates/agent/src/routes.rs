@@ -11,6 +11,7 @@ mod instances;
 mod ledger;
 mod life;
 pub mod metrics;
+mod newcomers;
 mod preview;
 mod record;
 mod settings;

@@ -9,6 +9,7 @@
 pub mod addresses;
 pub mod command;
 pub mod conntrack_limits;
+pub mod hostname;
 pub mod iptables;
 pub mod netfilter;
 mod netlink;

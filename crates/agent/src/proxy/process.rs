@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use weft_host::{
     conntrack_limits::ConntrackLimits,
+    hostname,
     iptables::VariantChoice,
     process::return_freed_memory,
     processors,
@@ -233,8 +234,7 @@ pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
     if let Some(name) = &config.hostname_override {
         return Ok(name.as_str().into());
     }
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-    Ok(name.trim().to_lowercase().as_str().into())
+    Ok(hostname::node_name()?.as_str().into())
 }
 
 struct Servers<'a> {

@@ -3,7 +3,7 @@
 //! Nothing outlives it: who leads next, in this process or another, reads the table first.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use weft_model::SharedStr;
 use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{
-    Cidr, Command, ConditionChange, Controller, Moment, NextHopKind, Node, Notice, ProviderError,
-    Refusal, Route, RoutePlan, Step, Ticket, Trigger,
+    Command, ConditionChange, Controller, Moment, Node, Notice, ProviderError, Refusal, Route,
+    RoutePlan, Step, Ticket, Trigger,
 };
 use weft_runtime::{Action, Context, InformerStopped, Lister, ReconcileError};
 
@@ -25,12 +25,10 @@ use super::{
     instances::Instances,
     ledger::Ledger,
     metrics::PassOutcome,
+    newcomers::Newcomers,
     record::Entry,
     views::RouteNode,
 };
-
-/// How long a joining node may take until its address or machine is known.
-const JOINING: Duration = Duration::from_secs(60);
 
 /// What is known in one life.
 pub(super) struct Life {
@@ -43,13 +41,7 @@ pub(super) struct Life {
     complete: bool,
     instances: Option<Instances>,
     conditions: Conditions,
-    /// Since when a node's range and address are known.
-    ready_at: HashMap<SharedStr, Moment>,
-    /// Ranges that have had their route, so that repairs are no first waits.
-    routed: BTreeSet<(SharedStr, Cidr)>,
-    /// Nodes with a range and nothing to send packets to, and when somebody should hear of it.
-    unready: BTreeMap<SharedStr, Moment>,
-    said: BTreeSet<(SharedStr, &'static str)>,
+    newcomers: Newcomers,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
     /// Before the first list nothing is known, and nothing must be forgotten.
@@ -94,10 +86,7 @@ impl Life {
             complete: false,
             listed: false,
             conditions: Conditions::default(),
-            ready_at: HashMap::new(),
-            routed: BTreeSet::new(),
-            unready: BTreeMap::new(),
-            said: BTreeSet::new(),
+            newcomers: Newcomers::new(&parts.settings.policy(capabilities)),
             asked_for: BTreeSet::new(),
             ledger: writes.then(|| Ledger::new(recorded)),
             tight: false,
@@ -139,7 +128,9 @@ impl Life {
             {
                 self.controller.table_changed(self.now());
             }
-            self.hurry();
+            if self.newcomers.became_late(self.now()) {
+                self.controller.replan(self.now());
+            }
             self.begin_work(&parts, context, &mut work);
             // What is ours is written down when nothing else is going on.
             let wake = self.wake(work.is_empty());
@@ -165,13 +156,12 @@ impl Life {
         let record = ledger.and_then(|ledger| ledger.wake(self.controller.record()));
         // Before all nodes are known the controller is not asked to do anything.
         let controller = self.complete.then(|| self.controller.wake(self.now()));
-        let unready = self.unready.values().copied().min();
         let waits = [
             controller.flatten(),
             asks,
             record,
             self.conditions.wake(),
-            unready,
+            self.newcomers.wake(),
         ];
         waits.into_iter().flatten().min()
     }
@@ -193,7 +183,7 @@ impl Life {
             }
             self.fed.insert(node.name().into(), node.clone());
             let projected = self.project(node);
-            self.seen(&projected, now);
+            self.newcomers.seen(&projected, now);
             if let Some(node) = self.check(projected, now) {
                 self.controller.node_applied(node, now);
             }
@@ -218,7 +208,7 @@ impl Life {
         let mut checked = Vec::new();
         for node in present {
             let projected = self.project(node);
-            self.seen(&projected, now);
+            self.newcomers.seen(&projected, now);
             checked.extend(self.check(projected, now));
         }
         if checked.len() < present.len() {
@@ -244,44 +234,9 @@ impl Life {
         }
     }
 
-    /// Notes how far a node is: from when on it waits for us, or since when we wait for it.
-    fn seen(&mut self, node: &Node, now: Moment) {
-        let by_machine = self.parts.capabilities.next_hop == NextHopKind::Instance;
-        let reachable = |cidr: &Cidr| {
-            let family = cidr.family();
-            let address = family.is_none_or(|family| node.internal_ip(family).is_some());
-            if by_machine {
-                node.provider_id.is_some()
-            } else {
-                address
-            }
-        };
-        if node.excluded || node.pod_cidrs.is_empty() {
-            self.unready.remove(&node.name);
-        } else if node.pod_cidrs.iter().any(reachable) {
-            self.unready.remove(&node.name);
-            self.ready_at.entry(node.name.clone()).or_insert(now);
-        } else {
-            let name = node.name.clone();
-            self.unready.entry(name).or_insert(now + JOINING);
-        }
-    }
-
-    /// Nodes that should have been ready by now: a pass says about them what can be said.
-    fn hurry(&mut self) {
-        let now = self.now();
-        if self.unready.values().any(|at| *at <= now) {
-            self.unready.retain(|_, at| *at > now);
-            self.controller.replan(now);
-        }
-    }
-
     fn remove(&mut self, name: &str, now: Moment) {
         self.fed.remove(name);
-        self.ready_at.remove(name);
-        self.unready.remove(name);
-        self.routed.retain(|(node, _)| **node != *name);
-        self.said.retain(|(node, _)| **node != *name);
+        self.newcomers.forget(name);
         self.conditions.forget(name);
         if let Some(instances) = &mut self.instances {
             instances.forget(name);
@@ -459,12 +414,8 @@ impl Life {
                 parts.metrics.stepped(&step, "ok");
                 parts.board.done(&step);
                 tracing::info!(%step, ?took, "route changed");
-                if let Some(node) = step.node() {
-                    let key = (node.clone(), step.destination().clone());
-                    let since = self.ready_at.get(node);
-                    if let Some(since) = since.filter(|_| self.routed.insert(key)) {
-                        parts.metrics.created_after(now.since(*since));
-                    }
+                if let Some(waited) = self.newcomers.routed(&step, now) {
+                    parts.metrics.created_after(waited);
                 }
             }
         }
@@ -523,7 +474,9 @@ impl Life {
         if let Some(ledger) = &mut self.ledger {
             ledger.planned(plan);
         }
-        self.note(plan);
+        for refusal in self.newcomers.planned(plan) {
+            self.refused(&refusal);
+        }
         if plan.forecast.is_tight() && !self.tight {
             parts.announce.tight(&plan.forecast);
         }
@@ -536,30 +489,6 @@ impl Life {
             );
         }
         tracing::debug!(?trigger, %plan, "pass");
-    }
-
-    /// Notes which nodes have their routes, and says about nodes that never became ready what the
-    /// rules keep to themselves while a node joins.
-    fn note(&mut self, plan: &RoutePlan) {
-        for route in &plan.kept {
-            if let Some(node) = route.target.node() {
-                let key = (node.clone(), route.destination.clone());
-                self.routed.insert(key);
-            }
-        }
-        let overdue = plan.refusals.iter().filter(|refusal| {
-            let quiet = refusal.reason.is_waiting() && refusal.reason.blocks();
-            quiet && !self.unready.contains_key(&refusal.node)
-        });
-        let overdue: Vec<_> = overdue.cloned().collect();
-        for refusal in overdue {
-            if self
-                .said
-                .insert((refusal.node.clone(), refusal.reason.label()))
-            {
-                self.refused(&refusal);
-            }
-        }
     }
 
     fn refused(&self, refusal: &Refusal) {

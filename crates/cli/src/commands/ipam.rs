@@ -209,9 +209,7 @@ impl IpamFlags {
         if let Some(name) = &self.node_name {
             return Ok(name.clone());
         }
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-        let name = name.map_err(|error| wrong("node-name", &error.to_string()))?;
-        Ok(name.trim().to_lowercase())
+        weft_host::hostname::node_name().map_err(|error| wrong("node-name", &error.to_string()))
     }
 }
 

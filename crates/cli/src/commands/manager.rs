@@ -226,9 +226,7 @@ impl ManagerFlags {
         if let Some(name) = &self.kernel.node_name {
             return Ok(name.clone());
         }
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-        let name = name.map_err(|error| wrong("node-name", error))?;
-        Ok(name.trim().to_lowercase())
+        weft_host::hostname::node_name().map_err(|error| wrong("node-name", error))
     }
 
     /// Which kernel routes are ours.
