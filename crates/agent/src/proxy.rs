@@ -17,6 +17,7 @@ pub mod pages;
 pub mod process;
 mod schedule;
 pub mod service_health;
+pub mod syncs;
 mod views;
 mod watcher;
 

@@ -6,8 +6,8 @@ use crate::{
     commands::{
         apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
         config::ConfigArguments, controller::ControllerArguments, ipam::IpamArguments,
-        proxy::ProxyArguments, routes::RoutesArguments, testkit::TestkitArguments,
-        version::VersionArguments,
+        playground::PlaygroundArguments, proxy::ProxyArguments, routes::RoutesArguments,
+        testkit::TestkitArguments, up::UpArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -51,6 +51,11 @@ pub(crate) struct SharedArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a whole cluster network on this machine, to look at and to play with
+    Up(Box<UpArguments>),
+    /// The processes that weft up starts
+    #[command(hide = true)]
+    Playground(Box<PlaygroundArguments>),
     /// Serve the Kubernetes API from memory, for playground and tests
     Apiserver(ApiserverArguments),
     /// Serve Services on this node as kube-proxy's iptables mode does

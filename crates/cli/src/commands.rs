@@ -9,9 +9,11 @@ pub(crate) mod config;
 pub(crate) mod controller;
 pub(crate) mod ipam;
 mod manager;
+pub(crate) mod playground;
 pub(crate) mod proxy;
 pub(crate) mod routes;
 pub(crate) mod testkit;
+pub(crate) mod up;
 pub(crate) mod version;
 
 /// Runs the verb that was asked for.
@@ -19,10 +21,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
-        Command::Cni(arguments) => cni::run(&arguments),
+        Command::Cni(arguments) => cni::run(&arguments, shared),
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
         Command::Ipam(arguments) => ipam::run(&arguments, shared),
+        Command::Up(arguments) => up::run(&arguments, shared),
+        Command::Playground(arguments) => playground::run(*arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),

@@ -11,6 +11,7 @@ pub mod command;
 pub mod conntrack_limits;
 pub mod hostname;
 pub mod iptables;
+pub mod namespace;
 pub mod netfilter;
 mod netlink;
 pub mod nftables;

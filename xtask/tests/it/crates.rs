@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),
@@ -41,6 +41,10 @@ const ARROWS: [(&str, &[&str]); 17] = [
         ],
     ),
     ("weft-runtime", &["weft-model"]),
+    (
+        "weft-playground",
+        &["weft-apiserver", "weft-host", "weft-model", "weft-runtime"],
+    ),
     ("weft-apiserver", &["weft-model"]),
     ("weft-testkit", &[]),
     (
@@ -55,6 +59,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "weft-ipam",
             "weft-iptables",
             "weft-model",
+            "weft-playground",
             "weft-providers",
             "weft-proxy",
             "weft-routes",

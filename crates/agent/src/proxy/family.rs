@@ -226,6 +226,8 @@ impl FamilyLoop {
         };
         self.metrics.sync_ended(self.family, kind, took);
         self.metrics.sync_succeeded(self.family, seconds, report);
+        let syncs = self.health.syncs();
+        syncs.add(self.family, report, took, now.wall);
         for time in std::mem::take(&mut self.triggers).into_values().flatten() {
             let took = now.wall.duration_since(time);
             if let Ok(took) = Duration::try_from(took) {

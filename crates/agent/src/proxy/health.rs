@@ -17,6 +17,8 @@ use serde::Serialize;
 use weft_model::IpFamily;
 use weft_proxy::SyncError;
 
+use super::syncs::SyncLog;
+
 /// A moment, as both clocks have it: one to tell people, one to measure by.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
@@ -236,12 +238,23 @@ impl HealthReport {
 
 /// The health of this process: shared by the loops that report and the servers that answer.
 #[derive(Clone, Debug)]
-pub struct HealthMonitor(Arc<Mutex<Health>>);
+pub struct HealthMonitor {
+    health: Arc<Mutex<Health>>,
+    syncs: SyncLog,
+}
 
 impl HealthMonitor {
     /// Shares it.
     pub fn new(health: Health) -> Self {
-        Self(Arc::new(Mutex::new(health)))
+        Self {
+            health: Arc::new(Mutex::new(health)),
+            syncs: SyncLog::default(),
+        }
+    }
+
+    /// What the last syncs wrote.
+    pub fn syncs(&self) -> &SyncLog {
+        &self.syncs
     }
 
     /// Looks at it or changes it. Nothing may wait meanwhile.
@@ -251,7 +264,7 @@ impl HealthMonitor {
 
     fn lock(&self) -> MutexGuard<'_, Health> {
         // Every change is a single assignment, so what a panic leaves behind is sound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

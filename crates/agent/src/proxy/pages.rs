@@ -110,6 +110,7 @@ pub fn diagnostics(diagnostics: Diagnostics) -> Router {
         .route("/statusz", any(statusz))
         .route("/metrics/slis", any(slis))
         .route("/debug/proxy/last-failure", any(last_failure))
+        .route("/debug/proxy/syncs", any(syncs))
         .with_state(pages)
 }
 
@@ -148,7 +149,7 @@ async fn statusz(State(pages): DiagnosticPages) -> Response {
     let text = format!(
         "{}\nStarted: {started}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\
          Binary version: {version}\n\
-         Paths: /configz /debug/proxy/last-failure /flagz /healthz /metrics /metrics/slis \
+         Paths: /configz /debug/proxy/last-failure /debug/proxy/syncs /flagz /healthz /metrics /metrics/slis \
          /proxyMode /statusz\n",
         heading("statusz")
     );
@@ -158,6 +159,14 @@ async fn statusz(State(pages): DiagnosticPages) -> Response {
 async fn last_failure(State(pages): DiagnosticPages) -> Response {
     let health = &pages.diagnostics.health;
     typed(PLAIN, health.with(|health| health.last_failures()))
+}
+
+async fn syncs(State(pages): DiagnosticPages) -> Response {
+    let syncs = pages.diagnostics.health.syncs().read();
+    match serde_json::to_string(&syncs) {
+        Ok(text) => typed("application/json", text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 /// Results of the checks so far. They are made when somebody reads them.

@@ -12,7 +12,8 @@ use clap::{Args, Subcommand};
 use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN};
 use weft_cns::Serving;
 
-use crate::output;
+use super::manager::start_logging;
+use crate::{args::SharedArguments, output, signals};
 
 mod conflist;
 mod place;
@@ -41,7 +42,7 @@ enum Tool {
 }
 
 /// Where things go on a node.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Places {
     /// Where the runtime looks for plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin", value_parser = absolute)]
@@ -58,7 +59,7 @@ struct Places {
     root_dir: PathBuf,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct InstallArguments {
     #[command(flatten)]
     places: Places,
@@ -105,6 +106,9 @@ struct InstallArguments {
     /// Print the configuration and change nothing
     #[arg(long)]
     print: bool,
+    /// Stay afterwards until told to stop, as a container of a DaemonSet has to
+    #[arg(long, conflicts_with = "print")]
+    stay: bool,
 }
 
 #[derive(Debug, Args)]
@@ -116,11 +120,39 @@ struct UninstallArguments {
     keep_binary: bool,
 }
 
-pub(crate) fn run(arguments: &CniArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &CniArguments, shared: SharedArguments) -> anyhow::Result<()> {
     match &arguments.tool {
+        Tool::Install(arguments) if arguments.stay => stay(arguments, shared),
         Tool::Install(arguments) => install(arguments),
         Tool::Uninstall(arguments) => uninstall(arguments),
     }
+}
+
+/// Installs, and then waits for the signal that ends a container. What was installed stays: pods
+/// need it while this program is being replaced.
+fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    let log = start_logging(shared)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let stop = {
+        let _inside = runtime.enter();
+        signals::listen(log)?
+    };
+    let arguments = arguments.clone();
+    let staying = runtime.block_on(async {
+        let installing = tokio::task::spawn_blocking(move || install(&arguments));
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            installed = installing => installed.context("install")??,
+        }
+        stop.cancelled().await;
+        Ok(())
+    });
+    // It may still be waiting for the daemon; nothing is half done by that.
+    runtime.shutdown_background();
+    staying
 }
 
 fn install(arguments: &InstallArguments) -> anyhow::Result<()> {

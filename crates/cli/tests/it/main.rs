@@ -17,5 +17,6 @@ mod proxy;
 mod proxy_life;
 mod routes;
 mod testkit;
+mod up;
 mod version;
 mod weft;

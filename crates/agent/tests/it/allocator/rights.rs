@@ -1,4 +1,4 @@
-//! The rights in `deploy/ipam` are enough, and not too many.
+//! The rights in `deploy/controller` and `deploy/node` are enough, and not too many.
 
 use http::Method;
 use kube::Client;
@@ -11,7 +11,10 @@ use super::{
     world::World,
 };
 
-const RIGHTS: &str = include_str!("../../../../../deploy/ipam/rights.yaml");
+const RIGHTS: [&str; 2] = [
+    include_str!("../../../../../deploy/controller/rights.yaml"),
+    include_str!("../../../../../deploy/node/rights.yaml"),
+];
 const ACCOUNTS: [&str; 2] = [
     "system:serviceaccounts",
     "system:serviceaccounts:kube-system",
@@ -42,7 +45,9 @@ async fn guarded() -> World {
         .authorization_mode(AuthorizationMode::Rbac)
         .build();
     install(&server.client()).await;
-    apply(&server.client(), RIGHTS).await;
+    for manifest in RIGHTS {
+        apply(&server.client(), manifest).await;
+    }
     World::on(server)
 }
 
@@ -72,7 +77,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
                 && containers.any(|nc| nc.status.as_deref() == Some("NCUpdateSubnetFullError"))
         })
         .await;
-    let agent = account("weft-ipam").with_extra("authentication.kubernetes.io/node-name", "node-0");
+    let agent = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-0");
     let agent = world.server.client_as(agent);
     let patch = async |client: &Client, target: &str, body: Value| {
         let path = path("nodenetworkconfigs", target);
@@ -97,7 +102,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
         .await
         .unwrap_err();
     assert!(error.contains("cannot patch"), "{error}");
-    let nameless = world.server.client_as(account("weft-ipam"));
+    let nameless = world.server.client_as(account("weft-node"));
     let error = patch(&nameless, "node-0", spec).await.unwrap_err();
     assert!(error.contains("its own node only"), "{error}");
 }

@@ -1,0 +1,103 @@
+//! What the last syncs wrote, for people who want to see what a change costs.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use weft_model::IpFamily;
+use weft_proxy::SyncReport;
+
+/// How many are remembered.
+const REMEMBERED: usize = 256;
+
+/// A sync that worked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SyncRecord {
+    /// Counts from the start of the process.
+    pub number: u64,
+    /// When it ended.
+    pub at: Timestamp,
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// Whether everything was looked at.
+    pub full: bool,
+    /// Bytes given to the kernel.
+    pub bytes: usize,
+    /// Rules written.
+    pub written: usize,
+    /// Rules that are there now.
+    pub rules: usize,
+    /// How long it took.
+    pub milliseconds: f64,
+}
+
+/// The last syncs. Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct SyncLog(Arc<Mutex<Records>>);
+
+#[derive(Debug, Default)]
+struct Records {
+    count: u64,
+    last: VecDeque<SyncRecord>,
+}
+
+impl SyncLog {
+    pub(crate) fn add(&self, family: IpFamily, report: &SyncReport, took: Duration, at: Timestamp) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.count += 1;
+        let record = SyncRecord {
+            number: records.count,
+            at,
+            family: family.as_str().to_owned(),
+            full: report.full,
+            bytes: report.bytes,
+            written: report.rules.iter().map(|(_, count)| count.written).sum(),
+            rules: report.rules.iter().map(|(_, count)| count.total).sum(),
+            milliseconds: took.as_secs_f64() * 1000.0,
+        };
+        if records.last.len() == REMEMBERED {
+            records.last.pop_front();
+        }
+        records.last.push_back(record);
+    }
+
+    /// Those remembered, the oldest first.
+    pub fn read(&self) -> Vec<SyncRecord> {
+        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.last.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_proxy::RuleCount;
+
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_remembered_and_keep_their_numbers() {
+        let log = SyncLog::default();
+        for bytes in 0..REMEMBERED + 3 {
+            let count = |written, total| RuleCount { total, written };
+            let report = SyncReport {
+                bytes,
+                rules: vec![("nat", count(2, 40)), ("filter", count(1, 10))],
+                ..SyncReport::default()
+            };
+            log.add(
+                IpFamily::V4,
+                &report,
+                Duration::from_millis(3),
+                Timestamp::UNIX_EPOCH,
+            );
+        }
+        let records = log.read();
+        assert_eq!(records.len(), REMEMBERED);
+        assert_eq!((records[0].number, records[0].bytes), (4, 3));
+        assert_eq!((records[0].written, records[0].rules), (3, 50));
+    }
+}

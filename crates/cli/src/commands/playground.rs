@@ -1,0 +1,148 @@
+//! `weft playground`: the processes that `weft up` starts. Not for people.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use weft_playground::{
+    churn::Churn,
+    demo::Demo,
+    echo::Echo,
+    report::{Format, Reporter},
+    world::{World, WorldOptions, until_told},
+};
+
+use super::{manager::start_logging, up::Output};
+use crate::args::SharedArguments;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlaygroundArguments {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Be the world: API server, nodes, stand-ins
+    World(WorldArguments),
+    /// Be what runs in a pod
+    Pod(PodArguments),
+}
+
+#[derive(Debug, Args)]
+struct WorldArguments {
+    #[arg(long)]
+    nodes: u8,
+    #[arg(long)]
+    once: bool,
+    #[arg(long, value_enum)]
+    output: Output,
+    #[arg(long)]
+    directory: PathBuf,
+    #[arg(long)]
+    churn: Option<u64>,
+    #[arg(long)]
+    seed: Option<u64>,
+    #[arg(long)]
+    kill: bool,
+    #[arg(long)]
+    without_weft: bool,
+}
+
+#[derive(Debug, Args)]
+struct PodArguments {
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    node: String,
+    #[arg(long)]
+    port: u16,
+}
+
+pub(crate) fn run(arguments: PlaygroundArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    match arguments.role {
+        Role::World(arguments) => be_world(&arguments, shared),
+        Role::Pod(PodArguments { name, node, port }) => {
+            let echo = Echo {
+                pod: name,
+                node,
+                port,
+            };
+            echo.serve().context("serve")
+        }
+    }
+}
+
+impl WorldArguments {
+    fn churn(&self) -> Option<Churn> {
+        let clock = || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Some(Churn {
+            lasting: Duration::from_secs(self.churn?),
+            seed: self
+                .seed
+                .unwrap_or_else(|| u64::from(clock().subsec_nanos())),
+            kill: self.kill,
+        })
+    }
+}
+
+fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    start_logging(shared)?;
+    let format = match arguments.output {
+        Output::Text => Format::Text,
+        Output::Json => Format::Json,
+    };
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(async {
+        let options = WorldOptions {
+            directory: arguments.directory.clone(),
+            without_weft: arguments.without_weft,
+        };
+        let world = World::enter(&options).await?;
+        let stop = until_told();
+        let mut reporter = Reporter::new(format);
+        let demo = Demo::new(&world);
+        let shown = async {
+            if arguments.without_weft {
+                return Ok(demo.stand_ins_alone(arguments.nodes, &mut reporter).await?);
+            }
+            demo.build(arguments.nodes, &mut reporter).await?;
+            if let Some(churn) = arguments.churn() {
+                churn.run(&demo, &mut reporter).await?;
+            } else if arguments.once {
+                demo.show(&mut reporter).await?;
+            }
+            Ok::<(), anyhow::Error>(())
+        };
+        let shown = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            shown = shown => shown,
+        };
+        let failed = shown.is_err();
+        if !arguments.once && !failed && !stop.is_cancelled() {
+            reporter.say(&hints(&world));
+            stop.cancelled().await;
+        }
+        let summary = (arguments.once || failed).then(|| reporter.finish());
+        drop(demo);
+        world.stop().await;
+        match summary {
+            Some(summary) if failed || !summary.ok() => bail!("not everything held"),
+            _ => Ok(()),
+        }
+    })
+}
+
+fn hints(world: &World) -> String {
+    format!(
+        "\nIt stays until you press Ctrl-C. In another terminal:\n\n    \
+         export KUBECONFIG={}\n    \
+         kubectl get nodes,pods -o wide\n    \
+         kubectl scale deployment web --replicas=12\n    \
+         kubectl get nodenetworkconfigs -n kube-system\n",
+        world.kubeconfig.display()
+    )
+}

@@ -1,0 +1,145 @@
+//! `weft up`: the playground.
+
+use std::{net::SocketAddr, path::PathBuf, thread, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use weft_playground::{
+    launch::{Launch, usual_directory},
+    world::MOST_NODES,
+};
+
+use crate::{args::SharedArguments, signals};
+
+use super::manager::start_logging;
+
+const AFTER_HELP: &str = "\
+Nodes and pods are network namespaces, Weft's agents are processes with the command lines of
+deploy/, and stand-ins play the parts of Kubernetes that a network needs around it. The host's
+network is not touched; everything ends with this command, also when it is killed. Works as root
+and as an ordinary user where the kernel lets users make namespaces.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct UpArguments {
+    /// How many nodes there are
+    #[arg(long, value_name = "NUMBER", default_value = "3",
+          value_parser = clap::value_parser!(u8).range(1..i64::from(MOST_NODES)))]
+    nodes: u8,
+    /// Show what there is to see and end: 0 if every check held, 1 if not
+    #[arg(long)]
+    once: bool,
+    /// How to tell what happens; json has a document on each line
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Where kubeconfig and logs go; emptied at the start
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Where kubectl finds the API server; by default 127.0.0.1:6443, or another port if it is taken
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    api_bind: Option<SocketAddr>,
+    /// Where a browser finds the live page; by default 127.0.0.1:8088, or another port if it is taken
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    page_bind: Option<SocketAddr>,
+    /// Instead of the demo, change things at random for so many seconds, with requests all the time
+    #[arg(long, value_name = "SECONDS", requires = "once")]
+    churn: Option<u64>,
+    /// Makes the changes of --churn the same again
+    #[arg(long, value_name = "NUMBER", requires = "churn")]
+    seed: Option<u64>,
+    /// Kill processes of Weft, too, while things change
+    #[arg(long, requires = "churn")]
+    kill: bool,
+    /// Start no process of Weft, to see what the stand-ins do alone: nothing to the network
+    #[arg(long, requires = "once", conflicts_with = "churn")]
+    without_weft: bool,
+    /// Use a user namespace even as root
+    #[arg(long)]
+    rootless: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Lines for people
+    Text,
+    /// For programs
+    Json,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("only loopback: whoever reaches it can do everything".to_owned())
+    }
+}
+
+pub(crate) fn run(arguments: &UpArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    let directory = arguments.directory.clone().unwrap_or_else(usual_directory);
+    let directory = std::path::absolute(&directory).context("find the directory")?;
+    let output = match arguments.output {
+        Output::Text => "text",
+        Output::Json => "json",
+    };
+    let mut words = vec![
+        "playground".to_owned(),
+        "world".to_owned(),
+        format!("--nodes={}", arguments.nodes),
+        format!("--output={output}"),
+        format!("--directory={}", directory.display()),
+    ];
+    if arguments.once {
+        words.push("--once".to_owned());
+    }
+    if arguments.without_weft {
+        words.push("--without-weft".to_owned());
+    }
+    if let Some(seconds) = arguments.churn {
+        words.push(format!("--churn={seconds}"));
+        words.extend(arguments.seed.map(|seed| format!("--seed={seed}")));
+        words.extend(arguments.kill.then(|| "--kill".to_owned()));
+    }
+    if shared.log.level.is_none() && std::env::var_os("WEFT_LOG_LEVEL").is_none() {
+        // What stand-ins meet is no news; Weft's own processes have logs of their own.
+        words.push("--log-level=error".to_owned());
+    } else if let Some(level) = &shared.log.level {
+        words.push(format!("--log-level={level}"));
+    }
+    let launch = Launch {
+        directory,
+        api: arguments.api_bind,
+        page: arguments.page_bind,
+        arguments: words,
+        rootless: arguments.rootless,
+    };
+    let log = start_logging(shared)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.context("start the runtime")?;
+    let stop = {
+        let _inside = runtime.enter();
+        signals::listen(log)?
+    };
+    let mut world = launch.start()?;
+    let status = loop {
+        if let Some(status) = world.ended().context("follow the world")? {
+            break status;
+        }
+        if stop.is_cancelled() {
+            break world.stop().context("end the world")?;
+        }
+        // Lets signals in, and looks again.
+        runtime.block_on(async {
+            let pause = tokio::time::sleep(Duration::from_millis(50));
+            tokio::select! { () = stop.cancelled() => {} () = pause => {} }
+        });
+        thread::yield_now();
+    };
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(_) => bail!("not everything held; the logs are in the directory's logs/"),
+        None => bail!("the playground was ended by {status}"),
+    }
+}

@@ -1,0 +1,21 @@
+//! Network namespaces as files, as `ip netns` keeps them.
+
+use std::{fs::File, io, os::fd::AsFd as _, panic, path::Path, thread};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// Runs work on a thread of its own inside the network namespace that a file stands for.
+///
+/// Sockets opened there stay in the namespace wherever they are used afterwards.
+pub fn within<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let namespace = File::open(file)?;
+    let inside = || -> io::Result<T> {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(work())
+    };
+    // A namespace belongs to a thread: a new one keeps the caller where it is.
+    match thread::scope(|scope| scope.spawn(inside).join()) {
+        Ok(result) => result,
+        Err(panic) => panic::resume_unwind(panic),
+    }
+}

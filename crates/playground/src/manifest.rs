@@ -1,0 +1,119 @@
+//! The manifests of `deploy/`, as far as the playground plays a cluster: objects to apply, and the
+//! command lines of containers.
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// What defines the objects.
+pub(crate) const DEFINITIONS: [&str; 4] = [
+    include_str!("../../../deploy/crds/clustersubnetstates.yaml"),
+    include_str!("../../../deploy/crds/ippools.yaml"),
+    include_str!("../../../deploy/crds/ippoolshards.yaml"),
+    include_str!("../../../deploy/crds/nodenetworkconfigs.yaml"),
+];
+/// Who may do what.
+pub(crate) const RIGHTS: [&str; 2] = [
+    include_str!("../../../deploy/controller/rights.yaml"),
+    include_str!("../../../deploy/node/rights.yaml"),
+];
+/// What runs on every node.
+pub(crate) const NODE: &str = include_str!("../../../deploy/node/daemonset.yaml");
+/// What runs once.
+pub(crate) const CONTROLLER: &str = include_str!("../../../deploy/controller/deployment.yaml");
+
+/// A manifest that cannot be understood.
+#[derive(Debug, Error)]
+#[error("a manifest makes no sense: {0}")]
+pub struct ManifestError(String);
+
+/// A container of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Container {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its command line, with references to its environment.
+    pub(crate) command: Vec<String>,
+}
+
+/// All objects of a manifest.
+pub(crate) fn objects(manifest: &str) -> Result<Vec<Value>, ManifestError> {
+    serde_saphyr::from_multiple(manifest).map_err(|error| ManifestError(error.to_string()))
+}
+
+/// The containers that the workload in a manifest runs.
+pub(crate) fn containers(manifest: &str) -> Result<Vec<Container>, ManifestError> {
+    let objects = objects(manifest)?;
+    let containers = objects
+        .iter()
+        .find_map(|object| object.pointer("/spec/template/spec/containers")?.as_array())
+        .ok_or_else(|| ManifestError("it has no containers".to_owned()))?;
+    containers.iter().map(container).collect()
+}
+
+fn container(value: &Value) -> Result<Container, ManifestError> {
+    let missing = |what: &str| ManifestError(format!("a container has no {what}"));
+    let name = value["name"].as_str().ok_or_else(|| missing("name"))?;
+    let command = value["command"]
+        .as_array()
+        .ok_or_else(|| missing("command"))?;
+    let words: Option<Vec<String>> = command
+        .iter()
+        .map(|word| word.as_str().map(str::to_owned))
+        .collect();
+    Ok(Container {
+        name: name.to_owned(),
+        command: words.ok_or_else(|| missing("command of words"))?,
+    })
+}
+
+impl Container {
+    /// Its command line with `$(NAME)` replaced, as a kubelet does, and the program given.
+    pub(crate) fn line(&self, program: &str, environment: &[(&str, &str)]) -> Vec<String> {
+        let words = self.command.iter().skip(1).map(|word| {
+            environment
+                .iter()
+                .fold(word.clone(), |word, (name, value)| {
+                    word.replace(&format!("$({name})"), value)
+                })
+        });
+        std::iter::once(program.to_owned()).chain(words).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_say_what_runs_where() {
+        let names = |manifest| -> Vec<String> {
+            let containers = containers(manifest).unwrap();
+            containers
+                .into_iter()
+                .map(|container| container.name)
+                .collect()
+        };
+        assert_eq!(names(NODE), ["proxy", "ipam", "routes", "cni"]);
+        assert_eq!(names(CONTROLLER), ["controller"]);
+    }
+
+    #[test]
+    fn references_to_the_environment_are_replaced_and_the_program_is_ours() {
+        let proxy = &containers(NODE).unwrap()[0];
+        let line = proxy.line("/bin/weft", &[("NODE_NAME", "node-1")]);
+        assert_eq!(
+            line[..3],
+            ["/bin/weft", "proxy", "--hostname-override=node-1"]
+        );
+    }
+
+    #[test]
+    fn every_reference_is_one_that_the_playground_knows() {
+        for manifest in [NODE, CONTROLLER] {
+            for container in containers(manifest).unwrap() {
+                let line = container.line("weft", &[("NODE_NAME", "n"), ("HOST_ROOT", "/r")]);
+                assert!(!line.iter().any(|word| word.contains("$(")), "{line:?}");
+            }
+        }
+    }
+}

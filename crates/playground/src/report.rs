@@ -1,0 +1,298 @@
+//! What people and programs are told while the playground runs.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use crate::traffic::Tally;
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines for people.
+    Text,
+    /// A JSON document on each line.
+    Json,
+}
+
+/// What was written to kernels for a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Written {
+    /// Syncs of proxies.
+    pub syncs: usize,
+    /// Rules written.
+    pub rules: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Bytes that the same syncs would have written if each wrote everything.
+    pub bytes_of_everything: u64,
+    /// From the API's answer to the last kernel that had it.
+    pub milliseconds: Option<f64>,
+}
+
+/// Something that was done, and whether everything held.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// What.
+    pub step: String,
+    /// Whether all checks held.
+    pub ok: bool,
+    /// How long it took.
+    pub milliseconds: u64,
+    /// What is worth knowing.
+    pub detail: String,
+    /// What was written for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+    /// What became of requests meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Tally>,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// How many steps there were.
+    pub steps: usize,
+    /// Those that failed.
+    pub failed: Vec<String>,
+    /// Requests answered in all.
+    pub answered: u64,
+    /// Requests not answered in all.
+    pub unanswered: u64,
+    /// How long everything took.
+    pub milliseconds: u64,
+}
+
+/// Tells of steps as they happen.
+#[derive(Debug)]
+pub struct Reporter {
+    format: Format,
+    colours: bool,
+    begun: Instant,
+    steps: Vec<Step>,
+}
+
+impl Reporter {
+    /// Begins to tell.
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            colours: io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            begun: Instant::now(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// What happens now and may take a while: on terminals only, and gone with the next line.
+    pub fn progress(&self, what: &str) {
+        if self.format == Format::Text && self.colours {
+            self.print(&format!("\r\x1b[2K  … {what}"), false);
+        }
+    }
+
+    /// Something for people only.
+    pub fn say(&self, text: &str) {
+        if self.format == Format::Text {
+            self.clear_progress();
+            self.print(text, true);
+        }
+    }
+
+    fn clear_progress(&self) {
+        if self.colours {
+            self.print("\r\x1b[2K", false);
+        }
+    }
+
+    /// What was done.
+    pub fn step(&mut self, step: Step) {
+        match self.format {
+            Format::Text => {
+                self.clear_progress();
+                let line = self.line(&step);
+                self.print(&line, true);
+            }
+            Format::Json => self.json(&step),
+        }
+        self.steps.push(step);
+    }
+
+    fn line(&self, step: &Step) -> String {
+        let (sign, colour) = if step.ok {
+            ("✓", "32")
+        } else {
+            ("✗", "31")
+        };
+        let sign = if self.colours {
+            format!("\x1b[{colour}m{sign}\x1b[0m")
+        } else {
+            sign.to_owned()
+        };
+        let took = seconds(Duration::from_millis(step.milliseconds));
+        let mut line = format!("  {sign} {:<44} {took:>7}", step.step);
+        for text in [
+            Some(step.detail.clone()).filter(|detail| !detail.is_empty()),
+            step.written.as_ref().map(Written::line),
+            step.traffic.as_ref().map(Tally::line),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            line += &format!("\n      {text}");
+        }
+        line
+    }
+
+    /// The end.
+    pub fn finish(self) -> Summary {
+        let failed = self.steps.iter().filter(|step| !step.ok);
+        let tallies = || self.steps.iter().filter_map(|step| step.traffic.as_ref());
+        let summary = Summary {
+            steps: self.steps.len(),
+            failed: failed.map(|step| step.step.clone()).collect(),
+            answered: tallies().map(|tally| tally.answered).sum(),
+            unanswered: tallies().map(|tally| tally.failed).sum(),
+            milliseconds: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        match self.format {
+            Format::Text => self.print(&summary.line(), true),
+            Format::Json => self.json(&summary),
+        }
+        summary
+    }
+
+    fn json(&self, value: &impl Serialize) {
+        if let Ok(text) = serde_json::to_string(value) {
+            self.print(&text, true);
+        }
+    }
+
+    fn print(&self, text: &str, line: bool) {
+        let mut out = io::stdout().lock();
+        // Whoever closed our output does not want to know.
+        let _ = if line {
+            writeln!(out, "{text}")
+        } else {
+            write!(out, "{text}")
+        };
+        let _ = out.flush();
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text += &format!(": {source}");
+        cause = source.source();
+    }
+    text
+}
+
+/// A size that people can compare.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{}.{} kB", bytes / 1000, bytes % 1000 / 100),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000),
+    }
+}
+
+impl Written {
+    fn line(&self) -> String {
+        let mut line = format!(
+            "{} rules in {} syncs, {} instead of {}",
+            self.rules,
+            self.syncs,
+            size(self.bytes),
+            size(self.bytes_of_everything)
+        );
+        if let Some(milliseconds) = self.milliseconds {
+            line += &format!("; in every kernel {milliseconds:.0} ms after the API had it");
+        }
+        line
+    }
+}
+
+impl Tally {
+    fn line(&self) -> String {
+        let mut line = format!(
+            "{} requests answered by {} pods on {} nodes, {} failed, longest wait {} ms",
+            self.answered,
+            self.pods.len(),
+            self.nodes.len(),
+            self.failed,
+            self.longest_gap_milliseconds
+        );
+        if let Some(first) = self.failures.first() {
+            line += &format!(" ({first})");
+        }
+        line
+    }
+}
+
+impl Summary {
+    /// Whether everything held.
+    pub fn ok(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    fn line(&self) -> String {
+        let took = seconds(Duration::from_millis(self.milliseconds));
+        let requests = format!("{} requests, {} unanswered", self.answered, self.unanswered);
+        if self.ok() {
+            format!("\n{} checks held in {took}; {requests}", self.steps)
+        } else {
+            format!("\nfailed: {}; {requests}", self.failed.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_costs_are_readable() {
+        assert_eq!(size(812), "812 B");
+        assert_eq!(size(48_211), "48.2 kB");
+        assert_eq!(size(1_250_000), "1.2 MB");
+        let written = Written {
+            syncs: 3,
+            rules: 4,
+            bytes: 812,
+            bytes_of_everything: 48_211,
+            milliseconds: Some(14.2),
+        };
+        assert_eq!(
+            written.line(),
+            "4 rules in 3 syncs, 812 B instead of 48.2 kB; in every kernel 14 ms after the API had it"
+        );
+    }
+
+    #[test]
+    fn a_summary_names_what_failed() {
+        let mut reporter = Reporter::new(Format::Json);
+        for (step, ok) in [("one", true), ("two", false)] {
+            reporter.step(Step {
+                step: step.to_owned(),
+                ok,
+                milliseconds: 1,
+                detail: String::new(),
+                written: None,
+                traffic: None,
+            });
+        }
+        let summary = reporter.finish();
+        assert_eq!((summary.steps, summary.failed), (2, vec!["two".to_owned()]));
+    }
+}

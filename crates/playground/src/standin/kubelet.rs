@@ -1,0 +1,410 @@
+//! Stand-in for a kubelet and its container runtime: pods become namespaces, attached by the
+//! node's CNI configuration, with an echo process inside.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http::Method;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use weft_runtime::{
+    Action, Cluster, Context, Controller, Exponential, ObjectKey, ReconcileError, Reconciler,
+    SelectorError, WatchSpec,
+};
+
+use crate::{
+    agent::{Agent, AgentParts},
+    applying::{call, create},
+    cni::{Attached, Attachment, CniError, Runtime},
+    network,
+    place::Place,
+    program::blocking,
+};
+
+/// What a kubelet waits at most before it tries a pod again: ten seconds and chance. Ours is for
+/// people who watch.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long a pod goes on answering after it was told to end, as well-behaved servers do: whoever
+/// sends requests learns of it a little later.
+const LINGER: Duration = Duration::from_secs(2);
+/// How often it looks whether the node has a network.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A node as its kubelet knows it.
+#[derive(Clone)]
+pub(crate) struct KubeletParts {
+    pub(crate) node: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) runtime: Runtime,
+    /// This program.
+    pub(crate) program: PathBuf,
+    pub(crate) logs: PathBuf,
+    pub(crate) client: Client,
+}
+
+/// Pods of a node, from the outside.
+#[derive(Clone)]
+pub(crate) struct Kubelet {
+    parts: Arc<KubeletParts>,
+    pods: Arc<Mutex<BTreeMap<ObjectKey, Arc<Sandbox>>>>,
+    controller: Controller<ObjectKey>,
+    stop: CancellationToken,
+}
+
+/// A pod that was made.
+#[derive(Debug)]
+struct Sandbox {
+    attachment: Attachment,
+    /// Its network namespace, unless it is the node's.
+    namespace: Option<String>,
+    attached: Option<Attached>,
+    echo: Agent,
+    /// Since when it has been told to end.
+    ending: OnceLock<Instant>,
+}
+
+impl Kubelet {
+    /// Registers the node and serves its pods.
+    pub(crate) async fn start(parts: KubeletParts, cluster: &Cluster) -> Result<Self, StartError> {
+        let parts = Arc::new(parts);
+        let pods = Arc::default();
+        let spec = WatchSpec::all().fields(&format!("spec.nodeName={}", parts.node))?;
+        let controller = Controller::builder(&format!("kubelet-stand-in-{}", parts.node), cluster)
+            .reconciles::<Pod>(spec)
+            .concurrency(4)
+            .limiter(Exponential::new(Duration::from_millis(250), RETRY))
+            .build(Life {
+                parts: parts.clone(),
+                pods: Arc::clone(&pods),
+            });
+        create(&parts.client, &node(&parts)).await?;
+        let kubelet = Self {
+            parts,
+            pods,
+            controller,
+            stop: CancellationToken::new(),
+        };
+        kubelet.controller.start();
+        tokio::spawn(kubelet.clone().tell_readiness());
+        Ok(kubelet)
+    }
+
+    /// A node without a network configuration is not ready, as with a real kubelet.
+    async fn tell_readiness(self) {
+        let mut told = None;
+        while !self.stop.is_cancelled() {
+            let ready = self.parts.runtime.configuration().is_ok();
+            if told != Some(ready) && self.tell(ready).await.is_ok() {
+                told = Some(ready);
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    async fn tell(&self, ready: bool) -> Result<(), kube::Error> {
+        let path = format!("/api/v1/nodes/{}/status", self.parts.node);
+        let status = json!({"status": status(&self.parts, ready)});
+        call(&self.parts.client, Method::PATCH, &path, &status)
+            .await
+            .map(drop)
+    }
+
+    /// The namespace of a pod's network.
+    pub(crate) fn network_of(&self, pod: &ObjectKey) -> Option<PathBuf> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.get(pod)
+            .map(|sandbox| sandbox.attachment.network.clone())
+    }
+
+    /// Ends every pod, as a machine does that is switched off in order.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        self.controller.stop().await;
+        let pods: Vec<Arc<Sandbox>> = {
+            let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *pods).into_values().collect()
+        };
+        for sandbox in pods {
+            if let Err(error) = sandbox.end(&self.parts.runtime).await {
+                tracing::warn!(pod = sandbox.attachment.name, %error, "a pod did not end in order");
+            }
+        }
+    }
+}
+
+/// A kubelet cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The node cannot be registered.
+    #[error("register the node")]
+    Register(#[from] kube::Error),
+    /// Its name cannot be selected.
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+}
+
+fn node(parts: &KubeletParts) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": parts.node,
+            "labels": {"kubernetes.io/hostname": parts.node, "kubernetes.io/os": "linux"},
+        },
+        "status": status(parts, false),
+    })
+}
+
+fn status(parts: &KubeletParts, ready: bool) -> Value {
+    let addresses: Vec<Value> = parts
+        .addresses
+        .iter()
+        .map(|address| json!({"type": "InternalIP", "address": address}))
+        .collect();
+    let (word, reason, message) = if ready {
+        ("True", "KubeletReady", "stand-in of the playground")
+    } else {
+        (
+            "False",
+            "KubeletNotReady",
+            "container runtime network not ready: cni plugin not initialized",
+        )
+    };
+    let now = Timestamp::now().to_string();
+    let capacity = json!({"pods": "250", "cpu": "4", "memory": "8Gi"});
+    json!({
+        "addresses": addresses, "capacity": capacity, "allocatable": capacity,
+        "conditions": [{
+            "type": "Ready", "status": word, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        }],
+        "nodeInfo": {
+            "kubeletVersion": "v1.36.4-stand-in", "operatingSystem": "linux",
+            "architecture": std::env::consts::ARCH, "osImage": "Weft playground",
+            "bootID": "", "machineID": "", "systemUUID": "", "kernelVersion": "",
+            "containerRuntimeVersion": "namespaces://1", "kubeProxyVersion": "",
+        },
+    })
+}
+
+/// What happens to pods.
+struct Life {
+    parts: Arc<KubeletParts>,
+    pods: Arc<Mutex<BTreeMap<ObjectKey, Arc<Sandbox>>>>,
+}
+
+impl Reconciler<ObjectKey> for Life {
+    async fn reconcile(&self, context: Context<ObjectKey>) -> Result<Action, ReconcileError> {
+        let key = context.key();
+        let pod = context.object::<Pod>()?;
+        let uid = pod.as_ref().and_then(|pod| pod.uid());
+        let there = self.get(key);
+        if let Some(sandbox) = &there
+            && Some(&sandbox.attachment.uid) != uid.as_ref()
+        {
+            self.end(key, sandbox).await?;
+        }
+        let Some(pod) = pod else {
+            return Ok(Action::await_change());
+        };
+        if pod.metadata.deletion_timestamp.is_some() {
+            if let Some(sandbox) = self.get(key) {
+                let since = sandbox.ending.get_or_init(Instant::now);
+                let left = LINGER.saturating_sub(since.elapsed());
+                if !left.is_zero() {
+                    return Ok(Action::requeue(left));
+                }
+                self.end(key, &sandbox).await?;
+            }
+            self.forget(&pod).await?;
+            return Ok(Action::await_change());
+        }
+        if self.get(key).is_none() {
+            let sandbox = self.make(&pod).await?;
+            let sandbox = Arc::new(sandbox);
+            self.pods().insert(key.clone(), sandbox);
+        }
+        if let Some(sandbox) = self.get(key) {
+            self.tell(&pod, &sandbox).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+impl Life {
+    fn pods(&self) -> std::sync::MutexGuard<'_, BTreeMap<ObjectKey, Arc<Sandbox>>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Arc<Sandbox>> {
+        self.pods().get(key).cloned()
+    }
+
+    async fn end(&self, key: &ObjectKey, sandbox: &Sandbox) -> Result<(), CniError> {
+        sandbox.end(&self.parts.runtime).await?;
+        self.pods().remove(key);
+        Ok(())
+    }
+
+    async fn make(&self, pod: &Pod) -> Result<Sandbox, ReconcileError> {
+        let uid = pod.uid().unwrap_or_default();
+        let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        let namespace = if host_network {
+            self.parts.node.clone()
+        } else {
+            format!("pod-{uid}")
+        };
+        let attachment = Attachment {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            network: network::file(&namespace),
+            uid,
+        };
+        let attached = if host_network {
+            None
+        } else {
+            Some(self.attach(&namespace, &attachment).await?)
+        };
+        let echo = self.echo(pod, &namespace);
+        echo.start()?;
+        Ok(Sandbox {
+            attachment,
+            namespace: (!host_network).then_some(namespace),
+            attached,
+            echo,
+            ending: OnceLock::new(),
+        })
+    }
+
+    /// What was made of a pod that could not be attached is taken away again, so that the next try
+    /// begins anew.
+    async fn attach(
+        &self,
+        namespace: &str,
+        attachment: &Attachment,
+    ) -> Result<Attached, ReconcileError> {
+        let (runtime, name) = (self.parts.runtime.clone(), namespace.to_owned());
+        let pod = attachment.clone();
+        blocking(move || {
+            network::make_namespace(&name)?;
+            runtime.add(&pod).map_err(|error| {
+                // The runtime's duty after a failed ADD; the failure that counts is the first.
+                let _ = runtime.delete(&pod, None);
+                let _ = network::remove(&name);
+                ReconcileError::retry(error)
+            })
+        })
+        .await
+    }
+
+    fn echo(&self, pod: &Pod, namespace: &str) -> Agent {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let port = containers
+            .flat_map(|container| container.ports.iter().flatten())
+            .map(|port| port.container_port)
+            .next();
+        let name = pod.name_any();
+        let line = vec![
+            self.parts.program.display().to_string(),
+            "playground".to_owned(),
+            "pod".to_owned(),
+            format!("--name={name}"),
+            format!("--node={}", self.parts.node),
+            format!("--port={}", port.unwrap_or(8080)),
+        ];
+        Agent::new(AgentParts {
+            node: Some(self.parts.node.clone()),
+            component: format!("pod {name}"),
+            line,
+            environment: Vec::new(),
+            place: Place {
+                namespace: namespace.to_owned(),
+                mounts: Vec::new(),
+            },
+            log: self.parts.logs.join("pods.log"),
+        })
+    }
+
+    async fn tell(&self, pod: &Pod, sandbox: &Sandbox) -> Result<(), kube::Error> {
+        let known = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if known == Some("Running") {
+            return Ok(());
+        }
+        let addresses = match &sandbox.attached {
+            Some(attached) => attached.addresses(),
+            None => self.parts.addresses.clone(),
+        };
+        let now = Timestamp::now().to_string();
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+        let entries: Vec<Value> = addresses
+            .iter()
+            .map(|address| json!({"ip": address}))
+            .collect();
+        let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition);
+        let status = json!({"status": {
+            "phase": "Running", "startTime": now, "hostIP": self.parts.addresses.first(),
+            "podIP": addresses.first(), "podIPs": entries,
+            "conditions": conditions,
+        }});
+        match call(
+            &self.parts.client,
+            Method::PATCH,
+            &path(pod, "/status"),
+            &status,
+        )
+        .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Removes the object of a pod that has ended.
+    async fn forget(&self, pod: &Pod) -> Result<(), kube::Error> {
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": pod.uid()},
+        });
+        match call(&self.parts.client, Method::DELETE, &path(pod, ""), &options).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+fn path(pod: &Pod, subresource: &str) -> String {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    format!("/api/v1/namespaces/{namespace}/pods/{name}{subresource}")
+}
+
+impl Sandbox {
+    async fn end(&self, runtime: &Runtime) -> Result<(), CniError> {
+        self.echo.stop().await;
+        let (Some(namespace), Some(attached)) = (self.namespace.clone(), self.attached.clone())
+        else {
+            return Ok(());
+        };
+        let (runtime, attachment) = (runtime.clone(), self.attachment.clone());
+        blocking(move || {
+            runtime.delete(&attachment, Some(&attached))?;
+            // Without its network nothing is left of it; a second try finds it gone.
+            let _ = network::remove(&namespace);
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,454 @@
+//! The world inside: API server, segment, nodes, and the controller of the cluster.
+
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    net::SocketAddr,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use kube::Client;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
+use serde_json::json;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use weft_apiserver::{ApiServer, AuthorizationMode, FaultId, ListenError, Matcher, User};
+use weft_runtime::{Cluster, ControllerHandle};
+
+use crate::{
+    agent::{Agent, AgentParts},
+    applying::{call, create},
+    doors::Doors,
+    manifest::{self, ManifestError},
+    network::{self, NetworkError},
+    node::{self, Common, Node, NodeError},
+    place::Place,
+    program::blocking,
+    standin,
+};
+
+/// Nodes that there can be: their tokens are made with the API server.
+pub const MOST_NODES: u8 = 50;
+/// Where the world keeps what its processes share.
+const SHARED: &str = "/run/weft-world";
+/// The machine of the controllers.
+const CONTROL: &str = "control";
+const CONTROL_NUMBER: u8 = 2;
+/// What identifies an agent's node in its token.
+const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
+
+/// The world could not be made.
+#[derive(Debug, Error)]
+pub enum WorldError {
+    /// Listeners did not come through.
+    #[error("take over the listeners of the host")]
+    Doors(#[source] io::Error),
+    /// Its files.
+    #[error("make {0}")]
+    Files(&'static str, #[source] io::Error),
+    /// Its network.
+    #[error("make the segment")]
+    Network(#[from] NetworkError),
+    /// The API server.
+    #[error("start the API server")]
+    Listen(#[from] ListenError),
+    /// What runs in it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The API refused something.
+    #[error("set up the cluster")]
+    Api(#[from] kube::Error),
+    /// A node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// There can be no more nodes.
+    #[error("there can be {MOST_NODES} nodes at most")]
+    TooManyNodes,
+}
+
+/// What a world is told.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    /// Where kubeconfig and logs go.
+    pub directory: PathBuf,
+    /// No process of Weft is started: only the stand-ins.
+    pub without_weft: bool,
+}
+
+/// A running world.
+pub struct World {
+    /// A client with all rights.
+    pub client: Client,
+    /// For kubectl on the host.
+    pub kubeconfig: PathBuf,
+    /// Where that goes to.
+    pub api_address: SocketAddr,
+    /// The controllers of the cluster.
+    pub controller: Agent,
+    pub(crate) page: Mutex<Option<std::net::TcpListener>>,
+    server: ApiServer,
+    common: Common,
+    tokens: Vec<String>,
+    nodes: Mutex<BTreeMap<u8, Node>>,
+    standins: Vec<ControllerHandle>,
+}
+
+fn ranges() -> Vec<IpNet> {
+    ["10.96.0.0/16", "fd00:10:96::/112"]
+        .iter()
+        .filter_map(|range| range.parse().ok())
+        .collect()
+}
+
+fn secret() -> String {
+    let numbers = std::iter::repeat_with(|| fastrand::u64(..)).take(4);
+    numbers.map(|number| format!("{number:016x}")).collect()
+}
+
+fn account(name: &str) -> User {
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+    ];
+    User::new(&format!("system:serviceaccount:kube-system:{name}"), groups)
+}
+
+/// Ends when whoever launched this world wants it to, or is gone.
+pub fn until_told() -> CancellationToken {
+    let token = CancellationToken::new();
+    let told = token.clone();
+    std::thread::spawn(move || {
+        // The launcher says nothing more: whatever comes is the end.
+        let mut byte = [0];
+        let _ = io::Read::read(&mut io::stdin(), &mut byte);
+        told.cancel();
+    });
+    token
+}
+
+impl World {
+    /// Makes the world that this process was started for.
+    pub async fn enter(options: &WorldOptions) -> Result<Self, WorldError> {
+        let doors = Doors::receive(io::stdin().as_fd()).map_err(WorldError::Doors)?;
+        let directory = options.directory.clone();
+        let program = blocking(move || make_mounts(&directory))
+            .await
+            .map_err(|source| WorldError::Files("mounts", source))?;
+        blocking(network::make_segment).await?;
+        blocking(|| network::make_machine(CONTROL, CONTROL_NUMBER)).await?;
+        let controller_token = secret();
+        let tokens: Vec<String> = (0..MOST_NODES).map(|_| secret()).collect();
+        let mut builder = ApiServer::builder()
+            .authorization_mode(AuthorizationMode::Rbac)
+            .service_ranges(ranges())
+            .token(&controller_token, account("weft-controller"));
+        for (number, token) in (1..).zip(&tokens) {
+            let agent = account("weft-node").with_extra(NODE_CLAIM, &format!("node-{number}"));
+            builder = builder.token(token, agent);
+        }
+        let mut server = builder.build();
+        let state = Path::new(SHARED).join("state");
+        let (authority, api_address) =
+            open(&mut server, doors.api, &state.join("kubeconfig")).await?;
+        let client = server.client();
+        let cluster = Cluster::new("playground", client.clone());
+        let common = Common {
+            program,
+            nodes: Path::new(SHARED).join("nodes"),
+            logs: state.join("logs"),
+            authority,
+            cluster: cluster.clone(),
+            client: client.clone(),
+            without_weft: options.without_weft,
+        };
+        set_up(&client).await?;
+        let controller = controller(&common, &controller_token)?;
+        Ok(Self {
+            kubeconfig: options.directory.join("kubeconfig"),
+            api_address,
+            standins: standin::start(&cluster),
+            controller,
+            client,
+            page: Mutex::new(Some(doors.page)),
+            server,
+            common,
+            tokens,
+            nodes: Mutex::default(),
+        })
+    }
+
+    /// The API server.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// The cluster as controllers in this process see it.
+    pub fn cluster(&self) -> &Cluster {
+        &self.common.cluster
+    }
+
+    /// The nodes there are.
+    pub fn nodes(&self) -> Vec<Node> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u8, Node>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of Weft's processes.
+    pub fn agents(&self) -> Vec<Agent> {
+        let nodes = self.nodes();
+        let of_nodes = nodes.iter().flat_map(|node| node.agents.iter().cloned());
+        std::iter::once(self.controller.clone())
+            .chain(of_nodes)
+            .collect()
+    }
+
+    /// Adds a node, with the lowest number that is free.
+    pub async fn add_node(&self) -> Result<Node, WorldError> {
+        let number = {
+            let nodes = self.lock();
+            (1..=MOST_NODES).find(|number| !nodes.contains_key(number))
+        };
+        let number = number.ok_or(WorldError::TooManyNodes)?;
+        let token = &self.tokens[usize::from(number - 1)];
+        let node = Node::start(&self.common, number, token).await?;
+        self.lock().insert(number, node.clone());
+        Ok(node)
+    }
+
+    /// Removes a node, as an administrator does who cares for its pods: no new ones, those there
+    /// go elsewhere, then the machine is switched off and forgotten.
+    pub async fn remove_node(&self, name: &str) -> Result<(), WorldError> {
+        let found = self
+            .lock()
+            .iter()
+            .find(|(_, node)| node.name == name)
+            .map(|(number, _)| *number);
+        let Some(number) = found else {
+            return Ok(());
+        };
+        let path = format!("/api/v1/nodes/{name}");
+        let cordon = json!({"spec": {"unschedulable": true}});
+        call(&self.client, http::Method::PATCH, &path, &cordon).await?;
+        self.evict_pods(name).await?;
+        let node = self.lock().remove(&number);
+        if let Some(node) = node {
+            node.stop().await;
+        }
+        call(
+            &self.client,
+            http::Method::DELETE,
+            &path,
+            &serde_json::Value::Null,
+        )
+        .await?;
+        let root = self.common.nodes.join(name);
+        let _ = blocking(move || fs::remove_dir_all(root)).await;
+        Ok(())
+    }
+
+    /// Deletes the pods of a node and waits until they have ended.
+    async fn evict_pods(&self, node: &str) -> Result<(), kube::Error> {
+        let selector = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
+        loop {
+            let list = call(
+                &self.client,
+                http::Method::GET,
+                &selector,
+                &serde_json::Value::Null,
+            )
+            .await?;
+            let pods = list["items"].as_array().cloned().unwrap_or_default();
+            if pods.is_empty() {
+                return Ok(());
+            }
+            for pod in pods
+                .iter()
+                .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+            {
+                let metadata = &pod["metadata"];
+                let path = format!(
+                    "/api/v1/namespaces/{}/pods/{}",
+                    metadata["namespace"].as_str().unwrap_or_default(),
+                    metadata["name"].as_str().unwrap_or_default(),
+                );
+                let deleted = call(
+                    &self.client,
+                    http::Method::DELETE,
+                    &path,
+                    &serde_json::Value::Null,
+                );
+                match deleted.await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Breaks every connection to the API server and refuses new ones.
+    pub fn break_api(&self, lasting: Duration) -> FaultId {
+        self.server.faults().drop_client(Matcher::any(), lasting)
+    }
+
+    /// Lets them in again.
+    pub fn restore_api(&self, fault: FaultId) {
+        self.server.faults().remove(fault);
+    }
+
+    /// Ends everything in order.
+    pub async fn stop(&self) {
+        for handle in &self.standins {
+            handle.stop().await;
+        }
+        let nodes = std::mem::take(&mut *self.lock());
+        let stopping = nodes.values().map(Node::stop);
+        futures::future::join_all(stopping).await;
+        self.controller.stop().await;
+        self.server.shutdown();
+    }
+}
+
+/// Serves the API on the segment for agents, and on the host's loopback for people.
+async fn open(
+    server: &mut ApiServer,
+    host: std::net::TcpListener,
+    kubeconfig: &Path,
+) -> Result<(String, SocketAddr), WorldError> {
+    let files = |source| WorldError::Files("listeners", source);
+    let [address, _] = network::addresses(network::WORLD);
+    let segment = TcpListener::bind((address, 6443)).await.map_err(files)?;
+    let authority = server.listen_on(segment, None, &[])?.ca.clone();
+    host.set_nonblocking(true).map_err(files)?;
+    let host = TcpListener::from_std(host).map_err(files)?;
+    let listening = server.listen_on(host, None, &["localhost".to_owned()])?;
+    let address = listening.https;
+    write_private(kubeconfig, &listening.kubeconfig()).map_err(files)?;
+    Ok((authority, address))
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = fs::File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// Applies what an administrator would: definitions, rights, and a pool.
+async fn set_up(client: &Client) -> Result<(), WorldError> {
+    for text in manifest::DEFINITIONS.iter().chain(&manifest::RIGHTS) {
+        for object in manifest::objects(text)? {
+            create(client, &object).await?;
+        }
+    }
+    let pool = json!({
+        "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "IPPool",
+        "metadata": {"name": "nodes"}, "spec": {"nodeCIDRs": true},
+    });
+    // A definition is served a moment after it was made.
+    for _ in 0..100 {
+        match create(client, &pool).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => return Ok(other?),
+        }
+    }
+    Ok(create(client, &pool).await?)
+}
+
+fn controller(common: &Common, token: &str) -> Result<Agent, WorldError> {
+    let files = |source| WorldError::Files("the controller's files", source);
+    let secrets = common.nodes.join("control-secrets");
+    node::write_secrets(&secrets, token, &common.authority).map_err(files)?;
+    let container = manifest::containers(manifest::CONTROLLER)?;
+    let container = container.into_iter().next();
+    let line =
+        container.map(|container| container.line(&common.program.display().to_string(), &[]));
+    let agent = Agent::new(AgentParts {
+        node: None,
+        component: "controller".to_owned(),
+        line: line.unwrap_or_default(),
+        environment: node::environment(),
+        place: Place {
+            namespace: CONTROL.to_owned(),
+            mounts: vec![(secrets, node::secrets_path())],
+        },
+        log: common.logs.join("controller.log"),
+    });
+    if !common.without_weft {
+        agent.start().map_err(files)?;
+    }
+    Ok(agent)
+}
+
+/// Gives the world directories of its own where the host's would be in the way, without losing
+/// sight of this program and of the directory that the user looks into. Says where the program is.
+fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let name = program.file_name().unwrap_or_default().to_owned();
+    let programs = program.parent().unwrap_or(Path::new("/")).to_owned();
+    let fresh = directory.join("world");
+    fs::create_dir_all(&fresh)?;
+    mount_fresh(&fresh)?;
+    let inside = |path: &str| fresh.join(path.trim_start_matches("/run/"));
+    for path in [
+        "/run/weft-world/state",
+        "/run/weft-world/bin",
+        "/run/weft-world/nodes",
+        "/run/netns",
+        "/run/lock",
+        "/run/weft",
+        "/run/secrets/kubernetes.io/serviceaccount",
+    ] {
+        fs::create_dir_all(inside(path))?;
+    }
+    fs::write(inside("/run/xtables.lock"), "")?;
+    mount_bind(directory, inside("/run/weft-world/state"))?;
+    mount_bind(&programs, inside("/run/weft-world/bin"))?;
+    mount_move(&fresh, "/run")?;
+    // Plugins look for themselves there, by their numbers in this world.
+    mount(
+        "proc",
+        "/proc",
+        "proc",
+        MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+        None,
+    )
+    .map_err(|error| {
+        let said = io::Error::from(error);
+        io::Error::new(
+            said.kind(),
+            format!("/proc cannot be mounted, as in some containers: {said}"),
+        )
+    })?;
+    mount_fresh(Path::new("/var/lib"))?;
+    fs::create_dir_all("/var/lib/weft")?;
+    fs::create_dir_all(Path::new(SHARED).join("state/logs"))?;
+    Ok(Path::new(SHARED).join("bin").join(name))
+}
+
+fn mount_fresh(path: &Path) -> io::Result<()> {
+    Ok(mount(
+        "tmpfs",
+        path,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        c"mode=755",
+    )?)
+}
+
+/// A world that several tasks share.
+pub type SharedWorld = Arc<World>;
