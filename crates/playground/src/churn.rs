@@ -52,7 +52,7 @@ impl Churn {
         let begun = Instant::now();
         while begun.elapsed() < self.lasting {
             let nodes = demo.world().nodes().len();
-            let change = self.choose(&mut random, &services, nodes);
+            let change = self.choose(&mut random, &services, nodes, demo.many());
             match &change {
                 Change::AddService(number) => drop(services.insert(*number)),
                 Change::RemoveService(number) => drop(services.remove(number)),
@@ -77,10 +77,16 @@ impl Churn {
         .await
     }
 
-    fn choose(self, random: &mut fastrand::Rng, services: &BTreeSet<u32>, nodes: usize) -> Change {
+    fn choose(
+        self,
+        random: &mut fastrand::Rng,
+        services: &BTreeSet<u32>,
+        nodes: usize,
+        many: usize,
+    ) -> Change {
         loop {
             let change = match random.u8(..if self.kill { 12 } else { 8 }) {
-                0..4 => Change::Scale(random.usize(1..=30)),
+                0..4 => Change::Scale(random.usize(1..=many)),
                 4 => Change::AddService(random.u32(..1000)),
                 5 => match services.iter().nth(random.usize(..services.len().max(1))) {
                     Some(number) => Change::RemoveService(*number),
@@ -160,7 +166,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let services = BTreeSet::from([1, 2]);
             (0..200)
-                .map(|_| churn.choose(&mut random, &services, *NODES.end()))
+                .map(|_| churn.choose(&mut random, &services, *NODES.end(), 30))
                 .collect()
         };
         assert_eq!(changes(7), changes(7));

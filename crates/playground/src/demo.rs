@@ -91,6 +91,11 @@ impl<'a> Demo<'a> {
         }
     }
 
+    /// How many pods are many.
+    pub(crate) fn many(&self) -> usize {
+        self.world.limits.many
+    }
+
     pub(crate) fn world(&self) -> &World {
         self.world
     }
@@ -123,6 +128,7 @@ impl<'a> Demo<'a> {
         let target = self.service_address("web").await?;
         let stream = Stream::begin(client, Protocol::Http, target);
         let stream = Some(&stream);
+        let many = self.many();
         step(
             reporter,
             "scale from 3 to 36 pods",
@@ -276,7 +282,9 @@ impl<'a> Demo<'a> {
             }
             _ => "",
         };
-        Ok(format!("{processes} processes, each started as deploy/ says{how}").into())
+        let note = self.world.limits.note;
+        let note = note.map(|note| format!("; {note}")).unwrap_or_default();
+        Ok(format!("{processes} processes, each started as deploy/ says{how}{note}").into())
     }
 
     async fn nodes_ready(&self) -> Result<(), DemoError> {
@@ -529,37 +537,40 @@ impl<'a> Demo<'a> {
     }
 
     async fn add_node(&self) -> Result<Node, DemoError> {
+        let many = self.many();
         let node = self.world.add_node().await?;
         self.nodes_ready().await?;
         self.routes_complete().await?;
         // Its first pods: it has the fewest.
-        self.set_replicas(40).await?;
-        self.pods_ready(40).await?;
-        self.kernels_have(40).await?;
+        self.set_replicas(many + 4).await?;
+        self.pods_ready(many + 4).await?;
+        self.kernels_have(many + 4).await?;
         let client = self.network_of("client").await?;
         self.answering_nodes(&client).await?;
         Ok(node)
     }
 
     async fn remove_node(&self, name: &str) -> Result<Told, DemoError> {
-        self.set_replicas(36).await?;
-        self.pods_ready(36).await?;
+        let many = self.many();
+        self.set_replicas(many).await?;
+        self.pods_ready(many).await?;
         self.world.remove_node(name).await?;
         self.routes_complete().await?;
-        self.pods_ready(36).await?;
-        self.kernels_have(36).await?;
+        self.pods_ready(many).await?;
+        self.kernels_have(many).await?;
         Ok(format!("its pods moved; no route to {name} is left").into())
     }
 
     async fn outage(&self) -> Result<Told, DemoError> {
+        let many = self.many();
         let broken = self.world.break_api(PATIENCE);
         tokio::time::sleep(OUTAGE).await;
         self.world.restore_api(broken);
-        let asked = self.set_replicas(30).await?;
-        let cost = self.converged(30, asked).await?;
-        self.set_replicas(36).await?;
-        self.pods_ready(36).await?;
-        self.kernels_have(36).await?;
+        let asked = self.set_replicas(many + 3).await?;
+        let cost = self.converged(many + 3, asked).await?;
+        self.set_replicas(many).await?;
+        self.pods_ready(many).await?;
+        self.kernels_have(many).await?;
         Ok(Told {
             detail: "Services went on; a change afterwards reached every kernel".to_owned(),
             cost: Some(cost),
@@ -567,22 +578,24 @@ impl<'a> Demo<'a> {
     }
 
     async fn pause_proxy(&self) -> Result<Told, DemoError> {
+        let many = self.many();
         let nodes = self.world.nodes();
         let Some(proxy) = nodes.last().and_then(|node| node.agent("proxy").cloned()) else {
             return Err(DemoError::Check("there is no proxy".to_owned()));
         };
         proxy.stop().await;
-        self.set_replicas(33).await?;
-        self.pods_ready(33).await?;
+        self.set_replicas(many + 3).await?;
+        self.pods_ready(many + 3).await?;
         proxy.start()?;
-        self.kernels_have(33).await?;
-        self.set_replicas(36).await?;
-        self.pods_ready(36).await?;
-        self.kernels_have(36).await?;
+        self.kernels_have(many + 3).await?;
+        self.set_replicas(many).await?;
+        self.pods_ready(many).await?;
+        self.kernels_have(many).await?;
         Ok(format!("{} caught up with what it missed", proxy.status().name).into())
     }
 
     async fn kill_everything(&self) -> Result<Told, DemoError> {
+        let many = self.many();
         let agents = self.world.agents();
         let before: Vec<u32> = agents.iter().map(|agent| agent.status().starts).collect();
         for agent in &agents {
@@ -591,12 +604,12 @@ impl<'a> Demo<'a> {
         for (agent, before) in agents.iter().zip(&before) {
             self.started_again(agent, *before).await?;
         }
-        self.set_replicas(34).await?;
-        self.pods_ready(34).await?;
-        self.kernels_have(34).await?;
-        self.set_replicas(36).await?;
-        self.pods_ready(36).await?;
-        self.kernels_have(36).await?;
+        self.set_replicas(many + 2).await?;
+        self.pods_ready(many + 2).await?;
+        self.kernels_have(many + 2).await?;
+        self.set_replicas(many).await?;
+        self.pods_ready(many).await?;
+        self.kernels_have(many).await?;
         self.routes_complete().await?;
         self.no_address_twice().await?;
         Ok(format!(

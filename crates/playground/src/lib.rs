@@ -18,6 +18,7 @@ mod doors;
 pub mod echo;
 mod kernel;
 pub mod launch;
+pub mod limits;
 mod manifest;
 mod network;
 mod node;

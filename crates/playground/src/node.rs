@@ -61,6 +61,8 @@ pub(crate) struct Common {
     pub(crate) authority: String,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
+    /// Proxies use legacy iptables.
+    pub(crate) legacy: bool,
     /// Agents are not started.
     pub(crate) without_weft: bool,
 }
@@ -228,6 +230,9 @@ fn agents(
             for word in &mut line {
                 *word = word.replace("--main-plugin=bridge", "--main-plugin=ptp");
             }
+        }
+        if common.legacy && container.name == "proxy" {
+            line.push("--iptables-variant=legacy".to_owned());
         }
         Agent::new(AgentParts {
             node: Some(name.to_owned()),

@@ -24,6 +24,7 @@ use crate::{
     agent::{Agent, AgentParts},
     applying::{call, create},
     doors::Doors,
+    limits::Limits,
     manifest::{self, ManifestError},
     network::{self, NetworkError},
     node::{self, Common, Node, NodeError},
@@ -90,6 +91,8 @@ pub struct World {
     pub api_address: SocketAddr,
     /// The controllers of the cluster.
     pub controller: Agent,
+    /// What there can be here.
+    pub limits: Limits,
     pub(crate) page: Mutex<Option<std::net::TcpListener>>,
     server: ApiServer,
     common: Common,
@@ -141,6 +144,7 @@ impl World {
             .map_err(|source| WorldError::Files("mounts", source))?;
         blocking(network::make_segment).await?;
         blocking(|| network::make_machine(CONTROL, CONTROL_NUMBER)).await?;
+        let limits = blocking(Limits::find).await;
         let controller_token = secret();
         let tokens: Vec<String> = (0..MOST_NODES).map(|_| secret()).collect();
         let mut builder = ApiServer::builder()
@@ -165,6 +169,7 @@ impl World {
             cluster: cluster.clone(),
             client: client.clone(),
             without_weft: options.without_weft,
+            legacy: limits.legacy,
         };
         set_up(&client).await?;
         let controller = controller(&common, &controller_token)?;
@@ -174,6 +179,7 @@ impl World {
             standins: standin::start(&cluster),
             controller,
             client,
+            limits,
             page: Mutex::new(Some(doors.page)),
             server,
             common,
