@@ -6,8 +6,8 @@
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-up: ## build weft and start what there is of it: the embedded API server
-	@cargo xtask up
+up: ## build weft and start the playground: a cluster network on this machine (ARGS="--once" to see and leave)
+	@ARGS="$(ARGS)" cargo xtask up
 
 test: ## set up, then check everything that CI checks
 	@cargo xtask test

@@ -1,25 +1,17 @@
-use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    os::unix::process::CommandExt as _,
-    path::Path,
-    process::Command,
-};
+use std::{os::unix::process::CommandExt as _, process::Command};
 
 use anyhow::Context as _;
 
 use crate::{
-    peers,
     process::{self, cargo},
-    workspace,
+    setup, workspace,
 };
 
 const PROFILE: &str = "playground";
 
-/// Where Kubernetes usually is.
-const USUAL_PORT: u16 = 6443;
-
-/// Builds the program and becomes it: so far that is the embedded API server.
+/// Installs what is missing, builds the programs and becomes the playground.
 pub(crate) fn run() -> anyhow::Result<()> {
+    setup::run()?;
     eprintln!("building weft; the first time takes some minutes");
     process::run(cargo().args([
         "build",
@@ -28,47 +20,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--locked",
         "--package",
         "weft",
+        "--package",
+        "weft-cni",
     ]))?;
     let directory = workspace::target().join("up");
     workspace::create_private(&directory)?;
-    let kubeconfig = directory.join("kubeconfig");
-    let address = free_address().context("find a free port")?;
-    eprintln!("{}", hints(&kubeconfig, address));
     let mut weft = Command::new(workspace::target().join(PROFILE).join("weft"));
-    weft.args(["apiserver", "--bind", &address.to_string(), "--kubeconfig"])
-        .arg(&kubeconfig);
+    weft.arg("up").arg("--directory").arg(&directory);
+    // `make up ARGS=--once`, for whoever wants something else of it.
+    let more = std::env::var("ARGS").unwrap_or_default();
+    weft.args(more.split_whitespace());
     // In our place, so that Ctrl-C reaches it and its exit code is ours.
     Err(weft.exec()).context("start weft")
-}
-
-/// The usual port if it is free, and any other if not.
-fn free_address() -> std::io::Result<SocketAddr> {
-    let usual = TcpListener::bind((Ipv4Addr::LOCALHOST, USUAL_PORT));
-    usual
-        .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?
-        .local_addr()
-}
-
-fn hints(kubeconfig: &Path, address: SocketAddr) -> String {
-    let kubectl = if process::find("kubectl").is_some() {
-        "kubectl".to_owned()
-    } else if let Ok(built) = peers::program("kubectl") {
-        built.display().to_string()
-    } else {
-        "kubectl (any of 1.34 or newer; `make peers` builds one)".to_owned()
-    };
-    format!(
-        "\n\
-         A Kubernetes API for you to try, in memory and gone with Ctrl-C. In another terminal:\n\
-         \n    \
-         export KUBECONFIG={}\n    \
-         {kubectl} create namespace weft\n    \
-         {kubectl} -n weft create configmap loom --from-literal=threads=42\n    \
-         {kubectl} -n weft get configmaps --watch\n\
-         \n\
-         or, without kubectl:\n\
-         \n    \
-         curl --insecure https://{address}/api/v1/namespaces\n",
-        kubeconfig.display(),
-    )
 }
