@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),
@@ -29,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
         "weft-agent",
         &[
             "weft-cns",
+            "weft-dashboard",
             "weft-host",
             "weft-ipam",
             "weft-iptables",
@@ -40,6 +41,10 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "weft-runtime",
         ],
     ),
+    (
+        "weft-dashboard",
+        &["weft-ipam", "weft-model", "weft-proxy", "weft-runtime"],
+    ),
     ("weft-runtime", &["weft-model"]),
     ("weft-apiserver", &["weft-model"]),
     ("weft-testkit", &[]),
@@ -50,6 +55,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "weft-apiserver",
             "weft-cni",
             "weft-cns",
+            "weft-dashboard",
             "weft-heap",
             "weft-host",
             "weft-ipam",
