@@ -29,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "weft-agent",
         &[
             "weft-cns",
+            "weft-dashboard",
             "weft-host",
             "weft-ipam",
             "weft-iptables",
@@ -39,6 +40,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "weft-ruleset",
             "weft-runtime",
         ],
+    ),
+    (
+        "weft-dashboard",
+        &["weft-ipam", "weft-model", "weft-proxy", "weft-runtime"],
     ),
     ("weft-runtime", &["weft-model"]),
     (
@@ -54,6 +59,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "weft-apiserver",
             "weft-cni",
             "weft-cns",
+            "weft-dashboard",
             "weft-heap",
             "weft-host",
             "weft-ipam",

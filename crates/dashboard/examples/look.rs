@@ -1,0 +1,121 @@
+//! Shows the page with a playground that is not there, to look at it while working on it.
+//!
+//! `cargo run -p weft-dashboard --example look` serves it; with a directory behind `--` it writes
+//! pictures of the page into that directory instead.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::json;
+use weft_dashboard::{Board, DashboardServer, Pages, Reach, State};
+
+#[path = "../tests/it/chromium.rs"]
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "made for tests, which use all of it"
+)]
+mod chromium;
+#[path = "../tests/it/fixture.rs"]
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "made for tests, which use all of it"
+)]
+mod fixture;
+
+use chromium::Browser;
+
+type AnyError = Box<dyn std::error::Error>;
+
+#[tokio::main]
+async fn main() -> Result<(), AnyError> {
+    match std::env::args_os().nth(1).map(PathBuf::from) {
+        None => serve(fixture::playground(3, 36), "127.0.0.1:8088").await,
+        Some(directory) => pictures(&directory).await,
+    }
+}
+
+async fn serve(state: State, address: &str) -> Result<(), AnyError> {
+    let pages = Pages::new(Board::new(state));
+    let server = DashboardServer::bind(pages, address.parse()?, Reach::Loopback)?;
+    eprintln!("{}", server.url());
+    server.serve(std::future::pending()).await?;
+    Ok(())
+}
+
+/// One picture: its name, what it shows, how large and whether dark.
+struct Picture {
+    name: &'static str,
+    state: State,
+    size: (u32, u32),
+    dark: bool,
+    /// What to do with the page before.
+    before: &'static str,
+}
+
+async fn pictures(directory: &Path) -> Result<(), AnyError> {
+    fs::create_dir_all(directory)?;
+    let picture = |name, state, size, dark| Picture {
+        name,
+        state,
+        size,
+        dark,
+        before: "",
+    };
+    let small = || fixture::playground(3, 36);
+    let light_up = "document.querySelector('[data-service=\"default/web\"]').focus()";
+    let point = "document.querySelector('[data-node=\"node-2\"]').focus()";
+    for picture in [
+        picture("dashboard-light", small(), (1400, 1000), false),
+        picture("dashboard-dark", small(), (1400, 1000), true),
+        picture("narrow", small(), (420, 3000), false),
+        picture("big", fixture::playground(20, 300), (1400, 1400), false),
+        picture("alone", fixture::playground(1, 4), (1400, 1000), true),
+        picture("trouble", fixture::troubled(), (1400, 1250), false),
+        picture("trouble-dark", fixture::troubled(), (1400, 1250), true),
+        Picture {
+            before: light_up,
+            ..picture("lit", small(), (1400, 1000), false)
+        },
+        Picture {
+            before: point,
+            ..picture("pointed", small(), (1400, 1000), false)
+        },
+        Picture {
+            before: point,
+            ..picture(
+                "big-pointed",
+                fixture::playground(20, 300),
+                (1400, 1000),
+                true,
+            )
+        },
+    ] {
+        take(picture, directory).await?;
+    }
+    Ok(())
+}
+
+async fn take(picture: Picture, directory: &Path) -> Result<(), AnyError> {
+    let chromium = chromium::find().ok_or("there is no chromium here")?;
+    let pages = Pages::new(Board::new(picture.state));
+    let server = DashboardServer::bind(pages, "127.0.0.1:0".parse()?, Reach::Loopback)?;
+    let url = server.url();
+    let serving = tokio::spawn(async move { server.serve(std::future::pending()).await });
+    let mut browser = Browser::open(chromium, &url, picture.size).await;
+    let scheme = if picture.dark { "dark" } else { "light" };
+    let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+    browser.call("Emulation.setEmulatedMedia", features).await;
+    browser.drawn().await;
+    browser.value(picture.before).await;
+    let taken = browser.call("Page.captureScreenshot", json!({})).await;
+    let data = BASE64_STANDARD.decode(taken["data"].as_str().unwrap_or_default())?;
+    fs::write(directory.join(format!("{}.png", picture.name)), data)?;
+    browser.close().await;
+    serving.abort();
+    Ok(())
+}

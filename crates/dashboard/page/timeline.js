@@ -1,0 +1,64 @@
+// What happened, the newest first.
+
+import { byId, follow, make, say } from "./dom.js";
+import { bytes, clock, duration, plural } from "./format.js";
+
+/** How often at most a screen reader is told. */
+const PATIENCE = 5000;
+
+let told = null;
+let newest = null;
+let waiting = null;
+
+export function draw(state) {
+  const entries = [...state.timeline].reverse();
+  byId("timeline-empty").hidden = entries.length > 0;
+  follow(byId("timeline"), entries, (entry) => entry.number, create, () => {});
+  if (entries.length === 0) return;
+  newest = entries[0];
+  // What was there before the page is no news.
+  told ??= newest.number;
+  if (newest.number > told) waiting ??= setTimeout(announce, PATIENCE);
+}
+
+/** Once a burst is over, or every few seconds while it lasts. */
+function announce() {
+  const count = newest.number - told;
+  say(byId("announcement"), count === 1 ? newest.what : `${count} changes, the latest: ${newest.what}`);
+  told = newest.number;
+  waiting = null;
+}
+
+function create(entry) {
+  const time = make("time", "mono quiet", clock(entry.at));
+  time.dateTime = entry.at;
+  const origin = [entry.where, entry.component].filter(Boolean).join(" · ");
+  const item = make(
+    "li",
+    "entry",
+    time,
+    make("div", "", make("p", "what", entry.what), make("p", "origin quiet", origin)),
+  );
+  item.value = entry.number;
+  if (told !== null) item.classList.add("fresh");
+  const cost = costText(entry.cost);
+  if (cost) item.lastElementChild.append(make("p", "cost", cost));
+  return item;
+}
+
+/** `+1 chain ~1 rule, 14 ms, 812 B instead of 49 kB`. */
+function costText(cost) {
+  if (cost === null) return "";
+  const words = [];
+  if (cost.changes) words.push(cost.changes);
+  if (cost.milliseconds !== null) words.push(duration(cost.milliseconds));
+  if (cost.bytes !== null) {
+    const full = cost.avoided_bytes ? ` instead of ${bytes(cost.bytes + cost.avoided_bytes)}` : "";
+    words.push(bytes(cost.bytes) + full);
+  }
+  if (cost.calls !== null && (cost.calls > 0 || cost.avoided_calls)) {
+    const full = cost.avoided_calls ? ` instead of ${cost.calls + cost.avoided_calls}` : "";
+    words.push(plural(cost.calls, "call") + full);
+  }
+  return words.join(", ");
+}

@@ -1,0 +1,154 @@
+//! Keeps a board in step with a cluster's objects.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+use weft_runtime::{Cluster, Component, ComponentScope, Phase};
+
+use crate::{
+    Board,
+    state::{Mode, State, now},
+};
+
+mod changes;
+mod derivation;
+mod follow;
+pub mod objects;
+mod sources;
+
+pub use derivation::derive;
+pub use objects::Objects;
+pub use sources::{Source, Standing};
+
+use follow::Followed;
+
+/// Lets a burst gather.
+const GATHER: Duration = Duration::from_millis(50);
+/// As often as browsers are told.
+const PAUSE: Duration = Duration::from_millis(250);
+/// A large cluster takes a while to derive; no more than this part of a core is spent on it.
+const SHARE: u32 = 20;
+
+/// Watches a cluster and writes what its objects say on a board: nodes, pods, pools as far as
+/// NodeNetworkConfigs tell, Services, and whether the API server answers.
+///
+/// The rest of the board is left to others. In a real cluster nobody else writes, so the feed
+/// keeps the timeline and the checks as well.
+pub struct ClusterFeed {
+    cluster: Cluster,
+    board: Board,
+    complete: Option<Complete>,
+}
+
+type Complete = Box<dyn Fn(&mut State) + Send + Sync>;
+
+impl ClusterFeed {
+    /// A feed from a cluster to a board.
+    pub fn new(cluster: Cluster, board: Board) -> Self {
+        Self {
+            cluster,
+            board,
+            complete: None,
+        }
+    }
+
+    /// Adds to every state what objects do not say, before anybody sees it: the routes of a
+    /// kernel, say, or what a node's daemon knows of its pool.
+    #[must_use]
+    pub fn completing(mut self, complete: impl Fn(&mut State) + Send + Sync + 'static) -> Self {
+        self.complete = Some(Box::new(complete));
+        self
+    }
+
+    /// Feeds for as long as it is polled.
+    pub async fn run(&self) {
+        let cache = self.cluster.cache();
+        let mut nodes = Followed::<objects::Node>::new(cache, "nodes");
+        let mut pods = Followed::<objects::Pod>::new(cache, "pods");
+        let mut services = Followed::<objects::Service>::new(cache, "services");
+        let mut slices = Followed::<objects::Slice>::new(cache, "endpoint slices");
+        let mut configs = Followed::<objects::NodeConfig>::new(cache, "node network configs");
+        let mut earliest = Instant::now();
+        let mut due = None;
+        loop {
+            tokio::select! {
+                () = nodes.changed() => {}
+                () = pods.changed() => {}
+                () = services.changed() => {}
+                () = slices.changed() => {}
+                () = configs.changed() => {}
+                () = sleep_until(due.unwrap_or(earliest)), if due.is_some() => {
+                    let began = Instant::now();
+                    self.show(&Objects {
+                        sources: vec![
+                            nodes.source(),
+                            pods.source(),
+                            services.source(),
+                            slices.source(),
+                            configs.source(),
+                        ],
+                        nodes: nodes.objects(),
+                        pods: pods.objects(),
+                        services: services.objects(),
+                        slices: slices.objects(),
+                        configs: configs.objects(),
+                    });
+                    earliest = Instant::now() + PAUSE.max(began.elapsed() * SHARE);
+                    due = None;
+                    continue;
+                }
+            }
+            due.get_or_insert((Instant::now() + GATHER).max(earliest));
+        }
+    }
+
+    fn show(&self, objects: &Objects) {
+        let derived = derive(objects);
+        let complete = objects.sources.iter().all(Source::is_complete);
+        let known = !self.board.read().nodes.is_empty();
+        self.board.update(|state| {
+            if state.mode == Mode::Cluster {
+                if complete && known {
+                    for note in changes::between(state, &derived, now()) {
+                        state.timeline.push(note);
+                    }
+                }
+                state.checks = derived.checks;
+            }
+            if state.cluster.reachable != derived.cluster.reachable {
+                state.cluster.reachable = derived.cluster.reachable;
+                state.cluster.since = now();
+            }
+            state.nodes = derived.nodes;
+            state.services = derived.services;
+            if let Some(complete) = &self.complete {
+                complete(state);
+            }
+        });
+    }
+}
+
+impl Component for ClusterFeed {
+    fn name(&self) -> &'static str {
+        "dashboard-feed"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Cache
+    }
+
+    fn run(
+        self: Arc<Self>,
+        scope: ComponentScope,
+    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+        Box::pin(async move {
+            scope.ready();
+            tokio::select! {
+                () = scope.stopped() => {}
+                () = Self::run(&self) => {}
+            }
+            Ok(())
+        })
+    }
+}

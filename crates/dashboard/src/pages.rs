@@ -1,0 +1,183 @@
+//! The page, its parts, the state behind it, and the door before all of them.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Path, State as Shared},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Board, Control, Reach, Token, assets,
+    door::{self, Door},
+    state::{Action, State},
+    stream,
+};
+
+/// Carries the token.
+const TOKEN_HEADER: &str = "x-weft-token";
+
+/// Nothing from elsewhere, nothing in line, in nobody's frame.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'; object-src 'none'";
+
+const HEADERS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+/// What browsers are shown.
+#[derive(Clone)]
+pub struct Pages {
+    board: Board,
+    switches: Option<Switches>,
+    stop: CancellationToken,
+}
+
+/// The means to act, and who may.
+#[derive(Clone)]
+struct Switches {
+    control: Arc<dyn Control>,
+    token: Token,
+}
+
+impl Pages {
+    /// Pages that show a board and change nothing.
+    pub fn new(board: Board) -> Self {
+        Self {
+            board,
+            switches: None,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Lets whoever has the token start and stop processes.
+    #[must_use]
+    pub fn control(mut self, control: impl Control, token: Token) -> Self {
+        let control = Arc::new(control);
+        self.switches = Some(Switches { control, token });
+        self
+    }
+
+    /// As they may be seen from there: from elsewhere nobody acts.
+    pub(crate) fn seen(mut self, reach: Reach) -> Self {
+        if reach == Reach::Anywhere {
+            self.switches = None;
+        }
+        self
+    }
+
+    pub(crate) fn token(&self) -> Option<&Token> {
+        self.switches.as_ref().map(|switches| &switches.token)
+    }
+
+    /// Ends open streams when cancelled.
+    pub(crate) fn until(mut self, stop: CancellationToken) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// The pages for a server of one's own at this port. Only requests that name a host of ours
+    /// and this port are answered.
+    pub fn router(self, port: u16, reach: Reach) -> Router {
+        let pages = self.seen(reach);
+        let door = Door { port, reach };
+        let mut router = assets::router()
+            .route("/api/state", get(state))
+            .route("/api/events", get(events));
+        if pages.switches.is_some() {
+            router = router.route("/api/processes/{name}/{action}", post(act));
+        }
+        router
+            .with_state(pages)
+            .layer(middleware::from_fn_with_state(door, door::keep))
+            .layer(middleware::map_response(harden))
+    }
+
+    /// The state as the page reads it: without means to act there are no actions.
+    fn render(&self, state: &State) -> String {
+        let rendered = if self.switches.is_some() {
+            serde_json::to_string(state)
+        } else {
+            let mut state = state.clone();
+            for process in &mut state.processes {
+                process.actions.clear();
+            }
+            serde_json::to_string(&state)
+        };
+        rendered.expect("the state has no keys but texts, and numbers always have a form")
+    }
+}
+
+async fn harden(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+async fn state(Shared(pages): Shared<Pages>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, pages.render(&pages.board.read())).into_response()
+}
+
+async fn events(Shared(pages): Shared<Pages>) -> impl IntoResponse {
+    let (states, stop) = (pages.board.subscribe(), pages.stop.clone());
+    let events = stream::events(states, stop, move |state| pages.render(state));
+    ([(header::CACHE_CONTROL, "no-store")], events)
+}
+
+async fn act(
+    Shared(pages): Shared<Pages>,
+    Path((name, action)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let refused = |code: StatusCode, text: &str| (code, format!("{text}\n")).into_response();
+    let Some(switches) = &pages.switches else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    if !door::is_from_our_page(&uri, &headers) {
+        return refused(StatusCode::FORBIDDEN, "only this page may act");
+    }
+    let token = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
+    if !token.is_some_and(|token| switches.token.is(token)) {
+        let text = "open the page by the link that was printed at the start: it has the token";
+        return refused(StatusCode::FORBIDDEN, text);
+    }
+    let Ok(action) = action.parse::<Action>() else {
+        return refused(StatusCode::NOT_FOUND, "there is no such action");
+    };
+    let state = pages.board.read();
+    let mut processes = state.processes.iter();
+    let Some(process) = processes.find(|process| process.name == name) else {
+        return refused(StatusCode::NOT_FOUND, "there is no such process");
+    };
+    if !process.actions.contains(&action) {
+        return refused(StatusCode::CONFLICT, "that cannot be done now");
+    }
+    tracing::info!(process = name, %action, "asked for by the page");
+    match switches.control.act(&name, action).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(reason) => refused(StatusCode::INTERNAL_SERVER_ERROR, &reason),
+    }
+}

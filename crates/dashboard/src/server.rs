@@ -1,0 +1,116 @@
+//! Serves the page.
+
+use std::{
+    error::Error,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use weft_runtime::{Component, ComponentScope, Phase};
+
+use crate::Pages;
+
+/// From where the page can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this machine.
+    Loopback,
+    /// From wherever the address can be reached. Such a page shows and never acts.
+    Anywhere,
+}
+
+/// The page cannot be served.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// The address can be reached from elsewhere.
+    #[error("{0} can be reached from elsewhere, and the page tells everything to whoever asks")]
+    NotLoopback(IpAddr),
+    /// The address cannot be used.
+    #[error("listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+}
+
+/// Serves [`Pages`] at an address.
+pub struct DashboardServer {
+    pages: Pages,
+    address: SocketAddr,
+    reach: Reach,
+    listener: Mutex<Option<std::net::TcpListener>>,
+}
+
+impl DashboardServer {
+    /// Binds at once, so that a port in use is an error of the start.
+    pub fn bind(pages: Pages, address: SocketAddr, reach: Reach) -> Result<Self, BindError> {
+        if reach == Reach::Loopback && !address.ip().is_loopback() {
+            return Err(BindError::NotLoopback(address.ip()));
+        }
+        let failed = |error| BindError::Listen(address, error);
+        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self {
+            pages: pages.seen(reach),
+            address: listener.local_addr().map_err(failed)?,
+            reach,
+            listener: Mutex::new(Some(listener)),
+        })
+    }
+
+    /// The address it is bound to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where to look. Has the token in it, if there is one: only for whoever may act.
+    pub fn url(&self) -> String {
+        let token = self.pages.token();
+        let fragment = token.map_or(String::new(), |token| format!("#token={}", token.reveal()));
+        format!("http://{}/{fragment}", self.address)
+    }
+
+    /// Serves until `stop`.
+    pub async fn serve(&self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let bound = self.listener.lock();
+        let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+        let listener = match bound {
+            Some(listener) => TcpListener::from_std(listener)?,
+            None => TcpListener::bind(self.address).await?,
+        };
+        let streams = CancellationToken::new();
+        let pages = self.pages.clone().until(streams.clone());
+        let router = pages.router(self.address.port(), self.reach);
+        let stopped = async move {
+            stop.await;
+            // The server waits for its connections, and streams would never end by themselves.
+            streams.cancel();
+        };
+        axum::serve(listener, router)
+            .with_graceful_shutdown(stopped)
+            .await
+    }
+}
+
+impl Component for DashboardServer {
+    fn name(&self) -> &'static str {
+        "dashboard"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Server
+    }
+
+    fn run(
+        self: Arc<Self>,
+        scope: ComponentScope,
+    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+        Box::pin(async move {
+            scope.ready();
+            self.serve(async move { scope.stopped().await }).await?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! The page in a browser.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use weft_dashboard::{
+    Board, DashboardServer, Pages, Reach, State, Token,
+    state::{Action, Note, ProcessState, now},
+};
+
+use crate::{
+    chromium::{self, Browser},
+    doors::Switch,
+    fixture::{self, HOSTILE},
+};
+
+const DESKTOP: (u32, u32) = (1400, 1000);
+
+/// A page that is served, and the browser that shows it.
+struct Show {
+    board: Board,
+    switch: Switch,
+    browser: Browser,
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Show {
+    async fn of(state: State) -> Option<Self> {
+        let chromium = chromium::find()?;
+        let board = Board::new(state);
+        let switch = Switch::default();
+        let token = Token::random().unwrap();
+        let pages = Pages::new(board.clone()).control(switch.clone(), token);
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let server = DashboardServer::bind(pages, anywhere, Reach::Loopback).unwrap();
+        let (address, url) = (server.address(), server.url());
+        let (stop, serving) = serve(server);
+        let mut browser = Browser::open(chromium, &url, DESKTOP).await;
+        browser.drawn().await;
+        Some(Self {
+            board,
+            switch,
+            browser,
+            address,
+            stop,
+            serving,
+        })
+    }
+
+    async fn value(&mut self, expression: &str) -> Value {
+        self.browser.value(expression).await
+    }
+
+    async fn count(&mut self, selector: &str) -> Value {
+        self.value(&format!(
+            "document.querySelectorAll({}).length",
+            json!(selector)
+        ))
+        .await
+    }
+
+    /// The texts of all elements that a selector finds.
+    async fn texts(&mut self, selector: &str) -> Vec<String> {
+        let expression = format!(
+            "[...document.querySelectorAll({})].map((element) => element.textContent)",
+            json!(selector)
+        );
+        serde_json::from_value(self.value(&expression).await).unwrap()
+    }
+
+    async fn end(self) {
+        assert_eq!(self.browser.complaints(), [""; 0]);
+        self.browser.close().await;
+        self.stop.cancel();
+        self.serving.await.unwrap();
+    }
+}
+
+fn serve(server: DashboardServer) -> (CancellationToken, JoinHandle<()>) {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone().cancelled_owned();
+    let serving = tokio::spawn(async move { server.serve(stopped).await.unwrap() });
+    (stop, serving)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_shows_nodes_pods_services_and_the_timeline() {
+    let Some(mut show) = Show::of(fixture::playground(3, 36)).await else {
+        return;
+    };
+    assert_eq!(
+        show.texts("#nodes h3").await,
+        ["node-1", "node-2", "node-3"]
+    );
+    assert_eq!(show.count("#nodes .pod").await, 36);
+    let pods = show.texts("#nodes .node:first-of-type .pod .name").await;
+    assert!(pods.contains(&"web-1".to_owned()), "{pods:?}");
+    let words = show
+        .value("document.querySelector('.pod').dataset.tip")
+        .await;
+    assert_eq!(words, "default/api-22\n10.244.1.12\napi · Running");
+    let pool = show
+        .value("document.querySelector('.bar').getAttribute('aria-label')")
+        .await;
+    assert_eq!(
+        pool,
+        "Pool of addresses: 12 assigned, 2 free, 2 cooling, demand 12, requested 16"
+    );
+    assert_eq!(
+        show.texts("#service-rows button").await,
+        [
+            "default/api",
+            "default/cache",
+            "default/web",
+            "default/web-outside"
+        ]
+    );
+    let outside = show.texts("#service-rows tr:last-child td").await;
+    assert_eq!(outside[..3], ["NodePort", "10.96.0.11", "80 → node 30080"]);
+    assert_eq!(
+        show.texts("#service-rows .ends .count").await[2],
+        "20 of 20 ready"
+    );
+    let entries = show.texts("#timeline .entry .what").await;
+    assert_eq!(entries.len(), 23);
+    assert_eq!(
+        entries[0], "pool grew by a block of 16",
+        "the newest is first"
+    );
+    let costs = show.texts("#timeline .entry .cost").await;
+    assert_eq!(costs[0], "49 ms, 1 call instead of 12");
+    assert_eq!(costs[1], "+1 chain ~1 rule, 20 ms, 1.0 kB instead of 54 kB");
+    assert_eq!(show.texts("#savings strong").await, ["98.7 %", "95 %"]);
+    assert_eq!(show.count("#route-rows tr").await, 6);
+    assert_eq!(
+        show.count("#threads circle.knot").await,
+        6,
+        "a knot for each route"
+    );
+    assert_eq!(show.count("#process-rows tr").await, 11);
+    assert_eq!(show.texts("#checks .name").await[0], "pod to pod");
+    assert_eq!(show.value("document.title").await, "Weft · playground");
+    assert_eq!(show.texts("#connection .text").await, ["live"]);
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_look_like_markup_stay_text() {
+    let Some(mut show) = Show::of(fixture::hostile()).await else {
+        return;
+    };
+    let images = show
+        .value("[...document.images].map((image) => image.getAttribute('src'))")
+        .await;
+    assert_eq!(images, json!(["/icon.svg"]), "only the page's own");
+    let title = show.value("document.title").await;
+    assert_eq!(title, format!("Weft · {HOSTILE}"), "as text, and not owned");
+    for place in [
+        "#nodes h3",
+        "#nodes .pod .name",
+        "#nodes .address",
+        "#nodes .ranges",
+        "#apps .name",
+        "#route-rows td",
+        "#service-rows button",
+        "#service-rows td",
+        "#timeline .what",
+        "#timeline .origin",
+        "#timeline .cost",
+        "#process-rows th",
+        "#process-rows .detail",
+        "#checks .name",
+        "#checks .detail",
+        "#cluster-name",
+        "#cluster-server",
+    ] {
+        let texts = show.texts(place).await;
+        assert!(
+            texts.iter().any(|text| text.contains(HOSTILE)),
+            "{place}: {texts:?}"
+        );
+    }
+    // The words about a pod are made when it is pointed at.
+    let point = "[...document.querySelectorAll('.pod')].find((pod) => \
+                 pod.textContent.includes('onerror')).dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))";
+    show.value(point).await;
+    assert!(show.texts("#tip").await[0].contains(HOSTILE));
+    let images = show.value("document.images.length").await;
+    assert_eq!(images, 1);
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_appear_by_themselves_and_a_cut_is_said() {
+    let Some(mut show) = Show::of(fixture::playground(1, 2)).await else {
+        return;
+    };
+    show.board.update(|state| {
+        state.nodes = fixture::playground(4, 40).nodes;
+        let what = "three nodes joined".to_owned();
+        let component = "test".to_owned();
+        state.timeline.push(Note {
+            at: now(),
+            what,
+            place: None,
+            component,
+            cost: None,
+        });
+    });
+    show.browser
+        .wait("document.querySelectorAll('.node').length === 4")
+        .await;
+    assert_eq!(show.count(".pod").await, 40);
+    assert_eq!(show.texts("#timeline .what").await[0], "three nodes joined");
+    let banner = "document.getElementById('banner').hidden";
+    assert_eq!(show.value(banner).await, true);
+    show.stop.cancel();
+    (&mut show.serving).await.unwrap();
+    show.browser.wait(&format!("{banner} === false")).await;
+    let text = show.texts("#banner").await[0].clone();
+    assert!(text.starts_with("Not connected since "), "{text}");
+    assert_eq!(show.count(".pod").await, 40, "the last state stays");
+    // And back.
+    let pages = Pages::new(show.board.clone());
+    let server = DashboardServer::bind(pages, show.address, Reach::Loopback).unwrap();
+    (show.stop, show.serving) = serve(server);
+    show.browser.wait(&format!("{banner} === true")).await;
+    show.browser.close().await;
+    show.stop.cancel();
+    show.serving.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_pointed_at_lights_its_pods() {
+    let Some(mut show) = Show::of(fixture::playground(3, 36)).await else {
+        return;
+    };
+    assert_eq!(show.count(".pod.lit").await, 0);
+    let web = "document.querySelector('[data-service=\"default/web\"]')";
+    show.value(&format!("{web}.focus()")).await;
+    let lit = "[...document.querySelectorAll('.pod.lit')].every((pod) => pod.dataset.pod.startsWith('default/web-'))";
+    assert_eq!(show.count(".pod.lit").await, 20);
+    assert_eq!(show.value(lit).await, true);
+    show.value(&format!("{web}.blur()")).await;
+    assert_eq!(show.count(".pod.lit").await, 0);
+    show.value(&format!("{web}.click()")).await;
+    assert_eq!(
+        show.value(&format!("{web}.getAttribute('aria-pressed')"))
+            .await,
+        "true"
+    );
+    assert_eq!(show.count(".pod.lit").await, 20, "kept");
+    // A node that is pointed at shows where its routes lead.
+    show.value("document.querySelector('[data-node=\"node-2\"]').focus()")
+        .await;
+    assert_eq!(show.count(".node.reached").await, 2);
+    assert_eq!(show.count("circle.knot.pointed").await, 2);
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_is_said_in_words() {
+    let Some(mut show) = Show::of(fixture::troubled()).await else {
+        return;
+    };
+    assert_eq!(
+        show.texts("#nodes .state .text").await,
+        ["ready", "not ready", "ready"]
+    );
+    assert_eq!(show.texts("#nodes .reach").await[0], "no route to node-3");
+    assert_eq!(show.count(".pod[data-state=waiting]").await, 1);
+    let counts = show.texts("#counts dd span").await;
+    assert_eq!(counts, ["2 ready", "11 ready", "3 answering", "4 hold"]);
+    let states = show.texts("#process-rows .status .text").await;
+    assert_eq!(states[..4], ["running", "stopped", "failed", "starting"]);
+    let server = show.texts("#cluster-server").await;
+    assert!(server[0].contains("does not answer"), "{server:?}");
+    let check = show.texts(".check[data-state=bad]").await;
+    assert!(
+        check[0].starts_with("does not hold: pod to Service"),
+        "{check:?}"
+    );
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_button_acts_with_the_token_that_left_the_address_bar() {
+    let Some(mut show) = Show::of(fixture::playground(3, 6)).await else {
+        return;
+    };
+    assert_eq!(show.value("location.hash").await, "");
+    assert_eq!(show.value("location.href.includes('token')").await, false);
+    let stop = "document.querySelector('[aria-label=\"stop node-2/proxy\"]')";
+    show.value(&format!("{stop}.click()")).await;
+    let quiet = "document.getElementById('processes-note').textContent === '' && \
+                 !document.querySelector('[aria-disabled=true]')";
+    show.browser.wait(quiet).await;
+    assert_eq!(
+        show.switch.told(),
+        [("node-2/proxy".to_owned(), Action::Stop)]
+    );
+    show.board.update(|state| {
+        let mut processes = state.processes.iter_mut();
+        let process = processes
+            .find(|process| process.name == "node-2/proxy")
+            .unwrap();
+        (process.state, process.actions) = (ProcessState::Stopped, vec![Action::Start]);
+    });
+    show.browser.wait(&format!("{stop} === null")).await;
+    assert_eq!(show.count("[aria-label='start node-2/proxy']").await, 1);
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_nodes_and_three_hundred_pods_stay_usable() {
+    let Some(mut show) = Show::of(fixture::playground(20, 300)).await else {
+        return;
+    };
+    assert_eq!(show.count(".pod").await, 300);
+    let sideways = "document.documentElement.scrollWidth > innerWidth";
+    for width in [1400, 1000, 640, 420] {
+        show.browser.resize(width, 900).await;
+        assert_eq!(show.value(sideways).await, false, "{width} wide");
+    }
+    // Tabbing through the picture passes one stop for each node and one for its pods.
+    assert_eq!(show.count("#nodes [tabindex='0']").await, 40);
+    let began = std::time::Instant::now();
+    let redraw = "(async () => { const {draw} = await import('/nodes.js'); \
+        const state = await (await fetch('/api/state')).json(); const start = performance.now(); \
+        for (let round = 0; round < 20; round += 1) draw(state); return performance.now() - start; })()";
+    let spent = show.value(redraw).await.as_f64().unwrap();
+    assert!(
+        spent < 2000.0,
+        "20 times the nodes: {spent} ms, {:?} in all",
+        began.elapsed()
+    );
+    show.end().await;
+}
