@@ -23,11 +23,19 @@ pub(crate) fn test() -> anyhow::Result<()> {
         process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     progress.step("tests", || {
-        process::run(cargo().args(["test", "--workspace", "--locked"]))
+        let mut test = cargo();
+        test.args(["test", "--workspace", "--locked"]);
+        process::run(test.env("RUST_TEST_THREADS", test_threads().to_string()))
     })?;
     progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
     progress.finish("all checks passed");
     Ok(())
+}
+
+/// Most tests that take long wait for processes and kernels, not for processors.
+fn test_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors * 2
 }
 
 /// The checks that need no test run.

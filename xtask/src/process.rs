@@ -16,6 +16,10 @@ use crate::workspace;
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace::root());
+    if env::var("CI").as_deref() == Ok("true") {
+        // Nothing is built a second time there: preparing for it only takes time.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 

@@ -60,6 +60,21 @@ impl DashboardServer {
         })
     }
 
+    /// Serves on a listener made elsewhere, on this machine's loopback.
+    pub fn on(pages: Pages, listener: std::net::TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            return Err(io::Error::other(BindError::NotLoopback(address.ip())));
+        }
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            pages: pages.seen(Reach::Loopback),
+            address,
+            reach: Reach::Loopback,
+            listener: Mutex::new(Some(listener)),
+        })
+    }
+
     /// The address it is bound to.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -12,7 +12,6 @@ use crate::{
     applying::{call, create},
     demo::{Demo, DemoError, Told, step},
     report::Reporter,
-    traffic::{Protocol, Stream},
 };
 
 /// The fewest and the most nodes.
@@ -45,8 +44,7 @@ impl Churn {
     /// Churns, and tells of it as one step for each change.
     pub async fn run(self, demo: &Demo<'_>, reporter: &mut Reporter) -> Result<(), DemoError> {
         let mut random = fastrand::Rng::with_seed(self.seed);
-        let client = demo.network_of("client").await?;
-        let stream = Stream::begin(client, Protocol::Http, demo.service_address("web").await?);
+        let stream = demo.requests().await?;
         let mut services = BTreeSet::new();
         let mut replicas = 3;
         let begun = Instant::now();

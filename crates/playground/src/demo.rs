@@ -122,19 +122,24 @@ impl<'a> Demo<'a> {
         .await
     }
 
-    /// What happens in the life of a cluster, with requests all the time.
-    pub async fn show(&self, reporter: &mut Reporter) -> Result<(), DemoError> {
+    /// Requests from the demo's client to its Service, without end.
+    pub async fn requests(&self) -> Result<Stream, DemoError> {
         let client = self.network_of("client").await?;
         let target = self.service_address("web").await?;
-        let stream = Stream::begin(client, Protocol::Http, target);
+        Ok(Stream::begin(client, Protocol::Http, target))
+    }
+
+    /// What happens in the life of a cluster, with requests all the time.
+    pub async fn show(&self, reporter: &mut Reporter) -> Result<(), DemoError> {
+        let stream = self.requests().await?;
         let stream = Some(&stream);
         let many = self.many();
         step(
             reporter,
-            "scale from 3 to 36 pods",
+            &format!("scale from 3 to {many} pods"),
             stream,
             true,
-            self.scale(36),
+            self.scale(many),
         )
         .await?;
         let mut added = String::new();
@@ -178,7 +183,7 @@ impl<'a> Demo<'a> {
         .await?;
         step(
             reporter,
-            "scale from 36 to 3 pods",
+            &format!("scale from {many} to 3 pods"),
             stream,
             true,
             self.scale(3),

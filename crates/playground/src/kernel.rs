@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, Read as _, Write as _},
+    io,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -124,11 +124,15 @@ pub(crate) fn metrics(node: &str, port: u16) -> io::Result<String> {
 
 /// Reads a page inside a node's network.
 fn page(node: &str, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
-    let mut stream = namespace::within(&network::file(node), || {
+    let stream = namespace::within(&network::file(node), || {
         TcpStream::connect_timeout(&address, PATIENCE)
     })??;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // Version 1.0, so that the body ends with the connection.
+    get(stream, path)
+}
+
+/// Reads a page through a connection. Version 1.0, so that the body ends with the connection.
+pub(crate) fn get(mut stream: impl io::Read + io::Write, path: &str) -> io::Result<Vec<u8>> {
     write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -75,6 +75,7 @@ pub struct Node {
     /// Its processes.
     pub agents: Vec<Agent>,
     pub(crate) kubelet: Kubelet,
+    root: PathBuf,
     /// Whether pods are on a bridge, as `deploy/` has it, or on links of their own.
     pub bridged: bool,
 }
@@ -150,10 +151,16 @@ impl Node {
         }
         Ok(Self {
             name,
+            root,
             agents,
             kubelet,
             bridged,
         })
+    }
+
+    /// Where its address daemon listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.join("run/weft/ipam.sock")
     }
 
     /// One of its processes.

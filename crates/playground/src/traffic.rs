@@ -89,7 +89,7 @@ pub struct Tally {
 
 /// Questions without end, from one namespace to one address.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     stop: Arc<AtomicBool>,
     tally: Arc<Mutex<Tally>>,
     thread: Option<JoinHandle<()>>,

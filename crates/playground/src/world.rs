@@ -193,6 +193,14 @@ impl World {
         &self.server
     }
 
+    /// Where browsers come in, once.
+    pub(crate) fn take_page_listener(&self) -> Option<std::net::TcpListener> {
+        self.page
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
     /// The cluster as controllers in this process see it.
     pub fn cluster(&self) -> &Cluster {
         &self.common.cluster

@@ -48,7 +48,14 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("weft-runtime", &["weft-model"]),
     (
         "weft-playground",
-        &["weft-apiserver", "weft-host", "weft-model", "weft-runtime"],
+        &[
+            "weft-apiserver",
+            "weft-cns",
+            "weft-dashboard",
+            "weft-host",
+            "weft-model",
+            "weft-runtime",
+        ],
     ),
     ("weft-apiserver", &["weft-model"]),
     ("weft-testkit", &[]),

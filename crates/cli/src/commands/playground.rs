@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -11,6 +12,7 @@ use weft_playground::{
     churn::Churn,
     demo::Demo,
     echo::Echo,
+    page::Page,
     report::{Format, Reporter},
     world::{World, WorldOptions, until_told},
 };
@@ -101,7 +103,7 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
             directory: arguments.directory.clone(),
             without_weft: arguments.without_weft,
         };
-        let world = World::enter(&options).await?;
+        let world = Arc::new(World::enter(&options).await?);
         let stop = until_told();
         let mut reporter = Reporter::new(format);
         let demo = Demo::new(&world);
@@ -123,7 +125,10 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
         };
         let failed = shown.is_err();
         if !arguments.once && !failed && !stop.is_cancelled() {
-            reporter.say(&hints(&world));
+            let requests = demo.requests().await?;
+            let page = Page::serve(world.clone(), Some(requests)).await;
+            let page = page.context("serve the live page")?;
+            reporter.say(&hints(&world, &page));
             stop.cancelled().await;
         }
         let summary = (arguments.once || failed).then(|| reporter.finish());
@@ -136,13 +141,15 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
     })
 }
 
-fn hints(world: &World) -> String {
+fn hints(world: &World, page: &Page) -> String {
     format!(
-        "\nIt stays until you press Ctrl-C. In another terminal:\n\n    \
+        "\nLook at it: {}\n\n\
+         It stays until you press Ctrl-C. In another terminal:\n\n    \
          export KUBECONFIG={}\n    \
          kubectl get nodes,pods -o wide\n    \
          kubectl scale deployment web --replicas=12\n    \
          kubectl get nodenetworkconfigs -n kube-system\n",
+        page.url,
         world.kubeconfig.display()
     )
 }

@@ -358,7 +358,7 @@ impl Life {
         let status = json!({"status": {
             "phase": "Running", "startTime": now, "hostIP": self.parts.addresses.first(),
             "podIP": addresses.first(), "podIPs": entries,
-            "conditions": conditions,
+            "conditions": conditions, "containerStatuses": containers(pod, &now),
         }});
         match call(
             &self.parts.client,
@@ -384,6 +384,19 @@ impl Life {
             other => other.map(drop),
         }
     }
+}
+
+/// All of them run, in one process.
+fn containers(pod: &Pod, now: &str) -> Vec<Value> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let running = containers.map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": "",
+            "ready": true, "started": true, "restartCount": 0,
+            "state": {"running": {"startedAt": now}},
+        })
+    });
+    running.collect()
 }
 
 fn path(pod: &Pod, subresource: &str) -> String {
