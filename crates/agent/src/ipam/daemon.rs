@@ -15,7 +15,9 @@ use futures::future::BoxFuture;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
-use weft_runtime::{Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError};
+use weft_runtime::{
+    Cluster, Component, ComponentScope, GuardedListener, HealthCheck, Phase, SelectorError,
+};
 
 use super::{
     actor::{Actor, ActorParts},
@@ -26,7 +28,6 @@ use super::{
     report,
     rest::Rest,
     settings::IpamSettings,
-    socket::GuardedListener,
     writer::Writer,
 };
 
