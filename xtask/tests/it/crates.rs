@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (
         "weft-agent",
         &[
+            "weft-cni",
             "weft-cns",
             "weft-host",
             "weft-ipam",

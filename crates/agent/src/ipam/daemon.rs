@@ -12,7 +12,10 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
 use weft_runtime::{
@@ -25,6 +28,7 @@ use super::{
     feeds::Feeds,
     machine::Clock,
     metrics::IpamMetrics,
+    replay::{Replayed, replay},
     report,
     rest::Rest,
     settings::IpamSettings,
@@ -110,6 +114,8 @@ pub struct Doors {
     pub socket: PathBuf,
     /// A TCP port of loopback, which any pod of the host's network can reach.
     pub loopback: Option<SocketAddr>,
+    /// Where plugins leave releases while no door is open.
+    pub queue: PathBuf,
 }
 
 /// A daemon with its sockets, as a part of a process.
@@ -196,9 +202,58 @@ impl Component for IpamComponent {
 }
 
 async fn serve(daemon: Daemon, doors: Doors, scope: ComponentScope) -> Result<(), AnyError> {
-    let router = daemon.pages().router();
+    let rest = daemon.pages();
     let stop = CancellationToken::new();
     let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
+    let ending = stop.clone();
+    parts.spawn(async move {
+        daemon.run(ending).await;
+        Ok(())
+    });
+    let opened = tokio::select! {
+        () = scope.stopped() => Ok(()),
+        opened = open(rest, &doors, &stop, &mut parts) => opened,
+    };
+    scope.ready();
+    let mut outcome = Ok(());
+    if opened.is_ok() {
+        tokio::select! {
+            () = scope.stopped() => {}
+            Some(ended) = parts.join_next() => outcome = flat(ended),
+        }
+    }
+    stop.cancel();
+    while let Some(ended) = parts.join_next().await {
+        outcome = outcome.and(flat(ended));
+    }
+    opened.and(outcome)
+}
+
+fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+    ended?
+}
+
+/// Opens the doors, after everything was done that was left before them.
+async fn open(
+    rest: Rest,
+    doors: &Doors,
+    stop: &CancellationToken,
+    parts: &mut JoinSet<Result<(), AnyError>>,
+) -> Result<(), AnyError> {
+    match replay(&rest, &doors.queue).await {
+        Ok(replayed) if replayed == Replayed::default() => {}
+        Ok(replayed) => tracing::info!(
+            released = replayed.released,
+            kept = replayed.kept,
+            damaged = replayed.damaged,
+            "replayed releases that waited"
+        ),
+        Err(error) => {
+            let error: &dyn Error = &error;
+            tracing::error!(error, "releases that waited are not replayed");
+        }
+    }
+    let router = rest.router();
     let listener = GuardedListener::bind(&doors.socket)
         .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
     tracing::info!(socket = %doors.socket.display(), "serving plugins");
@@ -214,21 +269,5 @@ async fn serve(daemon: Daemon, doors: Doors, scope: ComponentScope) -> Result<()
         let server = axum::serve(listener, router).with_graceful_shutdown(ended);
         parts.spawn(async move { Ok(server.await?) });
     }
-    let ending = stop.clone();
-    parts.spawn(async move {
-        daemon.run(ending).await;
-        Ok(())
-    });
-    scope.ready();
-    let mut outcome = Ok(());
-    tokio::select! {
-        () = scope.stopped() => {}
-        Some(ended) = parts.join_next() => outcome = ended.unwrap_or_else(|error| Err(error.into())),
-    }
-    stop.cancel();
-    while let Some(ended) = parts.join_next().await {
-        let ended = ended.unwrap_or_else(|error| Err(error.into()));
-        outcome = outcome.and(ended);
-    }
-    outcome
+    Ok(())
 }

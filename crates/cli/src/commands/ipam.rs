@@ -50,6 +50,9 @@ struct IpamFlags {
     /// Serve plugins on this loopback port too, where any pod of the host's network can ask
     #[arg(long, value_name = "ADDRESS")]
     loopback_bind_address: Option<SocketAddr>,
+    /// Where the plugin leaves releases while this daemon is away
+    #[arg(long, value_name = "DIRECTORY", default_value = weft_cni::DEFAULT_QUEUE)]
+    cni_queue: PathBuf,
     /// Where to remember who has which address
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/weft/ipam")]
     state_dir: PathBuf,
@@ -199,6 +202,7 @@ impl IpamFlags {
             doors: Doors {
                 socket: self.socket.clone(),
                 loopback: self.loopback_bind_address,
+                queue: self.cni_queue.clone(),
             },
             root: self.root_dir.clone(),
             pages: (pages.port() != 0).then_some(pages),
