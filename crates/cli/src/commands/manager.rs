@@ -5,6 +5,7 @@ use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 use anyhow::Context as _;
 use tracing::{info, warn};
 use weft_agent::{
+    ipam::Objects,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
     routes::{Mode, RoutesSettings},
 };
@@ -272,6 +273,10 @@ impl ManagerFlags {
         if self.min_resync_period.0 < Duration::from_secs(1) {
             return Err(wrong("min-resync-period", "at least 1s"));
         }
+        if self.route_blocks && !features.is_enabled(WATCH_ROUTES) {
+            let reason = format!("only with the feature gate {WATCH_ROUTES}");
+            return Err(wrong("route-blocks", reason));
+        }
         let mode = if features.is_enabled(WATCH_ROUTES) {
             Mode::Watch
         } else {
@@ -295,6 +300,10 @@ impl ManagerFlags {
             force: self.force_deletes,
             observe: self.observe,
             check_addresses: self.check_node_addresses,
+            blocks: self.route_blocks.then(|| Objects {
+                group: self.addresses.nnc_group.clone(),
+                ..Objects::default()
+            }),
             ..RoutesSettings::new(ranges.iter().copied())
         })
     }

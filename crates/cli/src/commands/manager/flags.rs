@@ -39,6 +39,9 @@ pub(crate) struct ManagerFlags {
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "true", default_missing_value = "true")]
     pub(super) configure_cloud_routes: bool,
+    /// Route the blocks that nodes hold by their NodeNetworkConfigs as well, within --cluster-cidr
+    #[arg(long)]
+    pub(super) route_blocks: bool,
     /// Look at everything every so often, with the feature gate off; 10s unless given
     #[arg(long, value_name = "DURATION")]
     pub(super) route_reconciliation_period: Option<GoTime>,
