@@ -20,6 +20,6 @@ pub mod service_health;
 mod views;
 mod watcher;
 
-pub use agent::{FamilyKernel, Proxy, ProxyParts};
+pub use agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts};
 pub use family::Flows;
 pub use watcher::HostAddresses;

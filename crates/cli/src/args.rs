@@ -6,8 +6,8 @@ use crate::{
     commands::{
         apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
         config::ConfigArguments, controller::ControllerArguments, ipam::IpamArguments,
-        proxy::ProxyArguments, routes::RoutesArguments, testkit::TestkitArguments,
-        version::VersionArguments,
+        node::NodeArguments, proxy::ProxyArguments, routes::RoutesArguments,
+        testkit::TestkitArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Routes(Box<RoutesArguments>),
     /// Keep the addresses of this node: which pod has which, and how many it asks for
     Ipam(Box<IpamArguments>),
+    /// Serve Services, keep addresses and kernel routes of this node in one process
+    Node(Box<NodeArguments>),
     /// Put the CNI plugin weft-cni and its configuration on this node
     Cni(Box<CniArguments>),
     /// Run the controllers of a cluster in one elected process

@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod controller;
 pub(crate) mod ipam;
 mod manager;
+pub(crate) mod node;
 pub(crate) mod proxy;
 pub(crate) mod routes;
 pub(crate) mod testkit;
@@ -23,6 +24,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
         Command::Ipam(arguments) => ipam::run(&arguments, shared),
+        Command::Node(arguments) => node::run(&arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),
         Command::Testkit(arguments) => testkit::run(*arguments, shared),
         Command::Config(arguments) => config::run(&arguments, shared),

@@ -35,7 +35,7 @@ enum Life {
 
 /// Lives its lives one by one, and the last one for ever.
 struct Lives {
-    lives: Vec<Life>,
+    plan: Vec<Life>,
     begun: Arc<AtomicU32>,
     running: Arc<AtomicU32>,
 }
@@ -55,7 +55,7 @@ impl Component for Lives {
     ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
         Box::pin(async move {
             let number = self.begun.fetch_add(1, Relaxed) as usize;
-            let life = self.lives.get(number).or(self.lives.last()).copied();
+            let life = self.plan.get(number).or(self.plan.last()).copied();
             self.running.fetch_add(1, Relaxed);
             let running = self.running.clone();
             let _ended = scopeguard(move || {
@@ -102,7 +102,7 @@ impl Subject {
         let harness = Harness::embedded().await;
         let (begun, running) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
         let component = Lives {
-            lives: lives.to_vec(),
+            plan: lives.to_vec(),
             begun: begun.clone(),
             running: running.clone(),
         };
@@ -196,7 +196,7 @@ async fn a_unit_leaves_with_its_cluster() {
     let cluster = harness.cluster();
     let begun = subject.begun.clone();
     let component = Lives {
-        lives: vec![Life::Good],
+        plan: vec![Life::Good],
         begun: begun.clone(),
         running: subject.running.clone(),
     };
@@ -213,7 +213,7 @@ async fn the_failure_of_a_vital_unit_is_told_and_nothing_begins_again() {
     let harness = Harness::embedded().await;
     let begun = Arc::<AtomicU32>::default();
     let component = Lives {
-        lives: vec![Life::Fails],
+        plan: vec![Life::Fails],
         begun: begun.clone(),
         running: Arc::default(),
     };
