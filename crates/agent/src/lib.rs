@@ -4,5 +4,8 @@ pub mod allocator;
 pub mod client;
 pub mod ipam;
 pub mod manager;
+pub mod node;
+mod own_node;
+mod process;
 pub mod proxy;
 pub mod routes;

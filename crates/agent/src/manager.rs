@@ -25,6 +25,7 @@ use crate::{
         pod_cidr_controller,
     },
     client,
+    process::take_orders,
     routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
 
@@ -41,6 +42,8 @@ pub struct ManagerProcess {
     pub election: Option<LeaderConfig>,
     /// Where to serve health, metrics and diagnostics.
     pub pages: Option<Pages>,
+    /// Where orders are taken.
+    pub control: Option<PathBuf>,
     /// What is switched on.
     pub features: Features,
     /// The route controller, if it runs here.
@@ -105,26 +108,9 @@ impl ManagerProcess {
         let mut routes = None;
         if let Some(process) = self.routes {
             let metrics = RoutesMetrics::register(&mut registry);
-            let provider = process.open(metrics.calls.clone()).await?;
-            if !process.settings.observe {
-                provider.prepare().await?;
-            }
-            let own_node = process.table.own_node();
-            let events = EventRecorder::new(client.clone(), "route_controller", &identity());
-            routes = Some(RoutesParts {
-                cluster: cluster.clone(),
-                provider,
-                // Kernel routes carry a mark.
-                record_namespace: own_node.is_none().then_some(process.namespace),
-                own_node,
-                announce: Announce {
-                    events: (!process.settings.observe).then_some(events),
-                    about: lease_reference(self.election.as_ref()),
-                },
-                settings: process.settings,
-                metrics,
-                board: board.clone(),
-            });
+            let about = lease_reference(self.election.as_ref());
+            let parts = process.parts(&cluster, metrics, about, board.clone());
+            routes = Some(Box::pin(parts).await?);
         }
         let addresses = (self.allocator.is_some() || !self.pod_cidrs.is_empty())
             .then(|| AllocatorMetrics::register(&mut registry));
@@ -150,6 +136,7 @@ impl ManagerProcess {
             let server = pages.bind(&manager)?.access(access);
             manager.add_component(server.routes(status_page(board)))?;
         }
+        take_orders(&manager, self.control.as_deref())?;
         manager.run(stop.cancelled()).await?;
         Ok(())
     }
@@ -218,6 +205,39 @@ impl RoutesProcess {
     }
 }
 
+impl RoutesProcess {
+    /// Opens the table and puts a controller's parts together.
+    pub(crate) async fn parts(
+        self,
+        cluster: &Cluster,
+        metrics: RoutesMetrics,
+        about: ObjectReference,
+        board: StatusBoard,
+    ) -> Result<RoutesParts, AnyError> {
+        let provider = self.open(metrics.calls.clone()).await?;
+        if !self.settings.observe {
+            provider.prepare().await?;
+        }
+        let own_node = self.table.own_node();
+        let client = cluster.client().clone();
+        let events = EventRecorder::new(client, "route_controller", &identity());
+        Ok(RoutesParts {
+            cluster: cluster.clone(),
+            provider,
+            // Kernel routes carry a mark.
+            record_namespace: own_node.is_none().then_some(self.namespace),
+            own_node,
+            announce: Announce {
+                events: (!self.settings.observe).then_some(events),
+                about,
+            },
+            settings: self.settings,
+            metrics,
+            board,
+        })
+    }
+}
+
 impl Table {
     /// This node, where each has a table of its own.
     pub fn own_node(&self) -> Option<String> {
@@ -244,7 +264,8 @@ impl Pages {
     }
 }
 
-fn status_page(board: StatusBoard) -> Router {
+/// How routes stand.
+pub(crate) fn status_page(board: StatusBoard) -> Router {
     let page = move || async move {
         match serde_json::to_string_pretty(&board.read()) {
             Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
@@ -266,7 +287,8 @@ pub fn identity() -> String {
     format!("{host}_{id}")
 }
 
-fn lease_reference(election: Option<&LeaderConfig>) -> ObjectReference {
+/// What events of no node are about.
+pub(crate) fn lease_reference(election: Option<&LeaderConfig>) -> ObjectReference {
     let (namespace, name) = election.map_or(("kube-system", "cloud-controller-manager"), |lease| {
         (&*lease.namespace, &*lease.name)
     });

@@ -21,6 +21,6 @@ pub mod syncs;
 mod views;
 mod watcher;
 
-pub use agent::{FamilyKernel, Proxy, ProxyParts};
+pub use agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts};
 pub use family::Flows;
 pub use watcher::HostAddresses;

@@ -5,6 +5,7 @@
 //! conditions and events, and remembers which routes are ours.
 
 mod announce;
+mod blocks;
 mod conditions;
 mod controller;
 mod instances;

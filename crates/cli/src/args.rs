@@ -6,8 +6,9 @@ use crate::{
     commands::{
         apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
         config::ConfigArguments, controller::ControllerArguments, ipam::IpamArguments,
-        playground::PlaygroundArguments, proxy::ProxyArguments, routes::RoutesArguments,
-        testkit::TestkitArguments, up::UpArguments, version::VersionArguments,
+        node::NodeArguments, playground::PlaygroundArguments, proxy::ProxyArguments,
+        routes::RoutesArguments, testkit::TestkitArguments, up::UpArguments,
+        version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Routes(Box<RoutesArguments>),
     /// Keep the addresses of this node: which pod has which, and how many it asks for
     Ipam(Box<IpamArguments>),
+    /// Serve Services, keep addresses and kernel routes of this node in one process
+    Node(Box<NodeArguments>),
     /// Put the CNI plugin weft-cni and its configuration on this node
     Cni(Box<CniArguments>),
     /// Run the controllers of a cluster in one elected process

@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod controller;
 pub(crate) mod ipam;
 mod manager;
+pub(crate) mod node;
 pub(crate) mod playground;
 pub(crate) mod proxy;
 pub(crate) mod routes;
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),
         Command::Ipam(arguments) => ipam::run(&arguments, shared),
+        Command::Node(arguments) => node::run(&arguments, shared),
         Command::Up(arguments) => up::run(&arguments, shared),
         Command::Playground(arguments) => playground::run(*arguments, shared),
         Command::Proxy(arguments) => proxy::run(&arguments, shared),

@@ -13,7 +13,6 @@ mod call;
 mod config;
 mod daemon;
 mod deadline;
-
 mod fault;
 mod http;
 mod logfile;
@@ -30,7 +29,7 @@ pub use daemon::{DaemonError, status};
 pub use fault::{Code, Fault};
 pub use http::HttpError;
 pub use names::{is_identifier, is_interface};
-pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease};
+pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Waiting};
 pub use version::SpecVersion;
 
 /// Where the daemon listens unless the configuration says otherwise.

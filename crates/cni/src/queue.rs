@@ -81,6 +81,15 @@ pub struct QueuedRelease {
     name: String,
 }
 
+/// Everything that a queue holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// What waits, in order.
+    pub releases: Vec<QueuedRelease>,
+    /// Files that could not be read, under the names that they have now.
+    pub put_aside: Vec<PathBuf>,
+}
+
 /// What became of one release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replay {
@@ -258,16 +267,21 @@ impl Queue {
 impl QueueGuard {
     /// What waits, in order. Files that cannot be read are put aside, so that they stop nobody.
     pub fn entries(&self) -> Result<Vec<QueuedRelease>, QueueError> {
+        Ok(self.waiting()?.releases)
+    }
+
+    /// As [`QueueGuard::entries`], for whoever tells people what was put aside.
+    pub fn waiting(&self) -> Result<Waiting, QueueError> {
         self.sweep();
-        let mut entries = Vec::new();
+        let mut waiting = Waiting::default();
         for name in self.queue.names()? {
             match self.queue.read(&name) {
-                Ok(Some(request)) => entries.push(QueuedRelease { request, name }),
+                Ok(Some(request)) => waiting.releases.push(QueuedRelease { request, name }),
                 Ok(None) => {}
-                Err(_) => self.put_aside(&name)?,
+                Err(_) => waiting.put_aside.push(self.put_aside(&name)?),
             }
         }
-        Ok(entries)
+        Ok(waiting)
     }
 
     /// Forgets a release that the daemon has done.
@@ -304,14 +318,17 @@ impl QueueGuard {
         Ok(drained)
     }
 
-    fn put_aside(&self, name: &str) -> Result<(), QueueError> {
+    fn put_aside(&self, name: &str) -> Result<PathBuf, QueueError> {
         let path = self.queue.directory.join(name);
         let aside = self.queue.directory.join(format!("{name}.unreadable"));
-        fs::rename(&path, aside).map_err(|source| QueueError::Io {
-            doing: "put aside",
-            path,
-            source,
-        })
+        match fs::rename(&path, &aside) {
+            Ok(()) => Ok(aside),
+            Err(source) => Err(QueueError::Io {
+                doing: "put aside",
+                path,
+                source,
+            }),
+        }
     }
 
     /// Removes what crashes left half written; whoever fails at that has lost nothing.

@@ -26,7 +26,7 @@ pub use cidr::{Cidr, CidrError};
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;
 pub use lane::{Lane, Offer, Ticket};
-pub use node::{AddressKind, Condition, Node, NodeAddress, NodeList};
+pub use node::{AddressKind, Blocks, Condition, Node, NodeAddress, NodeList};
 pub use plan::{
     Action, ConditionChange, CreateReason, DeleteReason, Forecast, Left, LeftReason, Reason,
     Refusal, RefusalReason, ReplaceReason, RoutePlan, Step, Verdict, Wanted, Withheld,

@@ -3,6 +3,7 @@ use std::{
     net::IpAddr,
 };
 
+use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
 use crate::{Cidr, NextHop, Route, Target};
@@ -19,6 +20,8 @@ pub struct Node {
     pub uid: SharedStr,
     /// `spec.podCIDRs`.
     pub pod_cidrs: Vec<Cidr>,
+    /// What the node holds of pools beyond that.
+    pub blocks: Blocks,
     /// `status.addresses`.
     pub addresses: Vec<NodeAddress>,
     /// `spec.providerID`.
@@ -35,10 +38,58 @@ pub struct Node {
 }
 
 impl Node {
+    /// The ranges whose packets are sent to the node: its pod CIDRs, and its blocks that do not lie
+    /// in them.
+    pub fn ranges(&self) -> impl Iterator<Item = &Cidr> {
+        let own: Vec<IpNet> = self
+            .pod_cidrs
+            .iter()
+            .filter_map(|cidr| cidr.net().ok())
+            .collect();
+        let beyond = move |block: &&Cidr| match block.net() {
+            Ok(net) => !own.iter().any(|own| own.contains(&net)),
+            Err(_) => true,
+        };
+        let blocks = match &self.blocks {
+            Blocks::None | Blocks::Unknown => &[][..],
+            Blocks::Known(blocks) => blocks,
+        };
+        self.pod_cidrs.iter().chain(blocks.iter().filter(beyond))
+    }
+
+    /// Whether it is certain that the node has no range.
+    pub fn has_no_range(&self) -> bool {
+        self.blocks != Blocks::Unknown && self.ranges().next().is_none()
+    }
+
     /// The first internal address of a family, to which the node's packets go.
     pub fn internal_ip(&self, family: IpFamily) -> Option<IpAddr> {
         let mut internal = self.addresses.iter().filter_map(NodeAddress::internal_ip);
         internal.find(|ip| IpFamily::of(*ip) == family)
+    }
+}
+
+/// What a node holds of pools of addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Blocks {
+    /// Nobody routes such: pod CIDRs are all there is.
+    #[default]
+    None,
+    /// It cannot be told at the moment. What leads to the node may be one of them, and stays.
+    Unknown,
+    /// These, and no others.
+    Known(Vec<Cidr>),
+}
+
+impl Blocks {
+    /// All that a node holds. Neighbours stay apart: a wider route would have to be made anew with
+    /// every block that comes or goes. What lies in another is not named twice.
+    pub fn known(ranges: impl IntoIterator<Item = IpNet>) -> Self {
+        let mut ranges: Vec<IpNet> = ranges.into_iter().map(|range| range.trunc()).collect();
+        // A range sorts before everything that it contains.
+        ranges.sort_unstable_by_key(|range| (range.network(), range.prefix_len()));
+        ranges.dedup_by(|next, kept| kept.contains(&*next));
+        Self::Known(ranges.into_iter().map(Cidr::from).collect())
     }
 }
 

@@ -103,6 +103,8 @@ pub enum LeftReason {
     /// A node claims the destination but cannot be routed to right now; the old way is better
     /// than none.
     StillClaimed,
+    /// It leads to a node of which nobody can say at the moment which blocks it holds.
+    BlocksUnknown,
 }
 
 /// A step that is not believed.

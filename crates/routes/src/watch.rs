@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use weft_model::{IpFamily, SharedStr};
 
-use crate::{NextHopKind, Node, NodeAddress, NodeList, Policy};
+use crate::{Blocks, NextHopKind, Node, NodeAddress, NodeList, Policy};
 
 /// The nodes as they are reported, and which reports matter.
 ///
@@ -72,12 +72,12 @@ fn is_ready(node: &Node, policy: &Policy) -> bool {
         NextHopKind::Instance => node.provider_id.is_some(),
     };
     let known = !policy.needs_machine || node.provider_id.is_some();
-    known && !node.excluded && node.pod_cidrs.iter().any(|cidr| reachable(cidr.family()))
+    known && !node.excluded && node.ranges().any(|cidr| reachable(cidr.family()))
 }
 
 type Facts<'a> = (
     (&'a SharedStr, bool, Option<&'a SharedStr>),
-    Vec<&'a str>,
+    (Vec<&'a str>, bool),
     Vec<&'a NodeAddress>,
     (&'a Option<Vec<std::net::IpAddr>>, &'a [SharedStr]),
 );
@@ -87,14 +87,14 @@ type Facts<'a> = (
 fn facts<'a>(node: &'a Node, policy: &Policy) -> Facts<'a> {
     let by_id = policy.watch_provider_id || policy.next_hop == NextHopKind::Instance;
     let provider_id = node.provider_id.as_ref().filter(|_| by_id);
-    let mut cidrs: Vec<&str> = node.pod_cidrs.iter().map(crate::Cidr::text).collect();
+    let mut cidrs: Vec<&str> = node.ranges().map(crate::Cidr::text).collect();
     cidrs.sort_unstable();
     let mut addresses: Vec<&NodeAddress> = node.addresses.iter().collect();
     // The first internal address of a family is the next hop: a stable sort keeps which it is.
     addresses.sort_by_key(|address| (address.kind, address.ip().map(IpFamily::of)));
     (
         (&node.uid, node.excluded, provider_id),
-        cidrs,
+        (cidrs, node.blocks == Blocks::Unknown),
         addresses,
         (&node.instance_addresses, &node.triggers),
     )

@@ -11,6 +11,7 @@ mod reconciler;
 mod source;
 mod state;
 mod statistics;
+mod unit;
 mod worker;
 
 pub use builder::{ControllerBuilder, WatchOptions};
@@ -23,3 +24,4 @@ pub use reconciler::{Action, ReconcileError, Reconciler, reconcile_with};
 pub use source::WatchId;
 pub use state::{ControllerState, DegradedReason, PendingReason};
 pub(crate) use statistics::ControllerStatistics;
+pub use unit::{Failure, Unit};

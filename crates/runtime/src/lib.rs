@@ -25,6 +25,7 @@ mod object;
 mod predicate;
 mod queue;
 mod signal;
+mod socket;
 mod wire;
 
 pub use cache::{Cache, CacheBuilder};
@@ -33,9 +34,9 @@ pub use cluster::{AlreadyJoined, Cluster, Clusters};
 pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
     Action, Bell, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
-    ControllerState, DegradedReason, Gate, GateState, KubeReconciler, NotWatched, PendingReason,
-    Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, WatchId, WatchOptions,
-    reconcile_with,
+    ControllerState, DegradedReason, Failure, Gate, GateState, KubeReconciler, NotWatched,
+    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Unit, WatchId,
+    WatchOptions, reconcile_with,
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
@@ -48,9 +49,9 @@ pub use kind::Kind;
 pub use kinds::{KindMonitor, KindState};
 pub use leader::{LeaderConfig, LeaderConfigError, LeaderElector, LeaderStatus};
 pub use manager::{
-    Access, Component, ComponentId, ComponentScope, DuplicateName, ExitReport, HealthCheck,
-    HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError, Phase,
-    StatusServer, TlsFiles,
+    Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
+    HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
+    Phase, StatusServer, TlsFiles,
 };
 pub use mapping::Mapper;
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
@@ -62,5 +63,6 @@ pub use queue::{
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
 pub use signal::shutdown_signal;
+pub use socket::{AskError, GuardedListener, ask, order};
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;

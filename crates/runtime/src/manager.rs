@@ -1,6 +1,7 @@
 //! The manager: starts everything in order, stops it in reverse, and tells how it is.
 
 mod component;
+mod control;
 mod health;
 mod members;
 mod process;
@@ -17,6 +18,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub use component::{Component, ComponentScope, Phase};
+pub use control::ControlServer;
 pub use health::{HealthCheck, HealthLimits};
 pub use members::{ComponentId, DuplicateName};
 pub use process::{HeapProbe, HeapStatistics};

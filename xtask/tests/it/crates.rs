@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     (
         "weft-agent",
         &[
+            "weft-cni",
             "weft-cns",
             "weft-dashboard",
             "weft-host",

@@ -4,31 +4,35 @@ use std::{
     error::Error,
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
-use weft_runtime::{Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError};
+use weft_runtime::{
+    Cluster, Component, ComponentScope, GuardedListener, HealthCheck, Phase, SelectorError,
+};
 
 use super::{
     actor::{Actor, ActorParts},
     desk::Desk,
     feeds::Feeds,
-    machine::Clock,
+    machine::{self, Clock},
     metrics::IpamMetrics,
+    replay::{Replayed, replay},
     report,
     rest::Rest,
     settings::IpamSettings,
-    socket::GuardedListener,
     writer::Writer,
 };
+use crate::manager;
 
 /// What a daemon is made of.
 pub struct DaemonParts {
@@ -109,59 +113,93 @@ pub struct Doors {
     pub socket: PathBuf,
     /// A TCP port of loopback, which any pod of the host's network can reach.
     pub loopback: Option<SocketAddr>,
+    /// Where plugins leave releases while no door is open.
+    pub queue: PathBuf,
 }
 
-/// A daemon with its sockets, as a part of a process.
+/// What an address daemon of a process is told.
+#[derive(Clone, Debug)]
+pub struct IpamSetup {
+    /// What the operator decided.
+    pub settings: IpamSettings,
+    /// Where plugins come to.
+    pub doors: Doors,
+    /// Where machine id and boot id are looked up; `/` but for tests.
+    pub root: PathBuf,
+}
+
+/// A daemon with its sockets, as a part of a process. Every life of it reads the store anew.
 pub struct IpamComponent {
-    daemon: Mutex<Option<Daemon>>,
-    desk: Desk,
-    doors: Doors,
+    setup: IpamSetup,
+    cluster: Cluster,
+    metrics: IpamMetrics,
+    /// Of the life that is under way.
+    desk: watch::Sender<Option<Desk>>,
+    obstacle: Obstacle,
 }
 
 impl IpamComponent {
-    /// Serves this daemon there.
-    pub fn new(daemon: Daemon, doors: Doors) -> Self {
+    /// Serves a daemon of this set-up.
+    pub fn new(setup: IpamSetup, cluster: &Cluster, metrics: IpamMetrics) -> Self {
         Self {
-            desk: daemon.desk().clone(),
-            daemon: Mutex::new(Some(daemon)),
-            doors,
+            setup,
+            cluster: cluster.clone(),
+            metrics,
+            desk: watch::Sender::new(None),
+            obstacle: Arc::default(),
         }
     }
 
-    /// Whether ADDs can be served, asked every second.
+    /// Whether ADDs can be served, asked every second. A daemon that does not run is none of its
+    /// business: whether that should be is another check.
     pub fn readiness(&self, stop: &CancellationToken) -> HealthCheck {
-        let state = Arc::new((AtomicBool::new(false), Mutex::new("not started".to_owned())));
-        tokio::spawn(follow_readiness(
-            self.desk.clone(),
-            state.clone(),
-            stop.clone(),
-        ));
-        HealthCheck::readiness("addresses", move || {
-            if state.0.load(Relaxed) {
-                return Ok(());
-            }
-            Err(state
-                .1
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone())
+        let obstacle = self.obstacle.clone();
+        let desk = self.desk.subscribe();
+        tokio::spawn(follow_readiness(desk, obstacle.clone(), stop.clone()));
+        HealthCheck::readiness("addresses", move || match *lock(&obstacle) {
+            None => Ok(()),
+            Some(obstacle) => Err(obstacle.to_owned()),
         })
+    }
+
+    async fn open(&self) -> Result<Daemon, AnyError> {
+        let daemon = Daemon::open(DaemonParts {
+            cluster: self.cluster.clone(),
+            settings: self.setup.settings.clone(),
+            identity: machine::identity(&self.setup.root)?,
+            clock: Clock::Boot,
+            process: manager::identity(),
+            metrics: self.metrics.clone(),
+        });
+        Ok(daemon.await?)
     }
 }
 
-type Readiness = Arc<(AtomicBool, Mutex<String>)>;
+/// Why ADDs cannot be served.
+type Obstacle = Arc<Mutex<Option<&'static str>>>;
 
-async fn follow_readiness(desk: Desk, state: Readiness, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        let obstacle = match desk.look(report::obstacle).await {
-            Ok(obstacle) => obstacle,
-            Err(_) => Some("stopping"),
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn follow_readiness(
+    mut desks: watch::Receiver<Option<Desk>>,
+    told: Obstacle,
+    stop: CancellationToken,
+) {
+    loop {
+        let desk = desks.borrow_and_update().clone();
+        let obstacle = match desk {
+            None => None,
+            Some(desk) => desk
+                .look(report::obstacle)
+                .await
+                .unwrap_or(Some("stopping")),
         };
-        let text = obstacle.unwrap_or_default();
-        text.clone_into(&mut state.1.lock().unwrap_or_else(PoisonError::into_inner));
-        state.0.store(obstacle.is_none(), Relaxed);
+        *lock(&told) = obstacle;
         tokio::select! {
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => return,
+            changed = desks.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
@@ -179,25 +217,70 @@ impl Component for IpamComponent {
     }
 
     fn run(self: Arc<Self>, scope: ComponentScope) -> BoxFuture<'static, Result<(), AnyError>> {
-        let daemon = self
-            .daemon
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let doors = self.doors.clone();
         Box::pin(async move {
-            let Some(daemon) = daemon else {
-                return Err("the address daemon was started twice".into());
-            };
-            serve(daemon, doors, scope).await
+            let daemon = self.open().await?;
+            *lock(&self.obstacle) = Some("starting");
+            self.desk.send_replace(Some(daemon.desk().clone()));
+            let served = serve(daemon, &self.setup.doors, scope).await;
+            self.desk.send_replace(None);
+            served
         })
     }
 }
 
-async fn serve(daemon: Daemon, doors: Doors, scope: ComponentScope) -> Result<(), AnyError> {
-    let router = daemon.pages().router();
+async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(), AnyError> {
+    let rest = daemon.pages();
     let stop = CancellationToken::new();
     let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
+    let ending = stop.clone();
+    parts.spawn(async move {
+        daemon.run(ending).await;
+        Ok(())
+    });
+    let opened = tokio::select! {
+        () = scope.stopped() => Ok(()),
+        opened = open(rest, doors, &stop, &mut parts) => opened,
+    };
+    scope.ready();
+    let mut outcome = Ok(());
+    if opened.is_ok() {
+        tokio::select! {
+            () = scope.stopped() => {}
+            Some(ended) = parts.join_next() => outcome = flat(ended),
+        }
+    }
+    stop.cancel();
+    while let Some(ended) = parts.join_next().await {
+        outcome = outcome.and(flat(ended));
+    }
+    opened.and(outcome)
+}
+
+fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+    ended?
+}
+
+/// Opens the doors, after everything was done that was left before them.
+async fn open(
+    rest: Rest,
+    doors: &Doors,
+    stop: &CancellationToken,
+    parts: &mut JoinSet<Result<(), AnyError>>,
+) -> Result<(), AnyError> {
+    match replay(&rest, &doors.queue).await {
+        Ok(replayed) if replayed == Replayed::default() => {}
+        Ok(replayed) => tracing::info!(
+            released = replayed.released,
+            kept = replayed.kept,
+            damaged = replayed.damaged,
+            "replayed releases that waited"
+        ),
+        Err(error) => {
+            let error: &dyn Error = &error;
+            tracing::error!(error, "releases that waited are not replayed");
+        }
+    }
+    let router = rest.router();
     let listener = GuardedListener::bind(&doors.socket)
         .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
     tracing::info!(socket = %doors.socket.display(), "serving plugins");
@@ -213,21 +296,5 @@ async fn serve(daemon: Daemon, doors: Doors, scope: ComponentScope) -> Result<()
         let server = axum::serve(listener, router).with_graceful_shutdown(ended);
         parts.spawn(async move { Ok(server.await?) });
     }
-    let ending = stop.clone();
-    parts.spawn(async move {
-        daemon.run(ending).await;
-        Ok(())
-    });
-    scope.ready();
-    let mut outcome = Ok(());
-    tokio::select! {
-        () = scope.stopped() => {}
-        Some(ended) = parts.join_next() => outcome = ended.unwrap_or_else(|error| Err(error.into())),
-    }
-    stop.cancel();
-    while let Some(ended) = parts.join_next().await {
-        let ended = ended.unwrap_or_else(|error| Err(error.into()));
-        outcome = outcome.and(ended);
-    }
-    outcome
+    Ok(())
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::{sync::watch, time::Instant};
 use weft_ipam::{NodeConfig, PodSketch, Uid};
 use weft_runtime::{
-    Cache, Change, Informer, InformerState, Kind, Kinded as _, MetadataOnly, Object, SelectorError,
-    Subscription, WaitReason, WatchSpec,
+    Cache, Change, Informer, InformerState, Kind, Kinded as _, Object, SelectorError, Subscription,
+    WaitReason, WatchSpec,
 };
 
 use super::views::{NodeNetwork, NodePod, SubnetState};
+use crate::own_node::{self, NodeView};
 
 /// Whose objects are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub(crate) enum Sighting {
 }
 
 pub(crate) struct Feeds {
-    node: Feed<MetadataOnly>,
+    node: Feed<NodeView>,
     network: Feed<NodeNetwork>,
     pods: Feed<NodePod>,
     subnets: Feed<SubnetState>,
@@ -88,17 +89,16 @@ impl Feeds {
         node: &str,
         objects: &Objects,
     ) -> Result<Self, SelectorError> {
-        let own = WatchSpec::all().fields(&format!("metadata.name={node}"))?;
+        let own = own_node::watch(node)?;
         let every_pod = WatchSpec::all().fields(&format!("spec.nodeName={node}"))?;
         // The server leaves out what needs no address; those that end come as deletions.
         let needy = WatchSpec::all().fields(&format!(
             "spec.nodeName={node},spec.hostNetwork=false,status.phase!=Succeeded,\
              status.phase!=Failed"
         ))?;
-        let nodes = Kind::new("", "v1", "nodes", "Node");
         let inside = |spec: WatchSpec| spec.namespace(&objects.namespace);
         Ok(Self {
-            node: Feed::open(cache, nodes, own.clone()),
+            node: Feed::open(cache, NodeView::resource_kind(), own.clone()),
             network: Feed::open(cache, objects.network_kind(), inside(own)),
             pods: Feed::open(cache, NodePod::resource_kind(), needy),
             subnets: Feed::open(cache, objects.subnet_kind(), inside(WatchSpec::all())),

@@ -1,22 +1,19 @@
 //! A whole process that keeps the addresses of a node.
 
-use std::{
-    error::Error,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{error::Error, net::SocketAddr, path::PathBuf};
 
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use weft_runtime::{Access, ClientMetrics, Cluster, Manager, StatusServer, connect};
+use weft_runtime::{Access, ClientMetrics, Cluster, Manager, StatusServer, Unit, connect};
 
 use super::{
-    daemon::{Daemon, DaemonParts, Doors, IpamComponent},
-    machine::{self, Clock},
+    daemon::{IpamComponent, IpamSetup},
     metrics::IpamMetrics,
-    settings::IpamSettings,
 };
-use crate::{client, manager};
+use crate::{
+    client,
+    process::{run_with, take_orders},
+};
 
 /// What a process is told.
 #[derive(Clone, Debug)]
@@ -25,14 +22,12 @@ pub struct IpamProcess {
     pub kubeconfig: Option<PathBuf>,
     /// Another API server than the kubeconfig's.
     pub master: Option<String>,
-    /// What the operator decided.
-    pub settings: IpamSettings,
-    /// Where plugins come to.
-    pub doors: Doors,
-    /// Where machine id and boot id are looked up; `/` but for tests.
-    pub root: PathBuf,
+    /// What its daemon is told.
+    pub setup: IpamSetup,
     /// Where to serve health, metrics and diagnostics.
     pub pages: Option<SocketAddr>,
+    /// Where orders are taken.
+    pub control: Option<PathBuf>,
 }
 
 impl IpamProcess {
@@ -41,23 +36,16 @@ impl IpamProcess {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
         let metrics = IpamMetrics::register(&mut registry);
-        let identity = machine::identity(Path::new(&self.root))?;
         let config = client::config(self.kubeconfig, self.master.as_deref()).await?;
         let client = connect(&config, Some(&client_metrics))?;
         let cluster = Cluster::new("local", client.clone());
         let built = Manager::builder("ipam", cluster.clone()).registry(registry);
         let manager = built.build()?;
-        let daemon = Daemon::open(DaemonParts {
-            cluster,
-            settings: self.settings,
-            identity,
-            clock: Clock::Boot,
-            process: manager::identity(),
-            metrics,
-        });
-        let component = IpamComponent::new(daemon.await?, self.doors);
+        let component = IpamComponent::new(self.setup, &cluster, metrics);
         manager.add_health_check(component.readiness(&stop));
-        manager.add_component(component)?;
+        let (unit, failed) = Unit::once(component, &cluster);
+        manager.add(unit)?;
+        take_orders(&manager, self.control.as_deref())?;
         if let Some(address) = self.pages {
             let access = if address.ip().is_loopback() {
                 Access::Open
@@ -68,7 +56,6 @@ impl IpamProcess {
             tracing::info!(address = %server.address(), "serving health, metrics and diagnostics");
             manager.add_component(server.access(access))?;
         }
-        manager.run(stop.cancelled()).await?;
-        Ok(())
+        run_with(&manager, failed, stop).await
     }
 }

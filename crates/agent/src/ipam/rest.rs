@@ -128,7 +128,8 @@ impl Rest {
         })
     }
 
-    async fn release(&self, request: &IpConfigsRequest) -> Outcome {
+    /// Gives back what a request names.
+    pub(super) async fn release(&self, request: &IpConfigsRequest) -> Outcome {
         let key = match key_of(request) {
             Ok(key) => key,
             Err(outcome) => return outcome,

@@ -1,16 +1,15 @@
 //! The proxy as a component of a process.
 
-use std::{
-    error::Error,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{error::Error, sync::Arc};
 
 use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey, SharedStr};
 use weft_proxy::{Backend, Model, NodeFacts, config::NodeNetwork, config::ProxyConfig};
 use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
 
 use super::{
+    config_file::{self, ConfigFile, ConfigFileChanged},
     family::{Announce, FamilyLoop, FamilyParts, Flows},
     health::HealthMonitor,
     inbox::Inbox,
@@ -29,16 +28,30 @@ pub struct FamilyKernel {
     pub flows: Box<dyn Flows>,
 }
 
+/// What a life of a proxy begins with.
+pub struct Beginning {
+    /// How to treat traffic.
+    pub config: Arc<ProxyConfig>,
+    /// The kernel, for each family to serve.
+    pub kernels: Vec<FamilyKernel>,
+    /// Ends the life when it changes.
+    pub file: Option<ConfigFile>,
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// Makes ready for a life, on a thread that may block.
+pub type Begin = Arc<dyn Fn() -> Result<Beginning, AnyError> + Send + Sync>;
+
 /// What a proxy is made of.
+#[derive(Clone)]
 pub struct ProxyParts {
     /// Where the objects are.
     pub cluster: Cluster,
     /// This node's name.
     pub node: SharedStr,
-    /// How to treat traffic.
-    pub config: Arc<ProxyConfig>,
-    /// The kernel, for each family to serve.
-    pub kernels: Vec<FamilyKernel>,
+    /// What each life begins with.
+    pub begin: Begin,
     /// The host's addresses.
     pub addresses: Arc<dyn HostAddresses>,
     /// Where to count.
@@ -49,13 +62,14 @@ pub struct ProxyParts {
     pub events: EventRecorder,
 }
 
-/// Serves a node's Services from when it is started until it is stopped. Rules stay when it ends.
-pub struct Proxy(Mutex<Option<ProxyParts>>);
+/// Serves a node's Services from when it is started until it is stopped. Rules stay when it ends,
+/// and whoever starts it again begins with a full look.
+pub struct Proxy(ProxyParts);
 
 impl Proxy {
     /// A proxy of these parts.
     pub fn new(parts: ProxyParts) -> Self {
-        Self(Mutex::new(Some(parts)))
+        Self(parts)
     }
 }
 
@@ -69,80 +83,99 @@ impl Component for Proxy {
     }
 
     fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
-        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parts = self.0.clone();
         Box::pin(async move {
-            let Some(parts) = parts else {
-                return Err("the proxy was started twice".into());
-            };
-            run(parts, scope).await
+            let begin = parts.begin.clone();
+            let beginning = tokio::task::spawn_blocking(move || begin()).await??;
+            Settled { parts, beginning }.run(scope).await
         })
     }
 }
 
-async fn run(parts: ProxyParts, scope: ComponentScope) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let stop = tokio_util::sync::CancellationToken::new();
-    // Whatever ends first takes the others with it.
-    let _ends_all = stop.clone().drop_guard();
-    let announce = announcer(parts.events);
-    let mut inboxes = Vec::new();
-    let mut loops = JoinSet::new();
-    for kernel in parts.kernels {
-        let node = NodeNetwork {
-            node_ip: node_ip(&parts.config, kernel.family, &[]),
-            pod_networks: Vec::new(),
-            addresses: parts.addresses.addresses().unwrap_or_default(),
-        };
-        let facts = NodeFacts {
-            name: parts.node.clone(),
-            zone: None,
-        };
-        let inbox = Arc::new(Inbox::new(
-            Model::new(kernel.family, facts),
-            parts.config.settings(kernel.family, &node),
-        ));
-        inboxes.push((kernel.family, inbox.clone()));
-        let family = FamilyLoop::new(FamilyParts {
-            family: kernel.family,
-            inbox,
-            backend: kernel.backend,
-            flows: kernel.flows,
-            metrics: parts.metrics.clone(),
-            health: parts.health.clone(),
-            announce: announce.clone(),
-            node: parts.node.to_string(),
-            min_sync_period: parts.config.min_sync_period,
-            sync_period: parts.config.sync_period,
-        });
-        let stopped = stop.clone();
-        loops.spawn(async move { family.run(stopped).await.map_err(AnyError::from) });
-    }
-    let watcher = Watcher::new(
-        parts.cluster.cache(),
-        &parts.node,
-        WatcherParts {
-            inboxes,
-            config: parts.config,
-            host: parts.addresses,
-            metrics: parts.metrics,
-            health: parts.health,
-        },
-    )?;
-    let watching = stop.clone();
-    loops.spawn(async move { watcher.run(watching).await.map_err(AnyError::from) });
-    scope.ready();
-    let first = tokio::select! {
-        () = scope.stopped() => None,
-        first = loops.join_next() => first,
-    };
-    stop.cancel();
-    let mut outcome = first.map_or(Ok(()), flatten);
-    while let Some(ended) = loops.join_next().await {
-        outcome = outcome.and(flatten(ended));
-    }
-    outcome
+/// A proxy that knows what it works with.
+struct Settled {
+    parts: ProxyParts,
+    beginning: Beginning,
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
+impl Settled {
+    async fn run(self, scope: ComponentScope) -> Result<(), AnyError> {
+        let Self { parts, beginning } = self;
+        let Beginning {
+            config,
+            kernels,
+            file,
+        } = beginning;
+        let stop = CancellationToken::new();
+        // Whatever ends first takes the others with it.
+        let _ends_all = stop.clone().drop_guard();
+        let announce = announcer(parts.events);
+        let mut inboxes = Vec::new();
+        let mut loops = JoinSet::new();
+        for kernel in kernels {
+            let node = NodeNetwork {
+                node_ip: node_ip(&config, kernel.family, &[]),
+                pod_networks: Vec::new(),
+                addresses: parts.addresses.addresses().unwrap_or_default(),
+            };
+            let facts = NodeFacts {
+                name: parts.node.clone(),
+                zone: None,
+            };
+            let inbox = Arc::new(Inbox::new(
+                Model::new(kernel.family, facts),
+                config.settings(kernel.family, &node),
+            ));
+            inboxes.push((kernel.family, inbox.clone()));
+            let family = FamilyLoop::new(FamilyParts {
+                family: kernel.family,
+                inbox,
+                backend: kernel.backend,
+                flows: kernel.flows,
+                metrics: parts.metrics.clone(),
+                health: parts.health.clone(),
+                announce: announce.clone(),
+                node: parts.node.to_string(),
+                min_sync_period: config.min_sync_period,
+                sync_period: config.sync_period,
+            });
+            let stopped = stop.clone();
+            loops.spawn(async move { family.run(stopped).await.map_err(AnyError::from) });
+        }
+        let watcher = Watcher::new(
+            parts.cluster.cache(),
+            &parts.node,
+            WatcherParts {
+                inboxes,
+                config,
+                host: parts.addresses,
+                metrics: parts.metrics,
+                health: parts.health,
+            },
+        )?;
+        let watching = stop.clone();
+        loops.spawn(async move { watcher.run(watching).await.map_err(AnyError::from) });
+        scope.ready();
+        let first = tokio::select! {
+            () = scope.stopped() => None,
+            changed = changed(file) => Some(Ok(Err(changed.into()))),
+            first = loops.join_next() => first,
+        };
+        stop.cancel();
+        let mut outcome = first.map_or(Ok(()), flatten);
+        while let Some(ended) = loops.join_next().await {
+            outcome = outcome.and(flatten(ended));
+        }
+        outcome
+    }
+}
+
+async fn changed(file: Option<ConfigFile>) -> ConfigFileChanged {
+    match file {
+        Some(file) => file.changed(config_file::INTERVAL).await,
+        None => std::future::pending().await,
+    }
+}
 
 fn flatten(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
     ended?

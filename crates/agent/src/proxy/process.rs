@@ -19,13 +19,16 @@ use weft_iptables::{HostKernel, OwnWrites};
 use weft_model::{IpFamily, SharedStr};
 use weft_proxy::config::ProxyConfig;
 use weft_runtime::{
-    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, connect,
+    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, Unit, connect,
 };
 
-use crate::client;
+use crate::{
+    client,
+    process::{run_with, take_orders},
+};
 
 use super::{
-    agent::{FamilyKernel, Proxy, ProxyParts},
+    agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts},
     config_file::{self, ConfigFile},
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
@@ -34,11 +37,11 @@ use super::{
     pages::{self, Diagnostics, HealthServer},
 };
 
-/// What a proxy process is told.
-#[derive(Debug)]
-pub struct ProxyProcess {
+/// How a proxy works with its host, and what it tells of its configuration.
+#[derive(Clone, Debug)]
+pub struct ProxySetup {
     /// The checked configuration.
-    pub config: ProxyConfig,
+    pub config: Arc<ProxyConfig>,
     /// The same in kube-proxy's words, for `/configz`.
     pub configuration: Value,
     /// All flags with their values, for `/flagz`.
@@ -47,10 +50,19 @@ pub struct ProxyProcess {
     pub variant: VariantChoice,
     /// Whether syncs write only what changed.
     pub minimize: bool,
+}
+
+/// What a proxy process is told.
+#[derive(Debug)]
+pub struct ProxyProcess {
+    /// How to proxy.
+    pub setup: ProxySetup,
     /// Another API server than the kubeconfig's.
     pub master: Option<String>,
     /// Ends the process when it changes.
     pub file: Option<ConfigFile>,
+    /// Where orders are taken.
+    pub control: Option<PathBuf>,
     /// This program's version.
     pub version: String,
 }
@@ -60,71 +72,62 @@ type AnyError = Box<dyn Error + Send + Sync>;
 impl ProxyProcess {
     /// Proxies until `stop`, or until something makes it impossible.
     pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
-        // The first sync handles the text of all rules; later ones write a few lines.
-        return_freed_memory();
-        let Self {
-            config,
-            configuration,
-            flags,
-            variant,
-            minimize,
-            master,
-            file,
-            version,
-        } = self;
-        let config = Arc::new(config);
-        let node = node_name(&config)?;
-        prepare_host(&config)?;
-        remove_nftables_leftovers();
-        let kernels = kernels(&config, variant, minimize)?;
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
         let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
+        let config = self.setup.config.clone();
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
-        let client_config = client::config(kubeconfig, master.as_deref()).await?;
+        let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
         let client = connect(&client_config, Some(&client_metrics))?;
         let cluster = Cluster::new("local", client.clone());
         let manager = Manager::builder("proxy", cluster.clone())
             .registry(registry)
             .build()?;
-        let health = HealthMonitor::new(Health::new(config.health_timeout()));
-        let events = EventRecorder::new(client.clone(), "kube-proxy", &node);
-        let servers = Servers {
-            manager: &manager,
-            config: &config,
-            events: &events,
-            node: &node,
-        };
-        servers.open_health(&health, &metrics)?;
-        let diagnostics = pages::diagnostics(Diagnostics {
-            health: health.clone(),
-            configuration,
-            flags,
-            version,
-            started: Timestamp::now(),
-        });
+        let node = node_name(&config)?;
+        let servers = Servers::new(&manager, &config, &node, &cluster);
+        let setup = self.setup.clone();
+        let begin: Begin = Arc::new(move || setup.begin(None));
+        let (proxy, health) = servers.proxy(&cluster, metrics, begin)?;
+        let diagnostics = pages::diagnostics(self.setup.diagnostics(health, self.version));
         servers.open_metrics(diagnostics, Access::Review(client))?;
-        events.record_about(node_reference(&node), starting());
-        manager.add_component(Proxy::new(ProxyParts {
-            cluster,
-            node,
-            config: config.clone(),
-            kernels,
-            addresses: Arc::new(HostDevices),
-            metrics,
-            health,
-            events,
-        }))?;
+        take_orders(&manager, self.control.as_deref())?;
+        let (unit, failed) = Unit::once(proxy, &cluster);
+        manager.add(unit)?;
         let changed = async {
-            match file {
+            match self.file {
                 Some(file) => file.changed(config_file::INTERVAL).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            ended = manager.run(stop.cancelled()) => ended.map(|_| ()).map_err(Into::into),
+            ended = run_with(&manager, failed, stop) => ended,
             // What is under way is cut off: the next process begins with a full look.
             changed = changed => Err(changed.into()),
+        }
+    }
+}
+
+impl ProxySetup {
+    /// Prepares the host and finds its programs, for one life.
+    pub(crate) fn begin(&self, file: Option<ConfigFile>) -> Result<Beginning, AnyError> {
+        // The first sync handles the text of all rules; later ones write a few lines.
+        return_freed_memory();
+        prepare_host(&self.config)?;
+        remove_nftables_leftovers();
+        Ok(Beginning {
+            config: self.config.clone(),
+            kernels: kernels(&self.config, self.variant, self.minimize)?,
+            file,
+        })
+    }
+
+    pub(crate) fn diagnostics(self, health: HealthMonitor, version: String) -> Diagnostics {
+        Diagnostics {
+            health,
+            configuration: self.configuration,
+            flags: self.flags,
+            version,
+            started: Timestamp::now(),
         }
     }
 }
@@ -237,14 +240,52 @@ pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
     Ok(hostname::node_name()?.as_str().into())
 }
 
-struct Servers<'a> {
+/// What a proxy serves over HTTP, and how it tells of failures there.
+pub(crate) struct Servers<'a> {
     manager: &'a Manager,
     config: &'a ProxyConfig,
-    events: &'a EventRecorder,
+    events: EventRecorder,
     node: &'a SharedStr,
 }
 
-impl Servers<'_> {
+impl<'a> Servers<'a> {
+    pub(crate) fn new(
+        manager: &'a Manager,
+        config: &'a ProxyConfig,
+        node: &'a SharedStr,
+        cluster: &Cluster,
+    ) -> Self {
+        Self {
+            manager,
+            config,
+            events: EventRecorder::new(cluster.client().clone(), "kube-proxy", node),
+            node,
+        }
+    }
+
+    /// Opens the health pages; the proxy that they tell of is the caller's to run.
+    pub(crate) fn proxy(
+        &self,
+        cluster: &Cluster,
+        metrics: ProxyMetrics,
+        begin: Begin,
+    ) -> Result<(Proxy, HealthMonitor), AnyError> {
+        let health = HealthMonitor::new(Health::new(self.config.health_timeout()));
+        self.open_health(&health, &metrics)?;
+        self.events
+            .record_about(node_reference(self.node), starting());
+        let proxy = Proxy::new(ProxyParts {
+            cluster: cluster.clone(),
+            node: self.node.clone(),
+            begin,
+            addresses: Arc::new(HostDevices),
+            metrics,
+            health: health.clone(),
+            events: self.events.clone(),
+        });
+        Ok((proxy, health))
+    }
+
     fn open_health(&self, health: &HealthMonitor, metrics: &ProxyMetrics) -> Result<(), AnyError> {
         let Some(address) = self.config.healthz else {
             return Ok(());

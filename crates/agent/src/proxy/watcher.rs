@@ -17,8 +17,9 @@ use super::{
     health::{HealthMonitor, Moment, node_is_eligible},
     inbox::{Content, Inbox},
     metrics::ProxyMetrics,
-    views::{EndpointSliceView, NodeView, ServiceView},
+    views::{EndpointSliceView, ServiceView},
 };
+use crate::own_node::{self, NodeView};
 
 /// How long the first sync waits for the node's addresses, and for its pod networks where they
 /// are needed to tell local traffic.
@@ -95,7 +96,7 @@ impl Watcher {
             .labels(&format!("!{OTHER_PROXY_LABEL}"))?
             .fields("spec.clusterIP!=None")?;
         let slices = WatchSpec::all().labels(&format!("!{HEADLESS_LABEL}"))?;
-        let this_node = WatchSpec::all().fields(&format!("metadata.name={node}"))?;
+        let this_node = own_node::watch(node)?;
         Ok(Self {
             services: cache.informer(&services).subscribe(),
             slices: cache.informer(&slices).subscribe(),

@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
 use kube::Client;
 use tokio::sync::{Mutex, Notify};
 use weft_providers::{Capabilities, SharedProvider};
 use weft_runtime::{
-    Action, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
+    Action, Bell, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
     Reconciler, WatchSpec,
 };
 
@@ -49,6 +49,7 @@ pub struct RoutesParts {
 }
 
 pub(super) struct Parts {
+    pub(super) cluster: Cluster,
     pub(super) client: Client,
     pub(super) provider: SharedProvider,
     pub(super) capabilities: Capabilities,
@@ -60,6 +61,19 @@ pub(super) struct Parts {
     pub(super) board: StatusBoard,
     pub(super) signal: Arc<Notify>,
     pub(super) table_changed: AtomicBool,
+    /// Set once the controller is there.
+    pub(super) bell: OnceLock<Bell<RoutesKey>>,
+}
+
+impl Parts {
+    /// Something outside changed: whoever works hears of it at once, and whoever does not, by the
+    /// queue.
+    pub(super) fn wake(&self) {
+        self.signal.notify_one();
+        if let Some(bell) = self.bell.get() {
+            bell.ring(RoutesKey);
+        }
+    }
 }
 
 /// Upstream's name of the controller; its queue has another.
@@ -101,6 +115,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         builder = builder.metrics(metrics);
     }
     let shared = Arc::new(Parts {
+        cluster: parts.cluster,
         client,
         provider: parts.provider,
         capabilities,
@@ -112,11 +127,13 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         board: parts.board,
         signal,
         table_changed: AtomicBool::new(false),
+        bell: OnceLock::new(),
     });
     let controller = builder.build(RouteReconciler {
         parts: shared.clone(),
         life: Mutex::new(None),
     });
+    let _first = shared.bell.set(controller.bell());
     tokio::spawn(follow_state(shared.clone(), controller.clone()));
     tokio::spawn(follow_table(shared, controller.clone()));
     controller
@@ -139,15 +156,13 @@ async fn follow_state(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
 }
 
 async fn follow_table(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
-    let bell = controller.bell();
     let mut state = controller.state();
     drop(controller);
     loop {
         tokio::select! {
             () = parts.provider.changed() => {
                 parts.table_changed.store(true, std::sync::atomic::Ordering::Relaxed);
-                parts.signal.notify_one();
-                bell.ring(RoutesKey);
+                parts.wake();
             }
             ended = state.changed() => if ended.is_err() { return },
         }

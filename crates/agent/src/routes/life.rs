@@ -20,6 +20,7 @@ use weft_routes::{
 use weft_runtime::{Action, Context, InformerStopped, Lister, ReconcileError};
 
 use super::{
+    blocks::{BlockFeed, Holding},
     conditions::{self, Conditions},
     controller::{Parts, RoutesKey},
     instances::Instances,
@@ -36,8 +37,9 @@ pub(super) struct Life {
     token: CancellationToken,
     begun: Instant,
     controller: Box<dyn Controller + Send>,
-    /// The nodes as the controller heard of them last.
-    fed: HashMap<Box<str>, Arc<RouteNode>>,
+    /// The nodes and what they hold as the controller heard of them last.
+    fed: HashMap<Box<str>, (Arc<RouteNode>, Holding)>,
+    blocks: Option<BlockFeed>,
     complete: bool,
     instances: Option<Instances>,
     conditions: Conditions,
@@ -74,6 +76,13 @@ impl Life {
         let capabilities = &parts.capabilities;
         let checks = parts.settings.check_addresses && capabilities.knows_instances;
         let writes = parts.record.is_some() && !parts.settings.observe;
+        let noticed = parts.clone();
+        let blocks = parts.settings.blocks.as_ref();
+        let blocks = blocks.map(|objects| {
+            BlockFeed::open(&parts.cluster, objects, token.clone(), move || {
+                noticed.wake();
+            })
+        });
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Ok(Self {
             controller: parts
@@ -83,6 +92,7 @@ impl Life {
             token,
             begun: Instant::now(),
             fed: HashMap::new(),
+            blocks,
             complete: false,
             listed: false,
             conditions: Conditions::default(),
@@ -178,11 +188,13 @@ impl Life {
         for node in &present {
             let known = self.fed.get(node.name());
             seen += usize::from(known.is_some());
-            if known.is_some_and(|known| Arc::ptr_eq(known, node)) {
+            let holding = self.holding(node);
+            if known.is_some_and(|(known, held)| Arc::ptr_eq(known, node) && held.is(&holding)) {
                 continue;
             }
-            self.fed.insert(node.name().into(), node.clone());
-            let projected = self.project(node);
+            let projected = self.project(node, &holding);
+            let name = node.name().into();
+            self.fed.insert(name, (node.clone(), holding));
             self.newcomers.seen(&projected, now);
             if let Some(node) = self.check(projected, now) {
                 self.controller.node_applied(node, now);
@@ -206,22 +218,30 @@ impl Life {
     /// the others were gone.
     fn feed_first(&mut self, present: &[Arc<RouteNode>], now: Moment) {
         let mut checked = Vec::new();
+        let mut fed = HashMap::new();
         for node in present {
-            let projected = self.project(node);
+            let holding = self.holding(node);
+            let projected = self.project(node, &holding);
+            fed.insert(node.name().into(), (node.clone(), holding));
             self.newcomers.seen(&projected, now);
             checked.extend(self.check(projected, now));
         }
         if checked.len() < present.len() {
             return;
         }
-        let by_name = |node: &Arc<RouteNode>| (node.name().into(), node.clone());
-        self.fed = present.iter().map(by_name).collect();
+        self.fed = fed;
         self.controller.nodes_listed(checked, now);
         self.complete = true;
     }
 
-    fn project(&self, node: &RouteNode) -> Node {
+    fn holding(&self, node: &RouteNode) -> Holding {
+        let feed = self.blocks.as_ref();
+        feed.map(|feed| feed.of(node.name())).unwrap_or_default()
+    }
+
+    fn project(&self, node: &RouteNode, holding: &Holding) -> Node {
         let mut projected = node.to_node(&*self.parts.provider, &self.parts.capabilities);
+        projected.blocks = holding.blocks(node.uid());
         // In node mode no route leads to oneself.
         projected.excluded |= self.parts.own_node.as_deref() == Some(node.name());
         projected
@@ -493,7 +513,8 @@ impl Life {
 
     fn refused(&self, refusal: &Refusal) {
         tracing::warn!(%refusal, "a node gets no route");
-        let uid = self.fed.get(&*refusal.node).map(|node| node.uid());
+        let known = self.fed.get(&*refusal.node);
+        let uid = known.map(|(node, _)| node.uid());
         self.parts.announce.refused(refusal, uid);
     }
 }

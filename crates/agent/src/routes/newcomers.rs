@@ -27,6 +27,8 @@ pub(crate) struct Newcomers {
 struct Newcomer {
     uid: SharedStr,
     stage: Stage,
+    /// Blocks come and go with pods, and are nothing that a joining node waits for.
+    pod_cidrs: Vec<Cidr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Newcomers {
         if known.is_some_and(|known| known.uid != node.uid) {
             self.forget(&node.name);
         }
-        if node.excluded || node.pod_cidrs.is_empty() {
+        if node.excluded || node.ranges().next().is_none() {
             self.nodes.remove(&node.name);
             return;
         }
@@ -72,7 +74,9 @@ impl Newcomers {
         let newcomer = newcomer.or_insert_with(|| Newcomer {
             uid: node.uid.clone(),
             stage: begun,
+            pod_cidrs: Vec::new(),
         });
+        newcomer.pod_cidrs.clone_from(&node.pod_cidrs);
         if matches!(begun, Stage::Ready(_)) && !matches!(newcomer.stage, Stage::Ready(_)) {
             newcomer.stage = begun;
         }
@@ -84,7 +88,7 @@ impl Newcomers {
             family.is_none_or(|family| node.internal_ip(family).is_some())
         };
         (!self.needs_machine || node.provider_id.is_some())
-            && (!self.needs_address || node.pod_cidrs.iter().any(reachable))
+            && (!self.needs_address || node.ranges().any(reachable))
     }
 
     /// A node is gone.
@@ -146,8 +150,13 @@ impl Newcomers {
         let first = self
             .routed
             .insert((node.clone(), step.destination().clone()));
-        match self.nodes.get(node)?.stage {
-            Stage::Ready(since) if first => Some(now.since(since)),
+        let newcomer = self.nodes.get(node)?;
+        let destination = step.destination().net().ok()?;
+        let mut own = newcomer.pod_cidrs.iter().filter_map(|cidr| cidr.net().ok());
+        match newcomer.stage {
+            Stage::Ready(since) if first && own.any(|net| net == destination) => {
+                Some(now.since(since))
+            }
             _ => None,
         }
     }

@@ -1,13 +1,22 @@
 //! What would be done, without doing it.
 
-use std::error::Error;
+use std::{collections::HashMap, error::Error, sync::Arc};
 
+use axum::http::Request;
 use k8s_openapi::api::core::v1::Node as FullNode;
 use kube::{Api, Client, api::ListParams};
+use serde::Deserialize as _;
+use serde_json::Value;
 use weft_providers::Provider;
 use weft_routes::{Moment, NodeList, RoutePlan, Shadow, plan};
+use weft_runtime::Object as _;
 
-use super::{RoutesSettings, record::RecordStore, views::RouteNode};
+use super::{
+    RoutesSettings,
+    blocks::{Holding, NodeBlocks},
+    record::RecordStore,
+    views::RouteNode,
+};
 
 /// Reads nodes and table once, and plans.
 pub async fn preview(
@@ -19,11 +28,13 @@ pub async fn preview(
 ) -> Result<RoutePlan, Box<dyn Error + Send + Sync>> {
     let capabilities = provider.capabilities();
     let nodes: Api<FullNode> = Api::all(client.clone());
+    let held = Held::read(client, settings).await?;
     let mut projected = Vec::new();
     for node in nodes.list(&ListParams::default()).await? {
         let view: RouteNode = serde_json::from_value(serde_json::to_value(&node)?)?;
         let mut node = view.to_node(provider, &capabilities);
         node.excluded |= own_node == Some(&*node.name);
+        node.blocks = held.of(&node.name).blocks(&node.uid);
         projected.push(node);
     }
     if settings.check_addresses && capabilities.knows_instances {
@@ -53,4 +64,43 @@ pub async fn preview(
         shadow.routes(),
         &settings.policy(&capabilities),
     ))
+}
+
+/// The objects that name blocks, read once.
+enum Held {
+    Off,
+    Unknown,
+    Known(HashMap<String, Arc<NodeBlocks>>),
+}
+
+impl Held {
+    async fn read(
+        client: &Client,
+        settings: &RoutesSettings,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let Some(objects) = &settings.blocks else {
+            return Ok(Self::Off);
+        };
+        let path = objects
+            .network_kind()
+            .collection_path(Some(&objects.namespace));
+        let list: Value = match client.request(Request::get(path).body(Vec::new())?).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => return Ok(Self::Unknown),
+            answer => answer?,
+        };
+        let items = list["items"].as_array().into_iter().flatten();
+        let read = items.map(|item| {
+            let object = NodeBlocks::deserialize(item)?;
+            Ok((object.name().to_owned(), Arc::new(object)))
+        });
+        Ok(Self::Known(read.collect::<Result<_, serde_json::Error>>()?))
+    }
+
+    fn of(&self, node: &str) -> Holding {
+        match self {
+            Self::Off => Holding::Off,
+            Self::Unknown => Holding::Unknown,
+            Self::Known(objects) => Holding::Known(objects.get(node).cloned()),
+        }
+    }
 }

@@ -9,6 +9,8 @@ use weft_routes::{
     Unmarked,
 };
 
+use crate::ipam::Objects;
+
 /// What an operator decides about routes.
 #[derive(Clone, Debug)]
 pub struct RoutesSettings {
@@ -34,6 +36,8 @@ pub struct RoutesSettings {
     pub check_addresses: bool,
     /// How long one mutation may take.
     pub mutation_limit: Duration,
+    /// Whose objects name blocks that are routed as well; our rules only.
+    pub blocks: Option<Objects>,
 }
 
 /// When routes are looked at.
@@ -60,6 +64,7 @@ impl RoutesSettings {
             observe: false,
             check_addresses: true,
             mutation_limit: Duration::from_secs(60),
+            blocks: None,
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 use weft_model::SharedStr;
 use weft_providers::{Capabilities, Provider};
 use weft_proxy::objects::null_is_default;
-use weft_routes::{AddressKind, Cidr, Condition, Node, NodeAddress};
+use weft_routes::{AddressKind, Blocks, Cidr, Condition, Node, NodeAddress};
 use weft_runtime::{Metadata, projection};
 
 /// A node with this label, unless its value is `false`, gets no routes: a machine that the
@@ -85,6 +85,7 @@ impl RouteNode {
                 .iter()
                 .map(|text| Cidr::parse(text))
                 .collect(),
+            blocks: Blocks::None,
             addresses: self.status.addresses.iter().map(Address::read).collect(),
             provider_id: id.and_then(|id| provider.instance(id)),
             excluded: labels

@@ -2,6 +2,7 @@
 
 mod answering;
 mod failing;
+mod replaying;
 mod restarting;
 mod scaling;
 mod world;

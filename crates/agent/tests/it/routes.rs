@@ -1,5 +1,6 @@
 //! The route controller on an embedded API server: in paused time, and on real kernels.
 
+mod blocks;
 mod failure;
 mod joining;
 mod kernel;

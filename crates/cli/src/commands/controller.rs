@@ -7,7 +7,8 @@ use crate::args::SharedArguments;
 
 const AFTER_HELP: &str = "\
 Several replicas may run; the one that holds the lease works and the others stand by. Each
-controller can be watched at /debug/controllers of the diagnostics.";
+controller can be watched at /debug/controllers of the diagnostics, and started and stopped over
+--control-socket.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]

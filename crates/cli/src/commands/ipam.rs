@@ -1,17 +1,20 @@
 //! `weft ipam`: the daemon that keeps a node's addresses, and tools that ask it.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use weft_agent::ipam::{
-    Doors, IpamProcess, IpamSettings, Objects, WEFT_GROUP, ask,
+    Doors, IpamProcess, IpamSettings, IpamSetup, Objects, WEFT_GROUP, ask,
     report::{Explanation, status_text},
 };
 use weft_cns::{StatusResponse, path};
 use weft_ipam::ScalingMode;
 
-use super::manager::{GoTime, start_logging};
+use super::manager::{ControlFlags, GoTime, node_name, start_logging, wrong};
 use crate::{args::SharedArguments, config::ConfigError, output, signals};
 
 const AFTER_HELP: &str = "\
@@ -43,13 +46,28 @@ struct IpamFlags {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/weft/ipam.sock",
+        default_value = weft_cni::DEFAULT_SOCKET,
         global = true
     )]
     socket: PathBuf,
+    #[command(flatten)]
+    pool: PoolFlags,
+    /// Where to serve health and metrics; port 0 serves nothing
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9440")]
+    metrics_bind_address: SocketAddr,
+    #[command(flatten)]
+    control: ControlFlags,
+}
+
+/// How a node's addresses are kept.
+#[derive(Debug, Args)]
+pub(crate) struct PoolFlags {
     /// Serve plugins on this loopback port too, where any pod of the host's network can ask
     #[arg(long, value_name = "ADDRESS")]
     loopback_bind_address: Option<SocketAddr>,
+    /// Where the plugin leaves releases while this daemon is away
+    #[arg(long, value_name = "DIRECTORY", default_value = weft_cni::DEFAULT_QUEUE)]
+    cni_queue: PathBuf,
     /// Where to remember who has which address
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/weft/ipam")]
     state_dir: PathBuf,
@@ -74,9 +92,6 @@ struct IpamFlags {
     /// How long a larger demand is remembered before addresses are given back
     #[arg(long, value_name = "TIME", default_value = "2m")]
     scale_down_stabilisation: GoTime,
-    /// Where to serve health and metrics; port 0 serves nothing
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9440")]
-    metrics_bind_address: SocketAddr,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -126,10 +141,6 @@ pub(crate) fn run(arguments: &IpamArguments, shared: SharedArguments) -> anyhow:
     }
 }
 
-fn wrong(flag: &str, reason: &str) -> ConfigError {
-    ConfigError::Flag(format!("--{flag}: {reason}"))
-}
-
 /// The page of a pod. Nothing but a name gets into the request.
 fn page_of(pod: &str) -> Result<String, ConfigError> {
     let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
@@ -168,6 +179,21 @@ fn serve(flags: &IpamFlags, shared: SharedArguments) -> anyhow::Result<()> {
 
 impl IpamFlags {
     fn process(&self) -> Result<IpamProcess, ConfigError> {
+        let node = node_name(self.node_name.as_deref())?;
+        let pages = self.metrics_bind_address;
+        Ok(IpamProcess {
+            kubeconfig: self.kubeconfig.clone(),
+            master: self.master.clone(),
+            setup: self.pool.setup(&node, &self.socket)?,
+            pages: (pages.port() != 0).then_some(pages),
+            control: self.control.control_socket.clone(),
+        })
+    }
+}
+
+impl PoolFlags {
+    /// What the daemon of a node is told.
+    pub(crate) fn setup(&self, node: &str, socket: &Path) -> Result<IpamSetup, ConfigError> {
         if self
             .loopback_bind_address
             .is_some_and(|address| !address.ip().is_loopback())
@@ -178,11 +204,8 @@ impl IpamFlags {
         if self.add_wait.0.is_zero() {
             return Err(wrong("add-wait", "must not be zero"));
         }
-        let mut settings = IpamSettings::new(&self.node()?, &self.state_dir);
-        settings.objects = Objects {
-            group: self.nnc_group.clone(),
-            namespace: self.nnc_namespace.clone(),
-        };
+        let mut settings = IpamSettings::new(node, &self.state_dir);
+        settings.objects = self.objects();
         settings.pool.cooldown = self.cooldown.0;
         settings.pool.wait = self.add_wait.0;
         settings.monitor.stabilisation = self.scale_down_stabilisation.0;
@@ -191,25 +214,23 @@ impl IpamFlags {
             Mode::Pods => ScalingMode::Pods,
             Mode::Requests => ScalingMode::Requests,
         };
-        let pages = self.metrics_bind_address;
-        Ok(IpamProcess {
-            kubeconfig: self.kubeconfig.clone(),
-            master: self.master.clone(),
+        Ok(IpamSetup {
             settings,
             doors: Doors {
-                socket: self.socket.clone(),
+                socket: socket.to_owned(),
                 loopback: self.loopback_bind_address,
+                queue: self.cni_queue.clone(),
             },
             root: self.root_dir.clone(),
-            pages: (pages.port() != 0).then_some(pages),
         })
     }
 
-    fn node(&self) -> Result<String, ConfigError> {
-        if let Some(name) = &self.node_name {
-            return Ok(name.clone());
+    /// Whose NodeNetworkConfigs are used.
+    pub(crate) fn objects(&self) -> Objects {
+        Objects {
+            group: self.nnc_group.clone(),
+            namespace: self.nnc_namespace.clone(),
         }
-        weft_host::hostname::node_name().map_err(|error| wrong("node-name", &error.to_string()))
     }
 }
 

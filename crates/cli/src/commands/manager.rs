@@ -3,12 +3,14 @@
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
 use anyhow::Context as _;
+use ipnet::IpNet;
 use tracing::{info, warn};
 use weft_agent::{
+    ipam::Objects,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
     routes::{Mode, RoutesSettings},
 };
-use weft_providers::netlink::{Gateways, NetlinkSettings};
+use weft_providers::netlink::NetlinkSettings;
 use weft_proxy::config::{DurationError, GoDuration};
 use weft_routes::{ConditionPolicy, DeleteCap, Timing};
 use weft_runtime::{
@@ -26,7 +28,7 @@ mod addresses;
 mod flags;
 mod selection;
 
-pub(crate) use flags::ManagerFlags;
+pub(crate) use flags::{ControlFlags, KernelFlags, ManagerFlags};
 pub(crate) use selection::Selection;
 
 /// On: routes follow the nodes. Off: everything is looked at every period, as upstream does.
@@ -48,7 +50,7 @@ pub(crate) struct Identity {
     pub(crate) lease: &'static str,
 }
 
-fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
+pub(crate) fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
     ConfigError::Flag(format!("--{flag}: {reason}"))
 }
 
@@ -142,6 +144,7 @@ impl ManagerFlags {
             master: self.master.clone(),
             election: elects.then(|| self.election(who)).transpose()?,
             pages: self.pages()?,
+            control: self.control.control_socket.clone(),
             features,
             routes,
             allocator: self.addresses.allocator(selection)?,
@@ -205,7 +208,7 @@ impl ManagerFlags {
             settings.conditions = ConditionPolicy::Off;
             Table::Kernel {
                 settings: self.netlink(),
-                node: self.node_name()?,
+                node: node_name(self.node_name.as_deref())?,
             }
         } else {
             let config = self.cloud_config.clone();
@@ -222,30 +225,14 @@ impl ManagerFlags {
         self.cloud_provider.as_deref() == Some("netlink")
     }
 
-    fn node_name(&self) -> Result<String, ConfigError> {
-        if let Some(name) = &self.kernel.node_name {
-            return Ok(name.clone());
-        }
-        weft_host::hostname::node_name().map_err(|error| wrong("node-name", error))
-    }
-
     /// Which kernel routes are ours.
     fn netlink(&self) -> NetlinkSettings {
-        let flags = &self.kernel;
-        let on_link = flags.netlink_on_link.clone();
-        NetlinkSettings {
-            protocol: flags.netlink_protocol,
-            table: flags.netlink_table,
-            metric: flags.netlink_metric,
-            gateways: on_link.map_or(Gateways::Direct, |interface| Gateways::OnLink { interface }),
-            fallback: flags.netlink_unreachable,
-            ..NetlinkSettings::new(self.cluster_cidr.iter().copied())
-        }
+        self.kernel.netlink(&self.cluster_cidr)
     }
 
     /// What to clean up, if that is asked for.
     fn cleanup(&self) -> Result<Option<NetlinkSettings>, ConfigError> {
-        match (self.kernel.cleanup, self.is_kernel()) {
+        match (self.cleanup, self.is_kernel()) {
             (false, _) => Ok(None),
             (true, true) => Ok(Some(self.netlink())),
             (true, false) => Err(wrong("cleanup", "only with --cloud-provider=netlink")),
@@ -254,16 +241,10 @@ impl ManagerFlags {
 
     fn routes_settings(&self, features: &Features) -> Result<RoutesSettings, ConfigError> {
         let ranges = &self.cluster_cidr;
-        let families = ranges.iter().filter(|range| range.addr().is_ipv4()).count();
-        match (ranges.len(), families) {
-            (1, _) | (2, 1) => {}
-            (0, _) => {
-                let reason = "say which range is managed, or --configure-cloud-routes=false";
-                return Err(wrong("cluster-cidr", reason));
-            }
-            (2, _) => return Err(wrong("cluster-cidr", "two ranges are one of each family")),
-            _ => return Err(wrong("cluster-cidr", "at most one range of each family")),
-        }
+        check_ranges(
+            ranges,
+            "say which range is managed, or --configure-cloud-routes=false",
+        )?;
         let period = self.route_reconciliation_period;
         if period.is_some_and(|period| period.0.is_zero()) {
             let reason = "a pass without pause would be nothing but calls";
@@ -271,6 +252,10 @@ impl ManagerFlags {
         }
         if self.min_resync_period.0 < Duration::from_secs(1) {
             return Err(wrong("min-resync-period", "at least 1s"));
+        }
+        if self.route_blocks && !features.is_enabled(WATCH_ROUTES) {
+            let reason = format!("only with the feature gate {WATCH_ROUTES}");
+            return Err(wrong("route-blocks", reason));
         }
         let mode = if features.is_enabled(WATCH_ROUTES) {
             Mode::Watch
@@ -295,8 +280,31 @@ impl ManagerFlags {
             force: self.force_deletes,
             observe: self.observe,
             check_addresses: self.check_node_addresses,
+            blocks: self.route_blocks.then(|| Objects {
+                group: self.addresses.nnc_group.clone(),
+                ..Objects::default()
+            }),
             ..RoutesSettings::new(ranges.iter().copied())
         })
+    }
+}
+
+/// The name of this node: as given, or the host's.
+pub(crate) fn node_name(given: Option<&str>) -> Result<String, ConfigError> {
+    if let Some(name) = given {
+        return Ok(name.to_owned());
+    }
+    weft_host::hostname::node_name().map_err(|error| wrong("node-name", error))
+}
+
+/// At least one range, and at most one of each family.
+pub(crate) fn check_ranges(ranges: &[IpNet], missing: &str) -> Result<(), ConfigError> {
+    let families = ranges.iter().filter(|range| range.addr().is_ipv4()).count();
+    match (ranges.len(), families) {
+        (1, _) | (2, 1) => Ok(()),
+        (0, _) => Err(wrong("cluster-cidr", missing)),
+        (2, _) => Err(wrong("cluster-cidr", "two ranges are one of each family")),
+        _ => Err(wrong("cluster-cidr", "at most one range of each family")),
     }
 }
 

@@ -14,6 +14,7 @@ use weft_agent::proxy::{
 };
 use weft_host::iptables::VariantChoice;
 
+use super::manager::ControlFlags;
 use crate::{
     args::SharedArguments,
     build::BuildInfo,
@@ -27,7 +28,7 @@ mod resolve;
 mod tool;
 
 use flags::GivenFlags;
-use resolve::{MINIMIZE_RESTORE, Resolved};
+pub(crate) use resolve::Resolved;
 use tool::Tool;
 
 const AFTER_HELP: &str = "\
@@ -93,6 +94,8 @@ pub(crate) struct ProxyArguments {
         value_name = "BOOLEAN"
     )]
     version: VersionRequest,
+    #[command(flatten)]
+    control: ControlFlags,
     #[command(subcommand)]
     tool: Option<Tool>,
     #[arg(long, hide = true)]
@@ -103,7 +106,7 @@ pub(crate) struct ProxyArguments {
 
 /// Which of the two programs that are called iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum IptablesVariant {
+pub(crate) enum IptablesVariant {
     Auto,
     Legacy,
     Nft,
@@ -160,7 +163,7 @@ pub(crate) fn run(arguments: &ProxyArguments, shared: SharedArguments) -> anyhow
     }
 }
 
-fn read(path: &Path) -> Result<(ConfigFile, String), ConfigError> {
+pub(crate) fn read(path: &Path) -> Result<(ConfigFile, String), ConfigError> {
     ConfigFile::read(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
         source,
@@ -205,13 +208,10 @@ fn program(
         Action::InitOnly => Ok(process::prepare_host(&resolved.config)?),
         Action::WriteConfig(_) | Action::Run => {
             let process = ProxyProcess {
-                configuration: resolved.configuration.to_json(),
-                flags: resolved.flags(),
-                minimize: resolved.features.is_enabled(MINIMIZE_RESTORE),
-                config: resolved.config,
-                variant,
+                setup: resolved.setup(variant),
                 master: arguments.master.clone(),
                 file,
+                control: arguments.control.control_socket.clone(),
                 version: BuildInfo::of_this_program().to_string(),
             };
             let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;

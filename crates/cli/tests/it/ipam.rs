@@ -6,7 +6,7 @@ use std::{
     io::{Read as _, Write as _},
     net::IpAddr,
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -24,8 +24,9 @@ use weft_apiserver::ApiServer;
 use crate::weft::{run, weft};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const CONFIGS: &str = "/apis/ipam.weft.dev/v1alpha1/namespaces/kube-system/nodenetworkconfigs";
-const DEFINITION: &str = include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml");
+pub(crate) const CONFIGS: &str =
+    "/apis/ipam.weft.dev/v1alpha1/namespaces/kube-system/nodenetworkconfigs";
+pub(crate) const DEFINITION: &str = include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml");
 
 /// An API server with a node that has a hundred addresses, and a place for its daemon.
 struct Stage {
@@ -133,6 +134,7 @@ impl Stage {
             .arg(format!("--master={}", self.master))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--state-dir={}", inside.join("state").display()))
+            .arg(format!("--cni-queue={}", inside.join("queue").display()))
             .arg(format!("--root-dir={}", inside.join("root").display()))
             .arg("--metrics-bind-address=127.0.0.1:0")
             .stdout(Stdio::null())
@@ -167,7 +169,7 @@ impl Drop for Daemon {
 }
 
 /// Asks a daemon; `None` if it does not answer.
-fn ask(socket: &PathBuf, method: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &Value) -> Option<Value> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let body = body.to_string();
     let length = body.len();
@@ -187,7 +189,7 @@ fn request(name: &str) -> Value {
 }
 
 /// The address, or the return code; `None` if there is no answer.
-fn add(socket: &PathBuf, name: &str) -> Option<Result<IpAddr, i64>> {
+pub(crate) fn add(socket: &Path, name: &str) -> Option<Result<IpAddr, i64>> {
     let answer = ask(socket, "POST", "/network/requestipconfigs", &request(name))?;
     let code = answer["response"]["ReturnCode"].as_i64()?;
     if code != 0 {
@@ -197,7 +199,7 @@ fn add(socket: &PathBuf, name: &str) -> Option<Result<IpAddr, i64>> {
     Some(Ok(address.as_str()?.parse().unwrap()))
 }
 
-fn delete(socket: &PathBuf, name: &str) -> Option<i64> {
+fn delete(socket: &Path, name: &str) -> Option<i64> {
     let answer = ask(socket, "POST", "/network/releaseipconfigs", &request(name))?;
     answer["ReturnCode"].as_i64()
 }
@@ -243,7 +245,7 @@ enum Known {
 type Ledger = Arc<Mutex<BTreeMap<String, Known>>>;
 
 /// Adds and deletes until the daemon is gone, and writes down every answer.
-fn storm(socket: &PathBuf, worker: &str, ledger: &Ledger, stop: &AtomicBool) {
+fn storm(socket: &Path, worker: &str, ledger: &Ledger, stop: &AtomicBool) {
     let note = |name: &str, known| ledger.lock().unwrap().insert(name.to_owned(), known);
     for number in 0.. {
         if stop.load(Relaxed) {
@@ -367,6 +369,25 @@ fn a_full_disk_closes_add_leaves_del_open_and_is_got_over() {
     let daemon = stage.start();
     let expected = BTreeMap::from([("kept".to_owned(), kept), ("new".to_owned(), new)]);
     assert_eq!(daemon.assigned(), expected);
+}
+
+#[test]
+fn releases_that_waited_are_done_before_the_first_question_is_answered() {
+    let stage = Stage::new();
+    let mut daemon = stage.start();
+    let kept = add(&stage.socket(), "kept").unwrap().unwrap();
+    assert!(add(&stage.socket(), "gone").unwrap().is_ok());
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let queue = weft_cni::Queue::new(stage.directory.path().join("queue"));
+    let gone = serde_json::from_value(request("gone")).unwrap();
+    queue.push(&gone).unwrap();
+    let daemon = stage.start();
+    assert_eq!(
+        daemon.assigned(),
+        BTreeMap::from([("kept".to_owned(), kept)])
+    );
+    assert!(queue.is_empty().unwrap());
 }
 
 #[test]

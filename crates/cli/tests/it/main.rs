@@ -13,6 +13,7 @@ mod exit;
 mod help;
 mod ipam;
 mod logs;
+mod node;
 mod proxy;
 mod proxy_life;
 mod routes;

@@ -36,11 +36,15 @@ impl Claims {
         let mut claims = Self::default();
         let mut asked = Vec::new();
         for node in nodes.nodes.values().filter(|node| !node.excluded) {
-            if node.pod_cidrs.is_empty() {
+            if node.has_no_range() {
                 claims.refuse(node, None, RefusalReason::NoPodCidr);
             }
-            for cidr in &node.pod_cidrs {
+            for cidr in node.ranges() {
                 if let Ok(net) = cidr.net() {
+                    // A pool that somebody else routes is nothing to refuse a node for.
+                    if !policy.covers(&net) && !node.pod_cidrs.contains(cidr) {
+                        continue;
+                    }
                     claims.named.insert(net);
                 }
                 match check(node, cidr, policy) {

@@ -121,6 +121,7 @@ impl fmt::Display for LeftReason {
             Self::NotOurs => "not ours",
             Self::Unreadable => "destination cannot be read",
             Self::StillClaimed => "a node claims it",
+            Self::BlocksUnknown => "it is not known which blocks its node holds",
         })
     }
 }

@@ -13,7 +13,7 @@ use super::{
     claims::{Claims, leads_to},
     guard,
 };
-use crate::{Mark, NodeList, Policy, Route, Target, Unmarked};
+use crate::{Blocks, Mark, NodeList, Policy, Route, Target, Unmarked};
 
 pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
     let mut claims = Claims::of(nodes, routes, policy);
@@ -149,6 +149,10 @@ fn unneeded(
     if named.contains(net) && covered {
         return Err(LeftReason::StillClaimed);
     }
+    let target = route.target.node().and_then(|name| nodes.get(name));
+    if target.is_some_and(|node| !node.excluded && node.blocks == Blocks::Unknown) {
+        return Err(LeftReason::BlocksUnknown);
+    }
     Ok(match &route.target {
         _ if route.blackhole => DeleteReason::Blackhole,
         Target::Unknown => DeleteReason::TargetUnknown,
@@ -176,8 +180,9 @@ fn verdicts(plan: &mut RoutePlan, nodes: &NodeList) {
     for node in nodes.nodes.values() {
         let verdict = plan.verdicts.entry(node.name.clone()).or_default();
         verdict.excluded = node.excluded;
-        verdict.blocked = node.pod_cidrs.is_empty();
-        if node.pod_cidrs.is_empty() && !node.excluded && !named.contains(&*node.name) {
+        verdict.blocked = node.has_no_range();
+        let none = node.ranges().next().is_none();
+        if none && !node.excluded && !named.contains(&*node.name) {
             plan.verdicts.remove(&node.name);
         }
     }

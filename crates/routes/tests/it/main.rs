@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod bad_input;
+mod blocks;
 mod budget;
 mod conditions;
 mod engine;

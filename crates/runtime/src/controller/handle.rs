@@ -167,10 +167,10 @@ impl<Q: QueueKey> Clone for Controller<Q> {
 /// A controller of any key type, as managers hold it.
 #[derive(Clone)]
 pub struct ControllerHandle {
-    inner: Arc<dyn AnyController>,
+    pub(super) inner: Arc<dyn AnyController>,
 }
 
-trait AnyController: Send + Sync {
+pub(super) trait AnyController: Send + Sync {
     fn start(&self);
     fn stop(&self, grace: Option<Duration>) -> futures::future::BoxFuture<'_, StopReport>;
     fn restart(&self) -> futures::future::BoxFuture<'_, StopReport>;

@@ -17,6 +17,8 @@ pub enum ControllerState {
     Degraded(DegradedReason),
     /// Finishing what it had begun.
     Draining,
+    /// Its last life ended with this error; it begins again after a while, if it may.
+    Failed(String),
 }
 
 /// Why a controller that should run does not.
@@ -57,8 +59,8 @@ pub enum DegradedReason {
 
 impl ControllerState {
     /// Every name that [`ControllerState::name`] may give.
-    pub const NAMES: [&'static str; 6] = [
-        "stopped", "waiting", "syncing", "running", "degraded", "draining",
+    pub const NAMES: [&'static str; 7] = [
+        "stopped", "waiting", "syncing", "running", "degraded", "draining", "failed",
     ];
 
     /// One word for logs, metrics and debug pages.
@@ -70,6 +72,7 @@ impl ControllerState {
             Self::Running => "running",
             Self::Degraded(_) => "degraded",
             Self::Draining => "draining",
+            Self::Failed(_) => "failed",
         }
     }
 
@@ -91,6 +94,7 @@ impl fmt::Display for ControllerState {
             Self::Waiting(PendingReason::NotLeading) => f.write_str("waiting: not leading"),
             Self::Waiting(PendingReason::ClusterLeft) => f.write_str("waiting: its cluster left"),
             Self::Degraded(reason) => write!(f, "degraded: {reason}"),
+            Self::Failed(error) => write!(f, "failed: {error}"),
             _ => f.write_str(self.name()),
         }
     }

@@ -53,6 +53,22 @@ pub struct ComponentScope {
 }
 
 impl ComponentScope {
+    pub(crate) fn new() -> Self {
+        Self {
+            stop: CancellationToken::new(),
+            ready: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Resolves when the component has said that it is ready.
+    pub(crate) async fn until_ready(&self) {
+        self.ready.cancelled().await;
+    }
+
     /// Says that whatever comes later may start.
     pub fn ready(&self) {
         self.ready.cancel();

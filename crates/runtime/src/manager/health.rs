@@ -213,7 +213,10 @@ fn controllers(manager: &Manager) -> Result<(), String> {
     for controller in manager.controllers() {
         let state = controller.state().borrow().clone();
         match state {
-            ControllerState::Syncing | ControllerState::Draining | ControllerState::Degraded(_) => {
+            ControllerState::Syncing
+            | ControllerState::Draining
+            | ControllerState::Degraded(_)
+            | ControllerState::Failed(_) => {
                 return Err(format!("{} is {state}", controller.name()));
             }
             ControllerState::Stopped if controller.is_wanted() => {

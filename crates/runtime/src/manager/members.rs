@@ -254,10 +254,7 @@ impl Member {
                 task,
             } => {
                 let component = component.clone()?;
-                let scope = ComponentScope {
-                    stop: CancellationToken::new(),
-                    ready: CancellationToken::new(),
-                };
+                let scope = ComponentScope::new();
                 let ready = scope.ready.clone();
                 let handle = match (self.phase, gate) {
                     (Phase::Leader, Some(gate)) => {

@@ -122,19 +122,24 @@ impl StatusServer {
     }
 
     fn router(&self) -> Router {
-        Router::new()
-            .route("/livez", get(livez))
-            .route("/healthz", get(livez))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .route("/debug/informers", get(informers))
-            .route("/debug/controllers", get(controllers))
-            .route("/debug/leader", get(leader))
-            .route("/debug/heap", get(heap))
+        pages()
             .with_state(self.manager.clone())
             .merge(self.extra.clone())
             .layer(middleware::from_fn_with_state(self.access.clone(), guard))
     }
+}
+
+/// What every process shows of itself.
+pub(super) fn pages() -> Router<Manager> {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/healthz", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/debug/informers", get(informers))
+        .route("/debug/controllers", get(controllers))
+        .route("/debug/leader", get(leader))
+        .route("/debug/heap", get(heap))
 }
 
 impl Component for StatusServer {
@@ -238,7 +243,7 @@ async fn heap(State(manager): State<Manager>) -> Response {
     json(&process::info(manager.inner.heap))
 }
 
-fn json(value: &impl Serialize) -> Response {
+pub(super) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_string_pretty(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -15,3 +15,4 @@ mod lifecycle;
 mod managing;
 mod sharing;
 mod telemetry;
+mod units;

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use weft_agent::ipam::{Clock, Daemon, DaemonParts, Desk, IpamMetrics, IpamSettings};
+use weft_agent::ipam::{Clock, Daemon, DaemonParts, Desk, IpamMetrics, IpamSettings, Rest};
 use weft_apiserver::ApiServer;
 use weft_cns::{
     IpConfigsRequest, IpConfigsResponse, PodContext, ReleaseIpConfigsResponse, ReturnCode,
@@ -178,6 +178,7 @@ impl World {
         let stop = CancellationToken::new();
         Running {
             desk: daemon.desk().clone(),
+            rest: daemon.pages(),
             router: daemon.pages().router(),
             task: tokio::spawn(daemon.run(stop.clone())),
             stop,
@@ -253,6 +254,7 @@ async fn allocate(
 /// A daemon that runs.
 pub(crate) struct Running {
     pub(crate) desk: Desk,
+    pub(crate) rest: Rest,
     pub(crate) router: Router,
     registry: Registry,
     stop: CancellationToken,

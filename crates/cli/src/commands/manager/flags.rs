@@ -2,6 +2,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
+use weft_providers::netlink::{Gateways, NetlinkSettings};
 use weft_routes::{ConditionPolicy, Unmarked};
 
 use super::GoTime;
@@ -39,6 +40,9 @@ pub(crate) struct ManagerFlags {
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "true", default_missing_value = "true")]
     pub(super) configure_cloud_routes: bool,
+    /// Route the blocks that nodes hold by their NodeNetworkConfigs as well, within --cluster-cidr
+    #[arg(long)]
+    pub(super) route_blocks: bool,
     /// Look at everything every so often, with the feature gate off; 10s unless given
     #[arg(long, value_name = "DURATION")]
     pub(super) route_reconciliation_period: Option<GoTime>,
@@ -108,9 +112,21 @@ pub(crate) struct ManagerFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(super) control: ControlFlags,
+    #[command(flatten)]
     pub(super) addresses: AddressFlags,
+    /// The node that this machine is; its host name unless given
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Options of the provider netlink"
+    )]
+    pub(super) node_name: Option<String>,
     #[command(flatten)]
     pub(super) kernel: KernelFlags,
+    /// Delete every route of ours from the kernel and exit
+    #[arg(long, help_heading = "Options of the provider netlink")]
+    pub(super) cleanup: bool,
     #[command(flatten)]
     pub(super) ignored: IgnoredFlags,
 }
@@ -143,28 +159,49 @@ pub(super) struct AddressFlags {
 /// How this machine's kernel is used, with --cloud-provider=netlink.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the provider netlink")]
-pub(super) struct KernelFlags {
-    /// The node that this machine is; its host name unless given
-    #[arg(long, value_name = "NAME")]
-    pub(super) node_name: Option<String>,
+pub(crate) struct KernelFlags {
     /// Mark our routes with this protocol number
-    #[arg(long, value_name = "NUMBER", default_value_t = 201)]
-    pub(super) netlink_protocol: u8,
+    #[arg(
+        long = "netlink-protocol",
+        value_name = "NUMBER",
+        default_value_t = 201
+    )]
+    protocol: u8,
     /// Give our routes this metric
-    #[arg(long, value_name = "NUMBER", default_value_t = 201)]
-    pub(super) netlink_metric: u32,
+    #[arg(long = "netlink-metric", value_name = "NUMBER", default_value_t = 201)]
+    metric: u32,
     /// Write into this table
-    #[arg(long, value_name = "NUMBER", default_value_t = 254)]
-    pub(super) netlink_table: u32,
+    #[arg(long = "netlink-table", value_name = "NUMBER", default_value_t = 254)]
+    table: u32,
     /// Reach all nodes through this interface, whatever its addresses say
-    #[arg(long, value_name = "INTERFACE")]
-    pub(super) netlink_on_link: Option<String>,
+    #[arg(long = "netlink-on-link", value_name = "INTERFACE")]
+    on_link: Option<String>,
     /// Refuse packets to pods of no node here, instead of sending them the default way
-    #[arg(long)]
-    pub(super) netlink_unreachable: bool,
-    /// Delete every route of ours from the kernel and exit
-    #[arg(long)]
-    pub(super) cleanup: bool,
+    #[arg(long = "netlink-unreachable")]
+    unreachable: bool,
+}
+
+impl KernelFlags {
+    /// Which kernel routes are ours.
+    pub(crate) fn netlink(&self, ranges: &[IpNet]) -> NetlinkSettings {
+        let on_link = self.on_link.clone();
+        NetlinkSettings {
+            protocol: self.protocol,
+            table: self.table,
+            metric: self.metric,
+            gateways: on_link.map_or(Gateways::Direct, |interface| Gateways::OnLink { interface }),
+            fallback: self.unreachable,
+            ..NetlinkSettings::new(ranges.iter().copied())
+        }
+    }
+}
+
+/// Orders to a process that runs.
+#[derive(Debug, Args)]
+pub(crate) struct ControlFlags {
+    /// Take orders on this Unix socket: weft node status, stop, start and restart use it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
 }
 
 impl ManagerFlags {

@@ -1,21 +1,49 @@
 use crate::config::ConfigError;
 
-/// The controllers there are, with upstream's other names for them.
-const KNOWN: [(&str, &[&str]); 3] = [
-    ("route", &["node-route-controller"]),
-    ("ipam", &[]),
-    ("pod-cidr", &["node-ipam-controller", "nodeipam"]),
-];
+/// The controllers that a command has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Catalogue {
+    /// Their names, with upstream's other names for them.
+    known: &'static [(&'static str, &'static [&'static str])],
+    /// Those that `*` does not mean: whoever has another one of the kind must not get a second.
+    by_name: &'static [&'static str],
+}
 
-/// Those that `*` does not mean: whoever has another one of the kind must not get a second.
-const BY_NAME: [&str; 2] = ["ipam", "pod-cidr"];
+/// Of a cluster.
+const CLUSTER: Catalogue = Catalogue {
+    known: &[
+        ("route", &["node-route-controller"]),
+        ("ipam", &[]),
+        ("pod-cidr", &["node-ipam-controller", "nodeipam"]),
+    ],
+    by_name: &["ipam", "pod-cidr"],
+};
+
+/// Of a node.
+const NODE: Catalogue = Catalogue {
+    known: &[("proxy", &[]), ("ipam", &[]), ("routes", &["route"])],
+    by_name: &[],
+};
 
 /// Which controllers run: `*`, `name`, `-name`; the first that fits decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Selection(Vec<(bool, Option<&'static str>)>);
+pub(crate) struct Selection {
+    rules: Vec<(bool, Option<&'static str>)>,
+    catalogue: &'static Catalogue,
+}
 
 impl Selection {
+    /// Of the controllers of a cluster.
     pub(crate) fn parse(words: &[String]) -> Result<Self, ConfigError> {
+        Self::of(&CLUSTER, words)
+    }
+
+    /// Of the parts of a node.
+    pub(crate) fn of_node(words: &[String]) -> Result<Self, ConfigError> {
+        Self::of(&NODE, words)
+    }
+
+    fn of(catalogue: &'static Catalogue, words: &[String]) -> Result<Self, ConfigError> {
         let mut rules = Vec::new();
         for word in words {
             let (on, name) = match word.strip_prefix('-') {
@@ -25,48 +53,59 @@ impl Selection {
             let name = if name == "*" {
                 None
             } else {
-                Some(known(name)?)
+                Some(catalogue.find(name)?)
             };
             rules.push((on, name));
         }
-        Ok(Self(rules))
+        Ok(Self { rules, catalogue })
     }
 
     /// Of a manager that has controllers that we do not know.
     pub(crate) fn of_others(words: &[String]) -> Self {
         let is_known = |word: &&String| {
             let name = word.strip_prefix('-').unwrap_or(word);
-            name == "*" || known(name).is_ok()
+            name == "*" || CLUSTER.find(name).is_ok()
         };
         let ours: Vec<String> = words.iter().filter(is_known).cloned().collect();
-        Self::parse(&ours).unwrap_or(Self(Vec::new()))
+        Self::parse(&ours).unwrap_or(Self {
+            rules: Vec::new(),
+            catalogue: &CLUSTER,
+        })
     }
 
     /// Whether anything else runs.
     pub(crate) fn includes_others(&self, controller: &str) -> bool {
-        let mut others = KNOWN.iter().filter(|(name, _)| *name != controller);
+        let known = self.catalogue.known.iter();
+        let mut others = known.filter(|(name, _)| *name != controller);
         others.any(|(name, _)| self.includes(name))
     }
 
     pub(crate) fn includes(&self, controller: &str) -> bool {
-        let by_name = self.0.iter().find(|(_, name)| *name == Some(controller));
-        let mut stars = self.0.iter();
-        let by_star = stars.find(|(_, name)| name.is_none() && !BY_NAME.contains(&controller));
+        let by_name = self
+            .rules
+            .iter()
+            .find(|(_, name)| *name == Some(controller));
+        let means_star = !self.catalogue.by_name.contains(&controller);
+        let mut stars = self.rules.iter();
+        let by_star = stars.find(|(_, name)| name.is_none() && means_star);
         by_name.or(by_star).is_some_and(|(on, _)| *on)
     }
 }
 
-fn known(name: &str) -> Result<&'static str, ConfigError> {
-    let found = KNOWN
-        .iter()
-        .find(|(own, others)| *own == name || others.contains(&name));
-    found.map(|(own, _)| *own).ok_or_else(|| {
-        let names: Vec<&str> = KNOWN.iter().map(|(own, _)| *own).collect();
-        ConfigError::Flag(format!(
-            "--controllers: there is no {name:?}; there are {}",
-            names.join(", ")
-        ))
-    })
+impl Catalogue {
+    fn find(&self, name: &str) -> Result<&'static str, ConfigError> {
+        let found = self
+            .known
+            .iter()
+            .find(|(own, others)| *own == name || others.contains(&name));
+        found.map(|(own, _)| *own).ok_or_else(|| {
+            let names: Vec<&str> = self.known.iter().map(|(own, _)| *own).collect();
+            ConfigError::Flag(format!(
+                "--controllers: there is no {name:?}; there are {}",
+                names.join(", ")
+            ))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +141,14 @@ mod tests {
         assert!(!star.includes("ipam") && !star.includes("pod-cidr"));
         let named = Selection::parse(&words("*,ipam,nodeipam")).unwrap();
         assert!(named.includes("ipam") && named.includes("pod-cidr") && named.includes("route"));
+    }
+
+    #[test]
+    fn a_node_has_parts_of_its_own() {
+        let words = |text: &str| -> Vec<String> { text.split(',').map(str::to_owned).collect() };
+        let node = Selection::of_node(&words("*,-routes")).unwrap();
+        assert!(node.includes("proxy") && node.includes("ipam") && !node.includes("routes"));
+        assert!(Selection::of_node(&words("pod-cidr")).is_err());
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! From flags and file to what the proxy works with. Touches nothing.
 
+use std::path::Path;
+
+use weft_agent::proxy::process::ProxySetup;
+use weft_host::iptables::VariantChoice;
 use weft_proxy::config::{
     self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
     address_with_port,
@@ -51,6 +55,27 @@ impl Resolved {
             Some(text) => beside_file(arguments, text, &mut warnings)?,
             None => by_flags(arguments, &mut warnings)?,
         };
+        Self::check(configuration, warnings)
+    }
+
+    /// What a file says, or the defaults without one; `amend` has the last word.
+    pub(crate) fn of_file(
+        file: Option<(&Path, &str)>,
+        amend: impl FnOnce(&mut KubeProxyConfiguration),
+    ) -> Result<Self, ConfigError> {
+        let mut warnings = Vec::new();
+        let mut configuration = match file {
+            None => KubeProxyConfiguration::default(),
+            Some((path, text)) => decode(path, text, &mut warnings)?,
+        };
+        amend(&mut configuration);
+        Self::check(configuration, warnings)
+    }
+
+    fn check(
+        configuration: KubeProxyConfiguration,
+        mut warnings: Vec<String>,
+    ) -> Result<Self, ConfigError> {
         let config = configuration.check().map_err(ConfigError::Proxy)?;
         if config.profiling {
             warnings.push("profiles are asked for, and there are none".to_owned());
@@ -66,6 +91,17 @@ impl Resolved {
             config,
             warnings,
         })
+    }
+
+    /// What the process is told.
+    pub(crate) fn setup(self, variant: VariantChoice) -> ProxySetup {
+        ProxySetup {
+            configuration: self.configuration.to_json(),
+            flags: self.flags(),
+            minimize: self.features.is_enabled(MINIMIZE_RESTORE),
+            config: self.config.into(),
+            variant,
+        }
     }
 
     /// How to log: what weft's own settings say, and where they say nothing, what kube-proxy's do.
@@ -118,12 +154,8 @@ fn beside_file(
     text: &str,
     warnings: &mut Vec<String>,
 ) -> Result<KubeProxyConfiguration, ConfigError> {
-    let decoded = config::decode(text).map_err(|source| ConfigError::ProxyFile {
-        path: arguments.file.clone().unwrap_or_default(),
-        source,
-    })?;
-    warnings.extend(decoded.warnings);
-    let mut configuration = decoded.configuration;
+    let path = arguments.file.as_deref().unwrap_or(Path::new(""));
+    let mut configuration = decode(path, text, warnings)?;
     let applied = arguments.flags.apply_beside_file(&mut configuration);
     let mut ignored = applied.map_err(ConfigError::Flag)?;
     ignored.extend(arguments.healthz_port.map(|_| "healthz-port"));
@@ -131,6 +163,19 @@ fn beside_file(
     let ignored = ignored.into_iter();
     warnings.extend(ignored.map(|name| format!("--{name} is ignored, for there is a --config")));
     Ok(configuration)
+}
+
+fn decode(
+    path: &Path,
+    text: &str,
+    warnings: &mut Vec<String>,
+) -> Result<KubeProxyConfiguration, ConfigError> {
+    let decoded = config::decode(text).map_err(|source| ConfigError::ProxyFile {
+        path: path.to_owned(),
+        source,
+    })?;
+    warnings.extend(decoded.warnings);
+    Ok(decoded.configuration)
 }
 
 /// The deprecated ports: 0 serves nothing, and another one counts for an address without a port.

@@ -20,6 +20,7 @@ fn the_rights_in_the_manifest_are_enough() {
         .token("routes", user);
     let stage = Stage::of(server);
     apply_rights(&stage);
+    define_configs(&stage);
     let double = hcloud(&stage);
     let mut command = stage.routes("hcloud", &["--secure-port=0"]);
     let master = command.get_args().find_map(|argument| {
@@ -31,7 +32,7 @@ fn the_rights_in_the_manifest_are_enough() {
     std::fs::write(&kubeconfig, text).unwrap();
     command
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg("--leader-elect-resource-name=weft-routes");
+        .args(["--leader-elect-resource-name=weft-routes", "--route-blocks"]);
     stage.add_node(1, "hcloud://1");
     // The machine of the second is another: an event.
     stage.add_node(2, "hcloud://19");
@@ -51,9 +52,32 @@ fn the_rights_in_the_manifest_are_enough() {
             Err(stage.log("rights.log"))
         }
     });
+    eventually("NodeNetworkConfigs watched", || {
+        let configs = Matcher::any()
+            .resource("nodenetworkconfigs")
+            .user_agent("weft");
+        if stats.requests(&configs).is_empty() {
+            return Err(stage.log("rights.log"));
+        }
+        Ok(())
+    });
     let all = stats.requests(&Matcher::any().user_agent("weft"));
     let refused = all.iter().filter(|record| record.status == 403).count();
     assert_eq!(refused, 0, "{}", stage.log("rights.log"));
+}
+
+fn define_configs(stage: &Stage) {
+    let definition = include_str!("../../../../../deploy/crds/nodenetworkconfigs.yaml");
+    let definition: Value = serde_saphyr::from_str(definition).unwrap();
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let request = http::Request::post(all)
+        .header("content-type", "application/json")
+        .body(definition.to_string().into_bytes());
+    let client = stage.client();
+    let made = stage
+        .runtime
+        .block_on(client.request::<Value>(request.unwrap()));
+    made.unwrap();
 }
 
 fn apply_rights(stage: &Stage) {

@@ -1,4 +1,4 @@
-//! The socket that plugins come to, and the way to it for tools.
+//! Unix sockets for our own user and root, and the way to them for tools.
 
 use std::{
     fs, io,
@@ -90,7 +90,7 @@ impl Listener for GuardedListener {
 #[derive(Debug, Error)]
 pub enum AskError {
     /// The socket does not work.
-    #[error("ask the daemon on {path}")]
+    #[error("ask the daemon on {}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -105,30 +105,43 @@ pub enum AskError {
     Answer(#[from] serde_json::Error),
 }
 
-/// How long a tool waits.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a tool waits: longer than a part of a process may take to end.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Reads a page of a running daemon.
 pub async fn ask<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
+    answer(socket, "GET", page).await
+}
+
+/// Gives a running daemon an order, and reads what it says when that is carried out.
+pub async fn order<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
+    answer(socket, "POST", page).await
+}
+
+async fn answer<T: DeserializeOwned>(
+    socket: &Path,
+    method: &str,
+    page: &str,
+) -> Result<T, AskError> {
     let failed = |source| AskError::Socket {
         path: socket.to_owned(),
         source,
     };
-    let answer = tokio::time::timeout(PATIENCE, exchange(socket, page)).await;
+    let answer = tokio::time::timeout(PATIENCE, exchange(socket, method, page)).await;
     let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let answer = answer.map_err(failed)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
-        return Err(AskError::Refused(format!("{status}: {body}")));
+        return Err(AskError::Refused(format!("{status}: {}", body.trim_end())));
     }
     Ok(serde_json::from_str(body)?)
 }
 
 /// HTTP/1.0, which has no chunks and ends with the connection.
-async fn exchange(socket: &Path, page: &str) -> io::Result<String> {
+async fn exchange(socket: &Path, method: &str, page: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
-    let request = format!("GET {page} HTTP/1.0\r\nHost: weft\r\n\r\n");
+    let request = format!("{method} {page} HTTP/1.0\r\nHost: weft\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

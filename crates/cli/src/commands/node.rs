@@ -1,0 +1,231 @@
+//! `weft node`: everything that a node needs in one process, and orders to it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use ipnet::IpNet;
+use tracing::warn;
+use weft_agent::{
+    manager::{RoutesProcess, Table},
+    node::{NodeProcess, ProxyPart},
+    proxy::{config_file::ConfigFile, process::ProxySetup},
+    routes::RoutesSettings,
+};
+use weft_proxy::config::{KubeProxyConfiguration, METRICS_PORT};
+use weft_routes::ConditionPolicy;
+
+use super::{
+    ipam::PoolFlags,
+    manager::{KernelFlags, Selection, check_ranges, node_name, start_logging, wrong},
+    proxy::{IptablesVariant, Resolved, read},
+};
+use crate::{args::SharedArguments, build::BuildInfo, config::ConfigError, signals};
+
+mod orders;
+
+use orders::Order;
+
+const AFTER_HELP: &str = "\
+Each part starts, stops and restarts for itself; one that fails is tried again after a growing
+pause, and the others go on. The orders status, stop, start and restart work with every process
+that has a --control-socket. When the file of --proxy-config changes, the proxy begins again with
+it; addresses of health and metrics stay as they were.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct NodeArguments {
+    #[command(flatten)]
+    flags: NodeFlags,
+    #[command(subcommand)]
+    order: Option<Order>,
+}
+
+#[derive(Debug, Args)]
+struct NodeFlags {
+    /// Run these parts: * for all, name for one, -name for all but one; there are proxy, ipam and
+    /// routes
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*")]
+    controllers: Vec<String>,
+    /// Reach the API server by this kubeconfig; as this machine is set up without it
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Use this API server, whatever the kubeconfig says
+    #[arg(long, value_name = "URL")]
+    master: Option<String>,
+    /// This node's name; the host name if absent
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// Serve health, metrics and diagnostics here; port 0 serves nothing. Without it, where the
+    /// proxy's configuration says, 127.0.0.1:10249 as a rule
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Take orders on this Unix socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/weft/node.sock",
+        global = true
+    )]
+    control_socket: PathBuf,
+    /// The range of all pods, for routes and for a proxy whose configuration names none; two for
+    /// both families
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    cluster_cidr: Vec<IpNet>,
+    /// Route the blocks that nodes hold by their NodeNetworkConfigs as well, within --cluster-cidr
+    #[arg(long)]
+    route_blocks: bool,
+    #[command(flatten)]
+    proxy: ProxyFlags,
+    #[command(flatten)]
+    addresses: AddressFlags,
+    #[command(flatten)]
+    kernel: KernelFlags,
+}
+
+/// The part proxy.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the part proxy")]
+struct ProxyFlags {
+    /// Read a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) from this file
+    #[arg(long, value_name = "FILE")]
+    proxy_config: Option<PathBuf>,
+    /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
+    /// iptables is
+    #[arg(long, value_name = "VARIANT", default_value = "auto")]
+    iptables_variant: IptablesVariant,
+}
+
+/// The part ipam.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the part ipam")]
+struct AddressFlags {
+    /// The Unix socket that plugins come to
+    #[arg(long, value_name = "PATH", default_value = weft_cni::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    #[command(flatten)]
+    pool: PoolFlags,
+}
+
+pub(crate) fn run(arguments: &NodeArguments, shared: SharedArguments) -> anyhow::Result<()> {
+    let flags = &arguments.flags;
+    if let Some(order) = &arguments.order {
+        return order.give(&flags.control_socket);
+    }
+    let (process, warnings) = flags.process()?;
+    let log = start_logging(shared)?;
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(async {
+        let shutdown = signals::listen(log)?;
+        let running = process.run(shutdown).await;
+        running.map_err(anyhow::Error::from_boxed)
+    })
+}
+
+impl NodeFlags {
+    fn process(&self) -> Result<(NodeProcess, Vec<String>), ConfigError> {
+        let selection = Selection::of_node(&self.controllers)?;
+        let node = node_name(self.node_name.as_deref())?;
+        let mut warnings = Vec::new();
+        let mut pages = Some(SocketAddr::from(([127, 0, 0, 1], METRICS_PORT)));
+        let mut proxy = None;
+        if selection.includes("proxy") {
+            let source = self.proxy_source(&node);
+            let (resolved, _) = source.read()?;
+            warnings.clone_from(&resolved.warnings);
+            pages = resolved.config.metrics;
+            proxy = Some(ProxyPart {
+                setup: resolved.setup(source.variant.into()),
+                read: Arc::new(move || Ok(source.setup()?)),
+            });
+        }
+        let ipam = selection
+            .includes("ipam")
+            .then(|| self.addresses.pool.setup(&node, &self.addresses.socket));
+        let routes = selection.includes("routes").then(|| self.routes(&node));
+        let process = NodeProcess {
+            kubeconfig: self.kubeconfig.clone(),
+            master: self.master.clone(),
+            pages: self
+                .metrics_bind_address
+                .or(pages)
+                .filter(|address| address.port() != 0),
+            control: Some(self.control_socket.clone()),
+            proxy,
+            ipam: ipam.transpose()?,
+            routes: routes.transpose()?,
+            version: BuildInfo::of_this_program().to_string(),
+            node,
+        };
+        if process.proxy.is_none() && process.ipam.is_none() && process.routes.is_none() {
+            return Err(wrong("controllers", "nothing is left to run"));
+        }
+        Ok((process, warnings))
+    }
+
+    fn proxy_source(&self, node: &str) -> ProxySource {
+        let ranges: Vec<String> = self.cluster_cidr.iter().map(IpNet::to_string).collect();
+        ProxySource {
+            file: self.proxy.proxy_config.clone(),
+            variant: self.proxy.iptables_variant,
+            node: node.to_owned(),
+            cluster_cidr: ranges.join(","),
+        }
+    }
+
+    fn routes(&self, node: &str) -> Result<RoutesProcess, ConfigError> {
+        let missing = "say which range is managed, or leave routes out of --controllers";
+        check_ranges(&self.cluster_cidr, missing)?;
+        Ok(RoutesProcess {
+            table: Table::Kernel {
+                settings: self.kernel.netlink(&self.cluster_cidr),
+                node: node.to_owned(),
+            },
+            settings: RoutesSettings {
+                // A node knows its own way to the others and not theirs.
+                conditions: ConditionPolicy::Off,
+                blocks: self.route_blocks.then(|| self.addresses.pool.objects()),
+                ..RoutesSettings::new(self.cluster_cidr.iter().copied())
+            },
+            namespace: String::new(),
+        })
+    }
+}
+
+/// Where the proxy's configuration comes from, whenever it is asked for.
+struct ProxySource {
+    file: Option<PathBuf>,
+    variant: IptablesVariant,
+    node: String,
+    cluster_cidr: String,
+}
+
+impl ProxySource {
+    fn read(&self) -> Result<(Resolved, Option<ConfigFile>), ConfigError> {
+        let file = self.file.as_deref().map(read).transpose()?;
+        let (file, text) = file.unzip();
+        let text = self.file.as_deref().zip(text.as_deref());
+        Ok((self.resolve(text)?, file))
+    }
+
+    fn resolve(&self, text: Option<(&Path, &str)>) -> Result<Resolved, ConfigError> {
+        Resolved::of_file(text, |configuration: &mut KubeProxyConfiguration| {
+            configuration.hostname_override.clone_from(&self.node);
+            if configuration.cluster_cidr.is_empty() {
+                configuration.cluster_cidr.clone_from(&self.cluster_cidr);
+            }
+        })
+    }
+
+    fn setup(&self) -> Result<(ProxySetup, Option<ConfigFile>), ConfigError> {
+        let (resolved, file) = self.read()?;
+        Ok((resolved.setup(self.variant.into()), file))
+    }
+}

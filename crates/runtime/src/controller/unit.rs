@@ -1,0 +1,469 @@
+//! A component that starts, stops and restarts as a controller does.
+
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::{JoinError, JoinHandle},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    ControllerHandle, ControllerState, Gate, PendingReason, StopReport, handle::AnyController,
+    statistics::ControllerStatistics,
+};
+use crate::{Cluster, Component, ComponentScope, Metrics, cluster::Presence};
+
+/// First and longest wait before a life that failed is followed by another.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A life of this length was a good one: the next failure is a first one again.
+const GOOD_LIFE: Duration = Duration::from_secs(120);
+/// How long a life has to end, unless told otherwise.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// The error with which a life ended.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// A component that starts, stops and restarts as a controller does, with the same states.
+///
+/// Its component is run anew for every life. A life that ends with an error, by a panic, or
+/// without having been asked to, leaves the unit failed and everything else as it is. Cloning is
+/// cheap; when the last clone and handle is dropped, it stops for good.
+#[derive(Clone)]
+pub struct Unit {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: Arc<str>,
+    cluster: Arc<str>,
+    commands: mpsc::UnboundedSender<Command>,
+    state: watch::Receiver<ControllerState>,
+    statistics: Arc<ControllerStatistics>,
+    wanted: AtomicBool,
+}
+
+enum Command {
+    Start,
+    Stop {
+        grace: Option<Duration>,
+        done: oneshot::Sender<StopReport>,
+    },
+    Restart {
+        done: oneshot::Sender<StopReport>,
+    },
+}
+
+impl Unit {
+    /// A unit that begins again after a failure. Must be called within a tokio runtime.
+    pub fn new(component: impl Component, cluster: &Cluster) -> Self {
+        Self::build(Arc::new(component), cluster, None)
+    }
+
+    /// A unit whose first failure is told, and the last thing that happens unless it is started
+    /// again: for processes that are nothing without it.
+    pub fn once(
+        component: impl Component,
+        cluster: &Cluster,
+    ) -> (Self, oneshot::Receiver<Failure>) {
+        let (tell, told) = oneshot::channel();
+        (Self::build(Arc::new(component), cluster, Some(tell)), told)
+    }
+
+    fn build(
+        component: Arc<dyn Component>,
+        cluster: &Cluster,
+        tell: Option<oneshot::Sender<Failure>>,
+    ) -> Self {
+        let (commands, received) = mpsc::unbounded_channel();
+        let state = watch::Sender::new(ControllerState::Stopped);
+        let statistics = Arc::new(ControllerStatistics::new());
+        let shared = Shared {
+            name: component.name().into(),
+            cluster: cluster.name().into(),
+            commands,
+            state: state.subscribe(),
+            statistics: statistics.clone(),
+            wanted: AtomicBool::new(false),
+        };
+        let actor = Actor {
+            component,
+            cluster: cluster.clone(),
+            commands: received,
+            state,
+            statistics,
+            retries: tell.is_none(),
+            tell,
+            wanted: false,
+            abandoned: false,
+            life: None,
+            failure: None,
+            failures: 0,
+            waiters: Vec::new(),
+            ended: StopReport::default(),
+        };
+        tokio::spawn(actor.run());
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Exposes its figures.
+    #[must_use]
+    pub fn metrics(self, metrics: &Metrics) -> Self {
+        metrics.observe_controller(&self.handle());
+        self
+    }
+
+    /// The same unit, as managers hold controllers.
+    pub fn handle(&self) -> ControllerHandle {
+        ControllerHandle {
+            inner: self.shared.clone(),
+        }
+    }
+}
+
+impl From<Unit> for ControllerHandle {
+    fn from(unit: Unit) -> Self {
+        unit.handle()
+    }
+}
+
+impl Shared {
+    fn send(&self, command: Command) {
+        if self.commands.send(command).is_err() {
+            tracing::debug!(controller = %self.name, "the unit's runtime has ended");
+        }
+    }
+
+    async fn ended(&self, answer: oneshot::Receiver<StopReport>) -> StopReport {
+        answer.await.unwrap_or_default()
+    }
+}
+
+impl AnyController for Shared {
+    fn start(&self) {
+        self.wanted.store(true, Relaxed);
+        self.send(Command::Start);
+    }
+    fn stop(&self, grace: Option<Duration>) -> BoxFuture<'_, StopReport> {
+        let (done, answer) = oneshot::channel();
+        self.wanted.store(false, Relaxed);
+        self.send(Command::Stop { grace, done });
+        Box::pin(self.ended(answer))
+    }
+    fn restart(&self) -> BoxFuture<'_, StopReport> {
+        let (done, answer) = oneshot::channel();
+        self.wanted.store(true, Relaxed);
+        self.send(Command::Restart { done });
+        Box::pin(self.ended(answer))
+    }
+    fn state(&self) -> watch::Receiver<ControllerState> {
+        self.state.clone()
+    }
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+    fn cluster(&self) -> &Arc<str> {
+        &self.cluster
+    }
+    fn set_gate(&self, _gate: Gate) {}
+    fn leader_only(&self) -> bool {
+        false
+    }
+    fn concurrency(&self) -> usize {
+        1
+    }
+    fn queue_length(&self) -> usize {
+        0
+    }
+    fn known_keys(&self) -> usize {
+        0
+    }
+    fn longest_reconcile(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+    fn statistics(&self) -> &Arc<ControllerStatistics> {
+        &self.statistics
+    }
+}
+
+/// The one task that decides whether a unit runs.
+struct Actor {
+    component: Arc<dyn Component>,
+    cluster: Cluster,
+    commands: mpsc::UnboundedReceiver<Command>,
+    state: watch::Sender<ControllerState>,
+    statistics: Arc<ControllerStatistics>,
+    tell: Option<oneshot::Sender<Failure>>,
+    retries: bool,
+    wanted: bool,
+    abandoned: bool,
+    life: Option<Life>,
+    /// How the last life failed, and when the next may begin.
+    failure: Option<(String, Option<Instant>)>,
+    failures: u32,
+    waiters: Vec<oneshot::Sender<StopReport>>,
+    ended: StopReport,
+}
+
+struct Life {
+    scope: ComponentScope,
+    task: JoinHandle<Result<(), Failure>>,
+    begun: Instant,
+    ready: bool,
+    draining: Option<Draining>,
+    _presence: Presence,
+}
+
+#[derive(Clone, Copy)]
+struct Draining {
+    since: Instant,
+    deadline: Instant,
+}
+
+enum Event {
+    Command(Option<Command>),
+    Ready,
+    Ended(Result<Result<(), Failure>, JoinError>),
+    Overdue,
+    /// The cluster left, or the wait after a failure is over.
+    Outside,
+}
+
+impl Actor {
+    async fn run(mut self) {
+        loop {
+            self.settle();
+            if self.abandoned && self.life.is_none() {
+                return;
+            }
+            match self.next_event().await {
+                Event::Command(Some(command)) => self.obey(command),
+                Event::Command(None) => {
+                    self.abandoned = true;
+                    self.wanted = false;
+                }
+                Event::Ready => {
+                    if let Some(life) = &mut self.life {
+                        life.ready = true;
+                    }
+                }
+                Event::Ended(result) => self.finish(result, 0),
+                Event::Overdue => self.abort().await,
+                Event::Outside => {}
+            }
+        }
+    }
+
+    async fn next_event(&mut self) -> Event {
+        let left = self.cluster.left().clone();
+        let may_leave = self.wanted && !left.is_cancelled();
+        let again = match (&self.failure, self.wanted) {
+            (Some((_, again)), true) => *again,
+            _ => None,
+        };
+        tokio::select! {
+            command = self.commands.recv(), if !self.abandoned => Event::Command(command),
+            event = life_event(self.life.as_mut()) => event,
+            () = until(again), if self.life.is_none() => Event::Outside,
+            () = left.cancelled(), if may_leave => Event::Outside,
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Start => {
+                self.wanted = true;
+                self.failure = None;
+            }
+            Command::Stop { grace, done } => {
+                self.wanted = false;
+                self.failure = None;
+                self.waiters.push(done);
+                self.drain(grace);
+            }
+            Command::Restart { done } => {
+                self.wanted = true;
+                self.failure = None;
+                self.waiters.push(done);
+                self.drain(None);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        let left = self.cluster.left().is_cancelled();
+        if left {
+            self.drain(None);
+        }
+        let now = Instant::now();
+        let pause_is_over = match &self.failure {
+            None => true,
+            Some((_, again)) => again.is_some_and(|again| again <= now),
+        };
+        if self.life.is_none() {
+            if self.wanted && !left && pause_is_over {
+                self.begin();
+            }
+            self.publish(left);
+            // Only now: whoever waited for a stop finds the state that it asked for.
+            let report = std::mem::take(&mut self.ended);
+            for waiter in self.waiters.drain(..) {
+                // The caller may have given up waiting.
+                let _ = waiter.send(report);
+            }
+            return;
+        }
+        self.publish(left);
+    }
+
+    fn begin(&mut self) {
+        self.failure = None;
+        self.statistics.starts.fetch_add(1, Relaxed);
+        let scope = ComponentScope::new();
+        // Spawned as a whole: whatever panics, panics there.
+        let (component, given) = (self.component.clone(), scope.clone());
+        let task = tokio::spawn(async move { component.run(given).await });
+        self.life = Some(Life {
+            scope,
+            task,
+            begun: Instant::now(),
+            ready: false,
+            draining: None,
+            _presence: self.cluster.enter(),
+        });
+    }
+
+    fn drain(&mut self, grace: Option<Duration>) {
+        let Some(life) = &mut self.life else { return };
+        let now = Instant::now();
+        let deadline = now + grace.unwrap_or(GRACE);
+        let draining = life.draining.get_or_insert(Draining {
+            since: now,
+            deadline,
+        });
+        draining.deadline = draining.deadline.min(deadline);
+        life.scope.stop();
+    }
+
+    /// The grace time is over: the life is dropped where it stands.
+    async fn abort(&mut self) {
+        let Some(life) = &mut self.life else { return };
+        life.task.abort();
+        let ended = (&mut life.task).await;
+        self.finish(ended, 1);
+    }
+
+    fn finish(&mut self, result: Result<Result<(), Failure>, JoinError>, aborted: usize) {
+        let Some(life) = self.life.take() else {
+            return;
+        };
+        if let Some(draining) = life.draining {
+            self.ended = StopReport {
+                aborted,
+                took: draining.since.elapsed(),
+            };
+        }
+        let failure = match result {
+            Ok(Ok(())) if life.draining.is_some() => return,
+            Ok(Ok(())) => "it ended by itself".into(),
+            Ok(Err(failure)) => failure,
+            Err(error) if error.is_panic() => {
+                self.statistics.panics.fetch_add(1, Relaxed);
+                "it panicked".into()
+            }
+            Err(_) => return,
+        };
+        let text = chain(&*failure);
+        tracing::error!(
+            controller = self.component.name(),
+            error = text,
+            "a life failed"
+        );
+        self.statistics.note_error(text.clone());
+        // Whoever was told to end has; how is no reason to begin again or not.
+        if life.draining.is_some() {
+            return;
+        }
+        if life.begun.elapsed() >= GOOD_LIFE {
+            self.failures = 0;
+        }
+        let factor = 2_u32.saturating_pow(self.failures.min(16));
+        let pause = RETRY.0.saturating_mul(factor).min(RETRY.1);
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some((text, self.retries.then(|| Instant::now() + pause)));
+        if let Some(tell) = self.tell.take() {
+            // Nobody may be there to hear it any more.
+            let _ = tell.send(failure);
+        }
+    }
+
+    fn publish(&mut self, left: bool) {
+        let state = match (&self.life, &self.failure) {
+            (Some(life), _) if life.draining.is_some() => ControllerState::Draining,
+            (Some(life), _) if life.ready => ControllerState::Running,
+            (Some(_), _) => ControllerState::Syncing,
+            (None, _) if self.wanted && left => {
+                ControllerState::Waiting(PendingReason::ClusterLeft)
+            }
+            (None, Some((error, _))) => ControllerState::Failed(error.clone()),
+            (None, None) => ControllerState::Stopped,
+        };
+        let changed = self.state.send_if_modified(|current| {
+            let changed = *current != state;
+            if changed {
+                tracing::info!(controller = self.component.name(), from = %current, to = %state,
+                    "controller changed state");
+                current.clone_from(&state);
+            }
+            changed
+        });
+        if changed {
+            self.statistics.note_state(state);
+        }
+    }
+}
+
+/// The next thing that happens in a life; for ever pending without one.
+async fn life_event(life: Option<&mut Life>) -> Event {
+    let Some(life) = life else {
+        return std::future::pending().await;
+    };
+    let overdue = until(life.draining.map(|draining| draining.deadline));
+    tokio::select! {
+        ended = &mut life.task => Event::Ended(ended),
+        () = life.scope.until_ready(), if !life.ready => Event::Ready,
+        () = overdue => Event::Overdue,
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,107 @@
+//! Orders to a process that runs: which of its controllers shall work.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    Router,
+    extract::{Path as Segments, State},
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+    routing::post,
+};
+use futures::future::BoxFuture;
+
+use super::{
+    Component, ComponentScope, Manager, Phase,
+    server::{json, pages},
+};
+use crate::GuardedListener;
+
+/// Serves the pages of a process on a Unix socket, and takes orders there:
+/// `POST /debug/controllers/{name}/{start,stop,restart}` answers when the order is carried out.
+///
+/// Only our own user and root can open the socket. The pages on TCP take no orders: whatever a
+/// browser on this machine shows could send them there.
+pub struct ControlServer {
+    manager: Manager,
+    path: PathBuf,
+    listener: Mutex<Option<GuardedListener>>,
+}
+
+impl ControlServer {
+    /// Binds at once, so that a path that cannot be used is an error of the start.
+    pub fn bind(manager: &Manager, path: &Path) -> io::Result<Self> {
+        let listener = GuardedListener::bind(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+        Ok(Self {
+            manager: manager.clone(),
+            path: path.to_owned(),
+            listener: Mutex::new(Some(listener)),
+        })
+    }
+}
+
+impl Component for ControlServer {
+    fn name(&self) -> &'static str {
+        "control-server"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Server
+    }
+
+    fn run(
+        self: Arc<Self>,
+        scope: ComponentScope,
+    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move {
+            let bound = self.listener.lock();
+            let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+            let listener = match bound {
+                Some(listener) => listener,
+                None => GuardedListener::bind(&self.path)?,
+            };
+            tracing::info!(socket = %self.path.display(), "taking orders");
+            scope.ready();
+            let stopped = async move { scope.stopped().await };
+            axum::serve(listener, router(self.manager.clone()))
+                .with_graceful_shutdown(stopped)
+                .await?;
+            Ok(())
+        })
+    }
+}
+
+fn router(manager: Manager) -> Router {
+    pages()
+        .route("/debug/controllers/{name}/{order}", post(obey))
+        .with_state(manager)
+}
+
+async fn obey(
+    State(manager): State<Manager>,
+    Segments((name, order)): Segments<(String, String)>,
+) -> Response {
+    let Some(controller) = manager.controller(&name) else {
+        let all = manager.controllers();
+        let names: Vec<&str> = all.iter().map(crate::ControllerHandle::name).collect();
+        let text = format!("there is no {name:?}; there are: {}\n", names.join(", "));
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    match order.as_str() {
+        "start" => controller.start(),
+        "stop" => drop(controller.stop().await),
+        "restart" => drop(controller.restart().await),
+        _ => {
+            let text = "orders are start, stop and restart\n";
+            return (StatusCode::NOT_FOUND, text).into_response();
+        }
+    }
+    tracing::info!(controller = name, order, "obeyed an order");
+    json(&controller.info())
+}

@@ -1,0 +1,274 @@
+//! Components that start, stop and restart as controllers do, and orders to them.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::time::Instant;
+use weft_runtime::{
+    AskError, Component, ComponentScope, ControlServer, ControllerHandle, ControllerState, Manager,
+    Phase, Unit, ask, order,
+};
+
+use crate::harness::{Harness, eventually, reaches};
+
+/// What a life does.
+#[derive(Clone, Copy)]
+enum Life {
+    /// Runs until it is told to end.
+    Good,
+    Fails,
+    Panics,
+    /// Ends without having been told to.
+    Returns,
+    /// Does not hear that it should end.
+    Deaf,
+}
+
+/// Lives its lives one by one, and the last one for ever.
+struct Lives {
+    plan: Vec<Life>,
+    begun: Arc<AtomicU32>,
+    running: Arc<AtomicU32>,
+}
+
+impl Component for Lives {
+    fn name(&self) -> &'static str {
+        "lives"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Always
+    }
+
+    fn run(
+        self: Arc<Self>,
+        scope: ComponentScope,
+    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move {
+            let number = self.begun.fetch_add(1, Relaxed) as usize;
+            let life = self.plan.get(number).or(self.plan.last()).copied();
+            self.running.fetch_add(1, Relaxed);
+            let running = self.running.clone();
+            let _ended = scopeguard(move || {
+                running.fetch_sub(1, Relaxed);
+            });
+            match life.unwrap() {
+                Life::Fails => Err("it broke".into()),
+                Life::Panics => panic!("it went mad"),
+                Life::Returns => Ok(()),
+                Life::Good => {
+                    scope.ready();
+                    scope.stopped().await;
+                    Ok(())
+                }
+                Life::Deaf => {
+                    scope.ready();
+                    std::future::pending().await
+                }
+            }
+        })
+    }
+}
+
+struct Guard<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Guard<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn scopeguard<F: FnMut()>(act: F) -> Guard<F> {
+    Guard(act)
+}
+
+struct Subject {
+    handle: ControllerHandle,
+    begun: Arc<AtomicU32>,
+    running: Arc<AtomicU32>,
+}
+
+impl Subject {
+    async fn new(lives: &[Life]) -> (Self, Harness) {
+        let harness = Harness::embedded().await;
+        let (begun, running) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let component = Lives {
+            plan: lives.to_vec(),
+            begun: begun.clone(),
+            running: running.clone(),
+        };
+        let handle = Unit::new(component, &harness.cluster()).handle();
+        let subject = Self {
+            handle,
+            begun,
+            running,
+        };
+        (subject, harness)
+    }
+
+    async fn reaches(&self, state: &ControllerState) {
+        reaches(&mut self.handle.state(), |now| now == state).await;
+    }
+
+    fn lives(&self) -> (u32, u32) {
+        (self.begun.load(Relaxed), self.running.load(Relaxed))
+    }
+}
+
+fn failed(error: &str) -> ControllerState {
+    ControllerState::Failed(error.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_unit_starts_stops_and_restarts() {
+    let (subject, _harness) = Subject::new(&[Life::Good]).await;
+    assert_eq!(*subject.handle.state().borrow(), ControllerState::Stopped);
+    subject.handle.start();
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(subject.lives(), (1, 1));
+    subject.handle.restart().await;
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(subject.lives(), (2, 1));
+    assert_eq!(subject.handle.stop().await.aborted, 0);
+    assert_eq!(*subject.handle.state().borrow(), ControllerState::Stopped);
+    assert_eq!(subject.lives(), (2, 0));
+    assert_eq!(subject.handle.stop().await.aborted, 0, "twice is once");
+    subject.handle.start();
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(subject.handle.info().starts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_that_fails_is_followed_by_another_after_a_growing_pause() {
+    let lives = [Life::Fails, Life::Panics, Life::Returns, Life::Good];
+    let (subject, _harness) = Subject::new(&lives).await;
+    let begun = Instant::now();
+    subject.handle.start();
+    subject.reaches(&failed("it broke")).await;
+    subject.reaches(&failed("it panicked")).await;
+    subject.reaches(&failed("it ended by itself")).await;
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(begun.elapsed().as_secs(), 1 + 2 + 4);
+    let info = subject.handle.info();
+    assert_eq!((info.failed, info.panicked), (3, 1));
+    assert_eq!(info.last_error.as_deref(), Some("it ended by itself"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_unit_is_started_at_once_when_asked_and_rests_when_stopped() {
+    let (subject, _harness) = Subject::new(&[Life::Fails, Life::Fails, Life::Good]).await;
+    subject.handle.start();
+    subject.reaches(&failed("it broke")).await;
+    subject.handle.stop().await;
+    assert_eq!(*subject.handle.state().borrow(), ControllerState::Stopped);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(subject.lives(), (1, 0), "stopped means stopped");
+    let again = Instant::now();
+    subject.handle.start();
+    subject.reaches(&failed("it broke")).await;
+    subject.handle.restart().await;
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(again.elapsed().as_secs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_that_does_not_end_is_dropped_after_the_grace() {
+    let (subject, _harness) = Subject::new(&[Life::Deaf]).await;
+    subject.handle.start();
+    subject.reaches(&ControllerState::Running).await;
+    let report = subject.handle.stop_within(Duration::from_secs(3)).await;
+    assert_eq!((report.aborted, report.took.as_secs()), (1, 3));
+    assert_eq!(subject.lives(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_unit_leaves_with_its_cluster() {
+    let (subject, harness) = Subject::new(&[Life::Good]).await;
+    let cluster = harness.cluster();
+    let begun = subject.begun.clone();
+    let component = Lives {
+        plan: vec![Life::Good],
+        begun: begun.clone(),
+        running: subject.running.clone(),
+    };
+    let unit = Unit::new(component, &cluster).handle();
+    unit.start();
+    reaches(&mut unit.state(), |now| *now == ControllerState::Running).await;
+    cluster.leave().await;
+    assert_eq!(subject.lives(), (1, 0));
+    assert!(unit.state().borrow().to_string().contains("cluster left"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_failure_of_a_vital_unit_is_told_and_nothing_begins_again() {
+    let harness = Harness::embedded().await;
+    let begun = Arc::<AtomicU32>::default();
+    let component = Lives {
+        plan: vec![Life::Fails],
+        begun: begun.clone(),
+        running: Arc::default(),
+    };
+    let (unit, told) = Unit::once(component, &harness.cluster());
+    unit.handle().start();
+    assert_eq!(told.await.unwrap().to_string(), "it broke");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(begun.load(Relaxed), 1);
+    assert_eq!(*unit.handle().state().borrow(), failed("it broke"));
+}
+
+async fn state(socket: &Path) -> String {
+    let all: Vec<Value> = ask(socket, "/debug/controllers").await.unwrap();
+    all[0]["state"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn orders_are_taken_on_the_socket_and_carried_out_when_answered() {
+    let (subject, harness) = Subject::new(&[Life::Good]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/control.sock");
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    manager.add(subject.handle.clone()).unwrap();
+    let server = ControlServer::bind(&manager, &socket).unwrap();
+    manager.add_component(server).unwrap();
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = manager.clone();
+    let task = tokio::spawn(async move { running.run(async { drop(stopped.await) }).await });
+    subject.reaches(&ControllerState::Running).await;
+    let told: Value = order(&socket, "/debug/controllers/lives/stop")
+        .await
+        .unwrap();
+    assert_eq!(
+        (told["state"].as_str(), subject.lives()),
+        (Some("stopped"), (1, 0))
+    );
+    let told: Value = order(&socket, "/debug/controllers/lives/start")
+        .await
+        .unwrap();
+    assert_eq!(told["name"], "lives");
+    subject.reaches(&ControllerState::Running).await;
+    let _: Value = order(&socket, "/debug/controllers/lives/restart")
+        .await
+        .unwrap();
+    eventually("a third life", || subject.lives() == (3, 1)).await;
+    subject.reaches(&ControllerState::Running).await;
+    assert_eq!(state(&socket).await, "running");
+    for wrong in ["lives/kill", "deaths/stop"] {
+        let page = format!("/debug/controllers/{wrong}");
+        let refused = order::<Value>(&socket, &page).await;
+        assert!(matches!(refused, Err(AskError::Refused(_))), "{refused:?}");
+    }
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+    assert_eq!(subject.lives(), (3, 0));
+}
