@@ -23,6 +23,7 @@ use crate::{
     kind::{Registry, ResourceType},
     meta::Meta as _,
     negotiate::{Asked, Encoding, Negotiated},
+    pod_dialer::PodDialer,
     query::Query,
     random::Random,
     reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
@@ -63,6 +64,8 @@ pub(crate) struct Api {
     pub(crate) policies: Policies,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
+    /// How pods are reached, if they are.
+    pub(crate) pod_dialer: Option<PodDialer>,
 }
 
 /// A connection broken on purpose.

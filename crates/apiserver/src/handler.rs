@@ -7,6 +7,7 @@ pub(crate) mod discovery;
 mod health;
 mod openapi;
 mod patch;
+mod proxy;
 mod read;
 mod review;
 mod subresource;
@@ -72,6 +73,9 @@ pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> 
             Verb::Create if info.name.is_empty() => review::create(api, context, &kind),
             _ => Err(ApiError::method_not_allowed()),
         };
+    }
+    if subresource_of(&kind, &info.subresource) == Some(Subresource::Proxy) {
+        return proxy::forward(api, context, &kind).await;
     }
     if !info.subresource.is_empty() {
         return subresource::handle(api, context, &kind);

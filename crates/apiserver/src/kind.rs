@@ -190,6 +190,7 @@ pub(crate) enum Subresource {
     Eviction,
     Token,
     EphemeralContainers,
+    Proxy,
 }
 
 impl Subresource {
@@ -202,6 +203,7 @@ impl Subresource {
             "eviction" => Self::Eviction,
             "token" => Self::Token,
             "ephemeralcontainers" => Self::EphemeralContainers,
+            "proxy" => Self::Proxy,
             _ => return None,
         })
     }
@@ -215,6 +217,7 @@ impl Subresource {
             Self::Eviction => "eviction",
             Self::Token => "token",
             Self::EphemeralContainers => "ephemeralcontainers",
+            Self::Proxy => "proxy",
         }
     }
 
@@ -223,6 +226,7 @@ impl Subresource {
             Self::Status | Self::Scale | Self::EphemeralContainers => &["get", "patch", "update"],
             Self::Finalize => &["update"],
             Self::Binding | Self::Eviction | Self::Token => &["create"],
+            Self::Proxy => &["get"],
         }
     }
 
@@ -233,6 +237,7 @@ impl Subresource {
             Self::Binding => Some(("", "v1", "Binding")),
             Self::Eviction => Some(("policy", "v1", "Eviction")),
             Self::Token => Some(("authentication.k8s.io", "v1", "TokenRequest")),
+            Self::Proxy => Some(("", "v1", "PodProxyOptions")),
             Self::Status | Self::Finalize | Self::EphemeralContainers => None,
         }
     }

@@ -130,7 +130,11 @@ impl RequestInfo {
                 .copied()
                 .unwrap_or_default()
                 .clone_into(&mut self.name);
-            self.subresource = below.get(1..).unwrap_or_default().join("/");
+            self.subresource = match below.get(1..).unwrap_or_default() {
+                // What follows is the pod's business and no part of the right that is needed.
+                ["proxy", ..] if *resource == "pods" && self.group.is_empty() => "proxy".to_owned(),
+                rest => rest.join("/"),
+            };
         }
     }
 
@@ -207,6 +211,21 @@ mod tests {
         assert_eq!(place.verb, Verb::List);
         let named = read(&Method::GET, "/api/v1/namespaces/t2");
         assert_eq!((named.verb, named.name.as_str()), (Verb::Get, "t2"));
+    }
+
+    #[test]
+    fn whatever_is_asked_of_a_pod_is_its_proxy() {
+        for rest in ["proxy", "proxy/", "proxy/ask/me?watch=1"] {
+            let info = read(
+                &Method::GET,
+                &format!("/api/v1/namespaces/t/pods/p:80/{rest}"),
+            );
+            assert_eq!(
+                (info.verb, info.name.as_str(), info.subresource.as_str()),
+                (Verb::Get, "p:80", "proxy"),
+                "{rest}"
+            );
+        }
     }
 
     #[test]

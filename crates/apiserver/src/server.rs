@@ -1,6 +1,7 @@
 //! The library's face: build a server, talk to it in process or over sockets.
 
 use std::{
+    io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::Arc,
@@ -9,7 +10,10 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -23,6 +27,7 @@ use crate::{
     housekeeping,
     kind::Registry,
     persistence::{self, Journal, PersistenceError, Snapshot},
+    pod_dialer::{PodDialer, PodPort},
     random::Random,
     rules::service::Allocator,
     stats::{RequestLog, Stats},
@@ -45,6 +50,7 @@ pub struct Builder {
     tokens: Vec<(String, User)>,
     service_ranges: Vec<IpNet>,
     fault_endpoint: bool,
+    pod_dialer: Option<PodDialer>,
 }
 
 impl Default for Builder {
@@ -56,6 +62,7 @@ impl Default for Builder {
             tokens: Vec::new(),
             service_ranges: vec![IpNet::V4(SERVICE_RANGE)],
             fault_endpoint: false,
+            pod_dialer: None,
         }
     }
 }
@@ -93,6 +100,17 @@ impl Builder {
     #[must_use]
     pub fn service_ranges(mut self, ranges: impl IntoIterator<Item = IpNet>) -> Self {
         self.service_ranges = ranges.into_iter().collect();
+        self
+    }
+
+    /// How `pods/proxy` reaches a port of a pod; without it, that is answered 503.
+    #[must_use]
+    pub fn pod_dialer<F, S>(mut self, dial: impl Fn(PodPort) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.pod_dialer = Some(PodDialer::new(dial));
         self
     }
 
@@ -141,6 +159,7 @@ impl Builder {
             event_expiry: crate::rules::event::Expiry::default(),
             policies: crate::admission::Policies::default(),
             fault_endpoint: self.fault_endpoint,
+            pod_dialer: self.pod_dialer,
         });
         crate::bootstrap::restore(&api, snapshot);
         crate::bootstrap::create(&api);

@@ -176,7 +176,7 @@ const ROWS: &[Row] = &[
     Row { kind: "Pod", plural: "pods", short: &["po"], categories: &["all"],
           rules: Rules { returns_deleted: true, ..WORKLOAD },
           subresources: &[Subresource::Binding, Subresource::EphemeralContainers,
-                          Subresource::Eviction, Subresource::Status],
+                          Subresource::Eviction, Subresource::Proxy, Subresource::Status],
           fields: POD_FIELDS, own_table: true, ..PLAIN },
     Row { kind: "ReplicationController", plural: "replicationcontrollers", short: &["rc"],
           categories: &["all"], rules: WORKLOAD, subresources: SCALED,

@@ -14,6 +14,7 @@ mod go_clients;
 mod kinds;
 mod kube_rs;
 mod limits;
+mod pod_proxy;
 mod properties;
 mod rights;
 mod support;

@@ -169,7 +169,7 @@ pub(super) fn separate(
                 object.insert("spec".into(), spec);
             }
         }
-        Some(Subresource::Eviction | Subresource::Token) => {}
+        Some(Subresource::Eviction | Subresource::Token | Subresource::Proxy) => {}
     }
 }
 
