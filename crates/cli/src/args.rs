@@ -4,11 +4,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     commands::{
-        apiserver::ApiserverArguments, cni::CniArguments, completions::CompletionsArguments,
-        config::ConfigArguments, controller::ControllerArguments, ipam::IpamArguments,
-        node::NodeArguments, playground::PlaygroundArguments, proxy::ProxyArguments,
-        routes::RoutesArguments, testkit::TestkitArguments, up::UpArguments,
-        version::VersionArguments,
+        apiserver::ApiserverArguments, check::CheckArguments, cni::CniArguments,
+        completions::CompletionsArguments, config::ConfigArguments,
+        controller::ControllerArguments, ipam::IpamArguments, node::NodeArguments,
+        playground::PlaygroundArguments, proxy::ProxyArguments, routes::RoutesArguments,
+        testkit::TestkitArguments, up::UpArguments, version::VersionArguments,
     },
     config::LogLayer,
 };
@@ -54,6 +54,8 @@ pub(crate) struct SharedArguments {
 pub(crate) enum Command {
     /// Start a whole cluster network on this machine, to look at and to play with
     Up(Box<UpArguments>),
+    /// Test the network of a cluster with probes that ask one another
+    Check(Box<CheckArguments>),
     /// The processes that weft up starts
     #[command(hide = true)]
     Playground(Box<PlaygroundArguments>),

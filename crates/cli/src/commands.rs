@@ -3,6 +3,7 @@
 use crate::args::{Arguments, Command};
 
 pub(crate) mod apiserver;
+pub(crate) mod check;
 pub(crate) mod cni;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -22,6 +23,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
         Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Check(arguments) => check::run(*arguments, shared),
         Command::Cni(arguments) => cni::run(&arguments, shared),
         Command::Routes(arguments) => routes::run(&arguments, shared),
         Command::Controller(arguments) => controller::run(&arguments, shared),

@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{self, Read as _, Write as _},
-    net::{SocketAddr, TcpStream, UdpSocket},
+    io,
+    net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -14,19 +14,12 @@ use std::{
 };
 
 use serde::Serialize;
+use weft_check::Answer;
+pub(crate) use weft_check::Protocol;
 use weft_host::namespace;
-
-use crate::echo::Answer;
 
 /// What one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How a question is put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http,
-    Udp,
-}
 
 /// Asks from inside a namespace who answers at an address.
 pub(crate) fn ask(
@@ -34,40 +27,7 @@ pub(crate) fn ask(
     protocol: Protocol,
     target: SocketAddr,
 ) -> io::Result<Answer> {
-    namespace::within(network, || put(protocol, target))?
-}
-
-fn put(protocol: Protocol, target: SocketAddr) -> io::Result<Answer> {
-    let text = match protocol {
-        Protocol::Http => over_http(target)?,
-        Protocol::Udp => over_udp(target)?,
-    };
-    serde_json::from_slice(&text).map_err(io::Error::other)
-}
-
-fn over_http(target: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&target, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET / HTTP/1.1\r\nhost: {target}\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    let body = end.ok_or(io::ErrorKind::UnexpectedEof)? + 4;
-    Ok(answer.split_off(body))
-}
-
-fn over_udp(target: SocketAddr) -> io::Result<Vec<u8>> {
-    let any: SocketAddr = match target {
-        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        SocketAddr::V6(_) => ([0u16; 8], 0).into(),
-    };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(target)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.send(b"who")?;
-    let mut buffer = [0; 512];
-    let length = socket.recv(&mut buffer)?;
-    Ok(buffer[..length].to_vec())
+    namespace::within(network, || weft_check::ask(protocol, target, PATIENCE))?
 }
 
 /// What became of the questions of a stream so far.
@@ -109,7 +69,7 @@ impl Stream {
             let asked = namespace::within(&network, || {
                 let mut last = Instant::now();
                 while !stopped.load(Relaxed) {
-                    let answer = put(protocol, target);
+                    let answer = weft_check::ask(protocol, target, PATIENCE);
                     let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.count(answer, &mut last);
                     drop(tally);
@@ -170,35 +130,7 @@ impl Drop for Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
-    use crate::echo::Echo;
-
-    #[test]
-    fn whoever_answers_is_told_apart_over_both_protocols() {
-        let free = TcpListener::bind("[::]:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let echo = Echo {
-            pod: "web-1".to_owned(),
-            node: "node-1".to_owned(),
-            port,
-        };
-        std::thread::spawn(move || echo.serve());
-        let target = SocketAddr::from(([127, 0, 0, 1], port));
-        let begun = Instant::now();
-        for protocol in [Protocol::Http, Protocol::Udp] {
-            let answer = loop {
-                match put(protocol, target) {
-                    Ok(answer) => break answer,
-                    Err(error) => assert!(begun.elapsed() < PATIENCE * 5, "{error}"),
-                }
-            };
-            assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
-            assert!(answer.client.ip().is_loopback() && answer.client.is_ipv4());
-        }
-    }
 
     #[test]
     fn a_tally_remembers_gaps_and_the_first_reasons() {

@@ -29,6 +29,7 @@ use crate::{
     network::{self, NetworkError},
     node::{self, Common, Node, NodeError},
     place::Place,
+    pod_dialer,
     program::blocking,
     standin,
 };
@@ -97,7 +98,7 @@ pub struct World {
     server: ApiServer,
     common: Common,
     tokens: Vec<String>,
-    nodes: Mutex<BTreeMap<u8, Node>>,
+    nodes: Arc<Mutex<BTreeMap<u8, Node>>>,
     standins: Vec<ControllerHandle>,
 }
 
@@ -147,9 +148,11 @@ impl World {
         let limits = blocking(Limits::find).await;
         let controller_token = secret();
         let tokens: Vec<String> = (0..MOST_NODES).map(|_| secret()).collect();
+        let nodes: Arc<Mutex<BTreeMap<u8, Node>>> = Arc::default();
         let mut builder = ApiServer::builder()
             .authorization_mode(AuthorizationMode::Rbac)
             .service_ranges(ranges())
+            .pod_dialer(pod_dialer::to_pods_of(&nodes))
             .token(&controller_token, account("weft-controller"));
         for (number, token) in (1..).zip(&tokens) {
             let agent = account("weft-node").with_extra(NODE_CLAIM, &format!("node-{number}"));
@@ -184,7 +187,7 @@ impl World {
             server,
             common,
             tokens,
-            nodes: Mutex::default(),
+            nodes,
         })
     }
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
+    ("weft-check", &[]),
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),
@@ -51,6 +52,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "weft-playground",
         &[
             "weft-apiserver",
+            "weft-check",
             "weft-cns",
             "weft-dashboard",
             "weft-host",
@@ -65,6 +67,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         &[
             "weft-agent",
             "weft-apiserver",
+            "weft-check",
             "weft-cni",
             "weft-cns",
             "weft-dashboard",

@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use weft_check::Echo;
 use weft_playground::{
     churn::Churn,
     demo::Demo,
-    echo::Echo,
     page::Page,
     report::{Format, Reporter},
     world::{World, WorldOptions, until_told},
@@ -148,7 +148,8 @@ fn hints(world: &World, page: &Page) -> String {
          export KUBECONFIG={}\n    \
          kubectl get nodes,pods -o wide\n    \
          kubectl scale deployment web --replicas=12\n    \
-         kubectl get nodenetworkconfigs -n kube-system\n",
+         kubectl get nodenetworkconfigs -n kube-system\n    \
+         weft check\n",
         page.url,
         world.kubeconfig.display()
     )

@@ -1,0 +1,121 @@
+//! The calls to the API that a check makes.
+
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::{
+    objects::{self, is_ours, port_of},
+    question::{Asked, Question},
+};
+
+/// A cluster, and the namespace of the check in it.
+pub(crate) struct Cluster<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) namespace: &'a str,
+}
+
+impl Cluster<'_> {
+    fn inside(&self, rest: &str) -> String {
+        format!("/api/v1/namespaces/{}{rest}", self.namespace)
+    }
+
+    async fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value, kube::Error> {
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+
+    async fn list(&self, path: &str) -> Result<Vec<Value>, kube::Error> {
+        let mut list = self.call(Method::GET, path, &Value::Null).await?;
+        Ok(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        })
+    }
+
+    pub(crate) async fn nodes(&self) -> Result<Vec<Value>, kube::Error> {
+        self.list("/api/v1/nodes").await
+    }
+
+    pub(crate) async fn pods(&self) -> Result<Vec<Value>, kube::Error> {
+        self.list(&self.inside("/pods")).await
+    }
+
+    /// The namespace, if there is one.
+    pub(crate) async fn found(&self) -> Result<Option<Value>, kube::Error> {
+        match self.call(Method::GET, &self.inside(""), &Value::Null).await {
+            Ok(namespace) => Ok(Some(namespace)),
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn make_namespace(&self) -> Result<(), kube::Error> {
+        let namespace = objects::namespace(self.namespace);
+        self.call(Method::POST, "/api/v1/namespaces", &namespace)
+            .await
+            .map(drop)
+    }
+
+    /// Makes an object inside the namespace; as the API has it then.
+    pub(crate) async fn make(&self, resource: &str, object: &Value) -> Result<Value, kube::Error> {
+        let path = self.inside(&format!("/{resource}"));
+        self.call(Method::POST, &path, object).await
+    }
+
+    /// Begins to remove the namespace if it is a check's; says whether there is nothing left of it.
+    pub(crate) async fn remove(&self) -> Result<bool, kube::Error> {
+        let Some(namespace) = self.found().await?.filter(is_ours) else {
+            return Ok(true);
+        };
+        if namespace["metadata"]["deletionTimestamp"].is_null() {
+            let options = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions",
+                "preconditions": {"uid": namespace["metadata"]["uid"]},
+            });
+            match self.call(Method::DELETE, &self.inside(""), &options).await {
+                Err(error) if !matches!(code(&error), Some(404 | 409)) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Asks a probe, through the API server, to ask.
+    pub(crate) async fn ask(&self, pod: &str, question: &Question) -> Result<Asked, kube::Error> {
+        self.say(pod, &question.path()).await
+    }
+
+    /// Asks a probe who it is.
+    pub(crate) async fn greet(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
+        self.say(pod, "/").await
+    }
+
+    async fn say<T: serde::de::DeserializeOwned>(
+        &self,
+        pod: &str,
+        path: &str,
+    ) -> Result<T, kube::Error> {
+        let path = self.inside(&format!("/pods/{pod}:{}/proxy{path}", port_of(pod)));
+        let request = Request::get(path).body(Vec::new());
+        let request = request.map_err(kube::Error::HttpError)?;
+        let text = self.client.request_text(request).await?;
+        serde_json::from_str(&text).map_err(kube::Error::SerdeError)
+    }
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}

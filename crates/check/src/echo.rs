@@ -1,0 +1,195 @@
+//! What runs in a pod: a tiny server that says who answered, over HTTP and UDP, and asks others who
+//! answers there.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::question::Question;
+
+/// How long a silent client is kept.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most that is read of a request.
+const LARGEST: u64 = 16 * 1024;
+
+/// Who answered, and whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The pod.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
+    /// The client as the pod saw it.
+    pub client: SocketAddr,
+}
+
+/// Who answers.
+#[derive(Clone, Debug)]
+pub struct Echo {
+    /// The pod.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
+    /// On which port, over TCP and UDP and both families.
+    pub port: u16,
+}
+
+impl Echo {
+    /// Serves until the process ends.
+    pub fn serve(self) -> io::Result<()> {
+        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port));
+        let listener = TcpListener::bind(everywhere)?;
+        let datagrams = UdpSocket::bind(everywhere)?;
+        let udp = self.clone();
+        thread::spawn(move || udp.serve_datagrams(&datagrams));
+        for stream in listener.incoming().flatten() {
+            let echo = self.clone();
+            // A client that leaves early is nobody's trouble.
+            thread::spawn(move || echo.serve_stream(stream));
+        }
+        Ok(())
+    }
+
+    fn answer(&self, client: SocketAddr) -> Vec<u8> {
+        let answer = Answer {
+            pod: self.pod.clone(),
+            node: self.node.clone(),
+            client: SocketAddr::new(client.ip().to_canonical(), client.port()),
+        };
+        serde_json::to_vec(&answer).unwrap_or_default()
+    }
+
+    fn serve_stream(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let client = stream.peer_addr()?;
+        let mut reader = BufReader::new(stream.try_clone()?).take(LARGEST);
+        let mut request = String::new();
+        reader.read_line(&mut request)?;
+        let mut line = String::new();
+        while reader.read_line(&mut line)? > 2 {
+            line.clear();
+        }
+        let (status, body) = self.respond(&request, client);
+        let mut stream = stream;
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        )?;
+        stream.write_all(&body)
+    }
+
+    /// Whatever it is asked, it says who it is; only `/ask` makes it ask others.
+    fn respond(&self, request: &str, client: SocketAddr) -> (&'static str, Vec<u8>) {
+        let target = request.split(' ').nth(1).unwrap_or_default();
+        let Some(query) = target.strip_prefix("/ask?") else {
+            return ("200 OK", self.answer(client));
+        };
+        if !request.starts_with("GET ") {
+            return ("405 Method Not Allowed", refusal("only GET"));
+        }
+        match Question::read(query) {
+            Ok(question) => {
+                let asked = serde_json::to_vec(&question.put());
+                ("200 OK", asked.unwrap_or_default())
+            }
+            Err(error) => ("400 Bad Request", refusal(&error.to_string())),
+        }
+    }
+
+    fn serve_datagrams(&self, socket: &UdpSocket) {
+        let mut buffer = [0; 512];
+        while let Ok((_, client)) = socket.recv_from(&mut buffer) {
+            // Whoever is gone needs no answer.
+            let _ = socket.send_to(&self.answer(client), client);
+        }
+    }
+}
+
+fn refusal(why: &str) -> Vec<u8> {
+    serde_json::json!({ "error": why }).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::question::{Asked, Outcome, Protocol, ask};
+
+    fn echo() -> (Echo, SocketAddr) {
+        let free = TcpListener::bind("[::]:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        let echo = Echo {
+            pod: "web-1".to_owned(),
+            node: "node-1".to_owned(),
+            port,
+        };
+        (echo, SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    fn until_answered(protocol: Protocol, target: SocketAddr) -> Answer {
+        let begun = Instant::now();
+        loop {
+            match ask(protocol, target, PATIENCE) {
+                Ok(answer) => return answer,
+                Err(error) => assert!(begun.elapsed() < PATIENCE * 5, "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_answers_is_told_apart_over_both_protocols() {
+        let (echo, target) = echo();
+        std::thread::spawn(move || echo.serve());
+        for protocol in [Protocol::Http, Protocol::Udp] {
+            let answer = until_answered(protocol, target);
+            assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
+            assert!(answer.client.ip().is_loopback() && answer.client.is_ipv4());
+        }
+    }
+
+    #[test]
+    fn a_probe_asks_others_and_tells_each_try() {
+        let (other, target) = echo();
+        std::thread::spawn(move || other.serve());
+        until_answered(Protocol::Http, target);
+        let (probe, _) = echo();
+        let question = Question {
+            protocol: Protocol::Http,
+            target,
+            count: 3,
+        };
+        let line = format!("GET {} HTTP/1.1\r\n", question.path());
+        let (status, body) = probe.respond(&line, target);
+        assert_eq!(status, "200 OK");
+        let asked: Asked = serde_json::from_slice(&body).unwrap();
+        assert_eq!(asked.tries.len(), 3);
+        for one in asked.tries {
+            assert!(
+                matches!(&one.outcome, Outcome::Answer(answer) if answer.pod == "web-1"),
+                "{one:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_question_is_refused_and_not_asked() {
+        let (probe, client) = echo();
+        let status = |line: &str| probe.respond(line, client).0;
+        assert_eq!(status("GET / HTTP/1.1"), "200 OK");
+        assert_eq!(
+            status("GET /ask?protocol=http&target=example.com:80 HTTP/1.1"),
+            "400 Bad Request"
+        );
+        assert_eq!(
+            status("POST /ask?protocol=http&target=10.0.0.1:80 HTTP/1.1"),
+            "405 Method Not Allowed"
+        );
+    }
+}

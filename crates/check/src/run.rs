@@ -1,0 +1,305 @@
+//! A check from its first object to the removal of the last.
+
+use std::time::Duration;
+
+use kube::Client;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cluster::Cluster,
+    objects::{self, CLIENT, HOST, NEIGHBOUR, OTHER, PODS, is_ours},
+    plan::{Asker, Check, Item, Node, Probe, Scene},
+    verdict::{Report, Row, Verdict},
+};
+
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a check that does not hold is asked again: rules follow Services, not at once.
+const SETTLE: Duration = Duration::from_secs(10);
+/// How long a probe may take to ask; it gives up by itself before.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// How long the removal is waited for.
+const REMOVAL: Duration = Duration::from_secs(90);
+
+/// What a check is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The namespace to make, and to remove.
+    pub namespace: String,
+    /// The image with this program.
+    pub image: String,
+    /// Whether what was made stays.
+    pub keep: bool,
+    /// How long the probes may take to be ready.
+    pub timeout: Duration,
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// Somebody else's namespace.
+    #[error(
+        "there is a namespace {0} that no check made (it has no label \
+         app.kubernetes.io/managed-by=weft-check); choose another with --namespace"
+    )]
+    Foreign(String),
+    /// Nowhere to put probes.
+    #[error("no node is ready")]
+    NoNode,
+    /// The probes do not come up.
+    #[error("the probes are not ready after {} s: {why}", waited.as_secs())]
+    NotReady {
+        /// How long was waited.
+        waited: Duration,
+        /// What they say.
+        why: String,
+    },
+    /// A former check's namespace stays.
+    #[error("namespace {0} of a former check is not gone")]
+    Remains(String),
+    /// A Service without what every Service has.
+    #[error("the API server gave the Service {0} no address or port")]
+    Service(&'static str),
+    /// The API refused.
+    #[error("{0}")]
+    Api(&'static str, #[source] kube::Error),
+    /// Somebody wants it to end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Checks a cluster and removes what was made for it, however it ends.
+///
+/// What is being done is told to `say` in a few words each time.
+pub async fn run(
+    client: &Client,
+    options: &Options,
+    stop: &CancellationToken,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Report, CheckError> {
+    let cluster = Cluster {
+        client,
+        namespace: &options.namespace,
+    };
+    // Nothing is removed before it is known to be ours to remove.
+    tokio::select! {
+        () = stop.cancelled() => return Err(CheckError::Interrupted),
+        ours = claim(&cluster, say) => ours?,
+    }
+    let checked = tokio::select! {
+        () = stop.cancelled() => Err(CheckError::Interrupted),
+        checked = check(&cluster, options, say) => checked,
+    };
+    if options.keep {
+        say(&format!("namespace {} is kept", options.namespace));
+        return checked;
+    }
+    say(&format!("removing namespace {}", options.namespace));
+    let removed = gone(&cluster).await;
+    let report = checked?;
+    // The first failure counts; what is left behind does not hide it.
+    removed?;
+    Ok(report)
+}
+
+/// Makes sure that the namespace is free: a former check's is removed, anybody else's is refused.
+async fn claim(cluster: &Cluster<'_>, say: &(dyn Fn(&str) + Sync)) -> Result<(), CheckError> {
+    let found = cluster.found().await;
+    match found.map_err(|error| CheckError::Api("look for the namespace", error))? {
+        None => Ok(()),
+        Some(namespace) if is_ours(&namespace) => {
+            say("removing what a former check left");
+            gone(cluster).await
+        }
+        Some(_) => Err(CheckError::Foreign(cluster.namespace.to_owned())),
+    }
+}
+
+/// Removes the namespace and waits until it is gone.
+async fn gone(cluster: &Cluster<'_>) -> Result<(), CheckError> {
+    let begun = Instant::now();
+    loop {
+        let removed = cluster.remove().await;
+        if removed.map_err(|error| CheckError::Api("remove the namespace", error))? {
+            return Ok(());
+        }
+        if begun.elapsed() > REMOVAL {
+            return Err(CheckError::Remains(cluster.namespace.to_owned()));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn check(
+    cluster: &Cluster<'_>,
+    options: &Options,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Report, CheckError> {
+    let nodes = cluster.nodes().await;
+    let nodes = nodes.map_err(|error| CheckError::Api("list nodes", error))?;
+    let nodes = objects::choose_nodes(&nodes);
+    let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    say(&format!("putting probes on {}", names.join(" and ")));
+    let services = make(cluster, options, &nodes).await?;
+    let probes = ready(cluster, options.timeout, say).await?;
+    let items = scene(nodes, services, probes)?.plan();
+    say(&format!("asking {} questions", items.len()));
+    let rows = items.into_iter().map(|item| row(cluster, item));
+    Ok(Report::new(names, futures::future::join_all(rows).await))
+}
+
+/// What Services were given.
+struct Services {
+    cluster: serde_json::Value,
+    udp: serde_json::Value,
+    sticky: serde_json::Value,
+    node: serde_json::Value,
+}
+
+async fn make(
+    cluster: &Cluster<'_>,
+    options: &Options,
+    nodes: &[Node],
+) -> Result<Services, CheckError> {
+    let first = nodes.first().ok_or(CheckError::NoNode)?;
+    let other = nodes.get(1).unwrap_or(first);
+    let failed = |what| move |error| CheckError::Api(what, error);
+    let made = cluster.make_namespace().await;
+    made.map_err(failed("make the namespace"))?;
+    let made = cluster.make("serviceaccounts", &objects::account()).await;
+    made.map_err(failed("make the service account"))?;
+    for name in PODS {
+        let node = if name == OTHER { other } else { first };
+        let pod = objects::pod(name, &node.name, &options.image);
+        let made = cluster.make("pods", &pod).await;
+        made.map_err(failed("make a probe"))?;
+    }
+    let service = async |object| {
+        let made = cluster.make("services", &object).await;
+        made.map_err(failed("make a Service"))
+    };
+    Ok(Services {
+        cluster: service(objects::cluster_service()).await?,
+        udp: service(objects::udp_service()).await?,
+        sticky: service(objects::sticky_service()).await?,
+        node: service(objects::node_service()).await?,
+    })
+}
+
+/// Waits until every probe is ready and says who it is.
+async fn ready(
+    cluster: &Cluster<'_>,
+    limit: Duration,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<Probe>, CheckError> {
+    let begun = Instant::now();
+    let mut told = usize::MAX;
+    loop {
+        let pods = cluster.pods().await;
+        let pods = pods.map_err(|error| CheckError::Api("list the probes", error))?;
+        let mut probes = Vec::new();
+        let mut troubles = Vec::new();
+        for pod in &pods {
+            match objects::probe(pod) {
+                None => troubles.push(objects::trouble(pod)),
+                Some(probe) => match greet(cluster, &probe.name).await {
+                    Ok(()) => probes.push(probe),
+                    Err(why) => troubles.push(format!("{} does not answer: {why}", probe.name)),
+                },
+            }
+        }
+        if told != probes.len() {
+            told = probes.len();
+            say(&format!("{told} of {} probes are ready", PODS.len()));
+        }
+        if probes.len() == PODS.len() {
+            return Ok(probes);
+        }
+        if begun.elapsed() > limit {
+            return Err(CheckError::NotReady {
+                waited: limit,
+                why: troubles.join("; "),
+            });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Whether a probe answers through the API server, as itself.
+async fn greet(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
+    match timeout(PATIENCE, cluster.greet(pod)).await {
+        Ok(Ok(answer)) if answer.pod == pod => Ok(()),
+        Ok(Ok(answer)) => Err(format!("it says that it is {}", answer.pod)),
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+fn scene(nodes: Vec<Node>, services: Services, probes: Vec<Probe>) -> Result<Scene, CheckError> {
+    let named = |name: &str| {
+        let found = probes.iter().find(|probe| probe.name == name);
+        found.cloned().ok_or(CheckError::NotReady {
+            waited: Duration::ZERO,
+            why: format!("{name} is not there"),
+        })
+    };
+    let address = |service: &serde_json::Value, name| {
+        let addresses = objects::cluster_addresses(service);
+        addresses.first().copied().ok_or(CheckError::Service(name))
+    };
+    let mut nodes = nodes.into_iter();
+    Ok(Scene {
+        client: named(CLIENT)?,
+        neighbour: named(NEIGHBOUR)?,
+        other: named(OTHER)?,
+        node: nodes.next().ok_or(CheckError::NoNode)?,
+        other_node: nodes.next(),
+        service: objects::cluster_addresses(&services.cluster),
+        udp_service: address(&services.udp, "udp")?,
+        sticky_service: address(&services.sticky, "sticky")?,
+        node_port: objects::node_port(&services.node).ok_or(CheckError::Service("nodeport"))?,
+    })
+}
+
+async fn row(cluster: &Cluster<'_>, item: Item) -> Row {
+    let check = match item {
+        Item::NotApplicable { name, why } => return Row::not_applicable(name, why),
+        Item::Check(check) => check,
+    };
+    let begun = Instant::now();
+    loop {
+        let row = judged(cluster, &check).await;
+        if row.verdict != Verdict::Failed || begun.elapsed() > SETTLE {
+            return row;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn judged(cluster: &Cluster<'_>, check: &Check) -> Row {
+    let asker = match check.asker {
+        Asker::Pod => CLIENT,
+        Asker::Node => HOST,
+    };
+    match timeout(PATIENCE, cluster.ask(asker, &check.question)).await {
+        Ok(Ok(asked)) => Row::judge(check, &asked),
+        Ok(Err(error)) => Row::unasked(check, &chain(&error)),
+        Err(_) => Row::unasked(check, "no answer in time"),
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

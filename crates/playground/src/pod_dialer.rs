@@ -1,0 +1,54 @@
+//! How the API server reaches pods: from inside their networks, as a kubelet would.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use weft_apiserver::PodPort;
+use weft_host::namespace;
+use weft_runtime::ObjectKey;
+
+use crate::{node::Node, program::blocking};
+
+/// How long a connection may take; it never leaves the machine.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Connects to pods of the nodes there are when it is asked. Nodes reach the API server, so only
+/// they keep themselves alive.
+pub(crate) fn to_pods_of(
+    nodes: &Arc<Mutex<BTreeMap<u8, Node>>>,
+) -> impl Fn(PodPort) -> futures::future::BoxFuture<'static, io::Result<tokio::net::TcpStream>>
++ Send
++ Sync
++ 'static {
+    let nodes = Arc::downgrade(nodes);
+    move |target| Box::pin(dial(network_of(&nodes, &target), target.port))
+}
+
+fn network_of(nodes: &Weak<Mutex<BTreeMap<u8, Node>>>, target: &PodPort) -> Option<PathBuf> {
+    let pod = ObjectKey::namespaced(&target.namespace, &target.name);
+    let nodes = nodes.upgrade()?;
+    let nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+    nodes
+        .values()
+        .find_map(|node| node.kubelet.network_of(&pod))
+}
+
+async fn dial(network: Option<PathBuf>, port: u16) -> io::Result<tokio::net::TcpStream> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "the pod does not run");
+    let network = network.ok_or_else(missing)?;
+    let stream = blocking(move || connect(&network, port)).await?;
+    tokio::net::TcpStream::from_std(stream)
+}
+
+fn connect(network: &Path, port: u16) -> io::Result<TcpStream> {
+    let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let stream = namespace::within(network, || TcpStream::connect_timeout(&target, PATIENCE))??;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
