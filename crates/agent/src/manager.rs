@@ -26,7 +26,7 @@ use crate::{
     },
     client,
     process::take_orders,
-    routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
+    routes::{self, Announce, Egress, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
 
 /// What a process of controllers is told.
@@ -90,6 +90,8 @@ pub enum Table {
         settings: NetlinkSettings,
         /// This node.
         node: String,
+        /// What keeps the rules by which pods leave the cluster, if that is asked for.
+        egress: Option<Egress>,
     },
 }
 
@@ -106,6 +108,7 @@ impl ManagerProcess {
         let cluster = Cluster::new("local", client.clone());
         let board = StatusBoard::default();
         let mut routes = None;
+        let egress = self.routes.as_ref().and_then(RoutesProcess::egress);
         if let Some(process) = self.routes {
             let metrics = RoutesMetrics::register(&mut registry);
             let about = lease_reference(self.election.as_ref());
@@ -122,6 +125,9 @@ impl ManagerProcess {
         if let Some(parts) = routes {
             let controller = routes::controller(parts, Some(manager.metrics()));
             manager.add(controller)?;
+        }
+        if let Some(egress) = egress {
+            manager.add_component(egress)?;
         }
         if let Some(metrics) = addresses {
             let parts = Addresses { cluster, metrics };
@@ -188,6 +194,14 @@ impl Addresses {
 const CONFIG_NAMESPACE: &str = "kube-system";
 
 impl RoutesProcess {
+    /// What keeps the rules of egress, if it is asked for and anything may be written.
+    pub(crate) fn egress(&self) -> Option<Egress> {
+        match &self.table {
+            Table::Kernel { egress, .. } if !self.settings.observe => egress.clone(),
+            _ => None,
+        }
+    }
+
     /// Opens the provider; its calls are counted there.
     pub async fn open(&self, calls: Calls) -> Result<SharedProvider, AnyError> {
         match &self.table {

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use weft_agent::{
     ipam::Objects,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
-    routes::{Mode, RoutesSettings},
+    routes::{Egress, Mode, RoutesSettings},
 };
 use weft_providers::netlink::NetlinkSettings;
 use weft_proxy::config::{DurationError, GoDuration};
@@ -84,6 +84,7 @@ pub(crate) fn run(
     if let Some(settings) = flags.cleanup()? {
         let flushed = runtime.block_on(flush(settings));
         let routes = flushed.map_err(anyhow::Error::from_boxed)?;
+        Egress::new([]).remove()?;
         info!(routes, "deleted our routes");
         return Ok(());
     }
@@ -208,6 +209,7 @@ impl ManagerFlags {
             settings.conditions = ConditionPolicy::Off;
             Table::Kernel {
                 settings: self.netlink(),
+                egress: self.kernel.egress(&self.cluster_cidr),
                 node: node_name(self.node_name.as_deref())?,
             }
         } else {

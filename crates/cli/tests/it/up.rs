@@ -22,6 +22,8 @@ fn up(directory: &Path, arguments: &[&str]) -> Command {
         "--api-bind=127.0.0.1:0",
         "--page-bind=127.0.0.1:0",
     ]);
+    // It starts programs of the system.
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
         .arg("--directory")
         .arg(directory)
