@@ -123,6 +123,10 @@ impl Stage {
         self.directory.path().join("ipam.sock")
     }
 
+    fn control(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
     fn start(&self) -> Daemon {
         let inside = self.directory.path();
         let mut command = Command::new("sh");
@@ -136,6 +140,7 @@ impl Stage {
             .arg(format!("--state-dir={}", inside.join("state").display()))
             .arg(format!("--cni-queue={}", inside.join("queue").display()))
             .arg(format!("--root-dir={}", inside.join("root").display()))
+            .arg(format!("--control-socket={}", self.control().display()))
             .arg("--metrics-bind-address=127.0.0.1:0")
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -388,6 +393,24 @@ fn releases_that_waited_are_done_before_the_first_question_is_answered() {
         BTreeMap::from([("kept".to_owned(), kept)])
     );
     assert!(queue.is_empty().unwrap());
+}
+
+#[test]
+fn orders_stop_the_daemon_and_start_it_again_in_the_same_process() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let kept = add(&stage.socket(), "kept");
+    let control = format!("--control-socket={}", stage.control().display());
+    let order = |word: &str| {
+        let answer = run(&mut weft(&["node", word, "ipam", &control]));
+        assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+        answer.stdout
+    };
+    assert_eq!(order("stop"), "ipam: stopped\n");
+    assert_eq!(add(&stage.socket(), "kept"), None, "nobody answers");
+    order("start");
+    until("the daemon is ready again", || daemon.is_ready());
+    assert_eq!(add(&stage.socket(), "kept"), kept);
 }
 
 #[test]
