@@ -25,6 +25,7 @@ use crate::{
         pod_cidr_controller,
     },
     client,
+    dashboard::Dashboard,
     routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
 
@@ -49,6 +50,8 @@ pub struct ManagerProcess {
     pub allocator: Option<AllocatorSettings>,
     /// The ranges that nodes get their pod CIDRs from; none are handed out without.
     pub pod_cidrs: Vec<ClusterCidr>,
+    /// The live page, if it is served.
+    pub dashboard: Option<Dashboard>,
 }
 
 /// Where pages are served.
@@ -138,6 +141,7 @@ impl ManagerProcess {
             manager.add(controller)?;
         }
         if let Some(metrics) = addresses {
+            let cluster = cluster.clone();
             let parts = Addresses { cluster, metrics };
             parts.add(&manager, self.allocator, self.pod_cidrs)?;
         }
@@ -149,6 +153,9 @@ impl ManagerProcess {
             };
             let server = pages.bind(&manager)?.access(access);
             manager.add_component(server.routes(status_page(board)))?;
+        }
+        if let Some(dashboard) = self.dashboard {
+            dashboard.add(&manager, cluster, &config.cluster_url.to_string())?;
         }
         manager.run(stop.cancelled()).await?;
         Ok(())

@@ -5,6 +5,7 @@ use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 use anyhow::Context as _;
 use tracing::{info, warn};
 use weft_agent::{
+    dashboard::Dashboard,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
     routes::{Mode, RoutesSettings},
 };
@@ -48,7 +49,7 @@ pub(crate) struct Identity {
     pub(crate) lease: &'static str,
 }
 
-fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
+pub(super) fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
     ConfigError::Flag(format!("--{flag}: {reason}"))
 }
 
@@ -66,10 +67,14 @@ pub(crate) fn run(
     flags: &ManagerFlags,
     selection: &Selection,
     who: Identity,
+    dashboard: Option<Dashboard>,
     shared: SharedArguments,
 ) -> anyhow::Result<()> {
     let (features, warnings) = flags.features()?;
-    let process = flags.process(selection, who, features.clone())?;
+    let process = ManagerProcess {
+        dashboard,
+        ..flags.process(selection, who, features.clone())?
+    };
     let log = start_logging(shared)?;
     for warning in warnings {
         warn!("{warning}");
@@ -146,6 +151,7 @@ impl ManagerFlags {
             routes,
             allocator: self.addresses.allocator(selection)?,
             pod_cidrs: self.addresses.pod_cidrs(selection, &self.cluster_cidr)?,
+            dashboard: None,
         })
     }
 
@@ -216,6 +222,11 @@ impl ManagerFlags {
             settings,
             namespace: self.leader_elect_resource_namespace.clone(),
         })
+    }
+
+    /// What the cluster is called.
+    pub(super) fn cluster_name(&self) -> &str {
+        &self.cluster_name
     }
 
     fn is_kernel(&self) -> bool {

@@ -69,7 +69,12 @@ impl Show {
             "[...document.querySelectorAll({})].map((element) => element.textContent)",
             json!(selector)
         );
-        serde_json::from_value(self.value(&expression).await).unwrap()
+        let texts: Vec<String> = serde_json::from_value(self.value(&expression).await).unwrap();
+        // A number is kept on one line with its unit.
+        texts
+            .iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     async fn end(self) {
@@ -133,7 +138,7 @@ async fn a_browser_shows_nodes_pods_services_and_the_timeline() {
     );
     let costs = show.texts("#timeline .entry .cost").await;
     assert_eq!(costs[0], "49 ms, 1 call instead of 12");
-    assert_eq!(costs[1], "+1 chain ~1 rule, 20 ms, 1.0 kB instead of 54 kB");
+    assert_eq!(costs[1], "+1 chain ~1 rule, 20 ms, 1 kB instead of 54 kB");
     assert_eq!(show.texts("#savings strong").await, ["98.7 %", "95 %"]);
     assert_eq!(show.count("#route-rows tr").await, 6);
     assert_eq!(
