@@ -233,10 +233,20 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     assert!(text.starts_with("Not connected since "), "{text}");
     assert_eq!(show.count(".pod").await, 40, "the last state stays");
     // And back.
-    let pages = Pages::new(show.board.clone());
-    let server = DashboardServer::bind(pages, show.address, Reach::Loopback).unwrap();
+    let fresh = Board::new(fixture::playground(2, 4));
+    let server = DashboardServer::bind(Pages::new(fresh), show.address, Reach::Loopback).unwrap();
     (show.stop, show.serving) = serve(server);
     show.browser.wait(&format!("{banner} === true")).await;
+    show.browser
+        .wait("document.querySelectorAll('.pod').length === 4")
+        .await;
+    let entries = show.texts("#timeline .what").await;
+    assert_eq!(
+        entries.len(),
+        23,
+        "none of the other process, whatever its number"
+    );
+    assert_eq!(entries[0], "pool grew by a block of 16");
     show.browser.close().await;
     show.stop.cancel();
     show.serving.await.unwrap();
