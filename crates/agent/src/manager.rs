@@ -25,6 +25,7 @@ use crate::{
         pod_cidr_controller,
     },
     client,
+    dashboard::Dashboard,
     process::take_orders,
     routes::{self, Announce, Egress, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
@@ -52,6 +53,8 @@ pub struct ManagerProcess {
     pub allocator: Option<AllocatorSettings>,
     /// The ranges that nodes get their pod CIDRs from; none are handed out without.
     pub pod_cidrs: Vec<ClusterCidr>,
+    /// The live page, if it is served.
+    pub dashboard: Option<Dashboard>,
 }
 
 /// Where pages are served.
@@ -130,6 +133,7 @@ impl ManagerProcess {
             manager.add_component(egress)?;
         }
         if let Some(metrics) = addresses {
+            let cluster = cluster.clone();
             let parts = Addresses { cluster, metrics };
             parts.add(&manager, self.allocator, self.pod_cidrs)?;
         }
@@ -141,6 +145,9 @@ impl ManagerProcess {
             };
             let server = pages.bind(&manager)?.access(access);
             manager.add_component(server.routes(status_page(board)))?;
+        }
+        if let Some(dashboard) = self.dashboard {
+            dashboard.add(&manager, cluster, &config.cluster_url.to_string())?;
         }
         take_orders(&manager, self.control.as_deref())?;
         manager.run(stop.cancelled()).await?;

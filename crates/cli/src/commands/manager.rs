@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use ipnet::IpNet;
 use tracing::{info, warn};
 use weft_agent::{
+    dashboard::Dashboard,
     ipam::Objects,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
     routes::{Egress, Mode, RoutesSettings},
@@ -68,10 +69,14 @@ pub(crate) fn run(
     flags: &ManagerFlags,
     selection: &Selection,
     who: Identity,
+    dashboard: Option<Dashboard>,
     shared: SharedArguments,
 ) -> anyhow::Result<()> {
     let (features, warnings) = flags.features()?;
-    let process = flags.process(selection, who, features.clone())?;
+    let process = ManagerProcess {
+        dashboard,
+        ..flags.process(selection, who, features.clone())?
+    };
     let log = start_logging(shared)?;
     for warning in warnings {
         warn!("{warning}");
@@ -150,6 +155,7 @@ impl ManagerFlags {
             routes,
             allocator: self.addresses.allocator(selection)?,
             pod_cidrs: self.addresses.pod_cidrs(selection, &self.cluster_cidr)?,
+            dashboard: None,
         })
     }
 
@@ -221,6 +227,11 @@ impl ManagerFlags {
             settings,
             namespace: self.leader_elect_resource_namespace.clone(),
         })
+    }
+
+    /// What the cluster is called.
+    pub(super) fn cluster_name(&self) -> &str {
+        &self.cluster_name
     }
 
     fn is_kernel(&self) -> bool {
