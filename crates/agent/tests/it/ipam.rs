@@ -4,4 +4,5 @@ mod answering;
 mod failing;
 mod restarting;
 mod scaling;
+mod storing;
 mod world;
