@@ -2,6 +2,7 @@
 
 mod answering;
 mod failing;
+mod modes;
 mod restarting;
 mod scaling;
 mod storing;
