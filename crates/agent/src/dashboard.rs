@@ -108,7 +108,7 @@ fn process(name: &str, state: &ControllerState) -> Process {
                 ProcessState::Stopped
             }
             ControllerState::Waiting(_) | ControllerState::Syncing => ProcessState::Starting,
-            ControllerState::Degraded(_) => ProcessState::Failed,
+            ControllerState::Degraded(_) | ControllerState::Failed(_) => ProcessState::Failed,
         },
         since: now(),
         detail: match state {
