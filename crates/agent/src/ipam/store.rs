@@ -31,9 +31,9 @@ const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 const FORMAT: &str = "format";
 /// Grows when an older program could misread the rows.
 const VERSION: u64 = 1;
-/// There are a few hundred rows, so the default of a gibibyte would only hide leaks; with ten
-/// thousand the pages that a start verifies are still there when it reads them.
-const CACHE: usize = 16 << 20;
+/// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A start reads
+/// the file as often with a larger one: the database forgets what it read after each pass.
+const CACHE: usize = 1 << 20;
 
 /// Why nothing can be kept.
 #[derive(Debug, Error)]
