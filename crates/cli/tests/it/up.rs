@@ -61,7 +61,9 @@ fn logs(directory: &Path) -> String {
     {
         let content = std::fs::read_to_string(entry.path()).unwrap_or_default();
         let lines: Vec<&str> = content.lines().rev().take(15).collect();
-        text += &format!("--- {}\n", entry.file_name().display());
+        text.push_str("--- ");
+        text.push_str(&entry.file_name().to_string_lossy());
+        text.push('\n');
         for line in lines.iter().rev() {
             text += line;
             text.push('\n');
