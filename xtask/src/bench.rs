@@ -1,6 +1,6 @@
 //! Runs every crate's benchmark and prints one table of all figures.
 
-use std::{env, fs, path::Path};
+use std::{env, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
@@ -51,17 +51,8 @@ impl Benchmark {
     }
 
     fn run(&self, quick: bool, out: &Path) -> anyhow::Result<()> {
-        let mut command = cargo();
-        // A quick run shares the debug build with the tests.
-        command.args(if quick { &["test"][..] } else { &["bench"] });
-        command.args([
-            "--locked",
-            "--quiet",
-            // With the features of the whole workspace: another choice would build everything anew.
-            "--workspace",
-            "--bench",
-            &self.target,
-        ]);
+        let mut command = build(quick);
+        command.args(["--bench", &self.target]);
         command.env("WEFT_BENCH_OUT", out);
         command.env_remove("WEFT_BENCH_QUICK");
         if quick {
@@ -71,12 +62,32 @@ impl Benchmark {
     }
 }
 
+/// The command that builds benchmarks, and runs them unless told otherwise.
+fn build(quick: bool) -> Command {
+    let mut command = cargo();
+    // A quick run shares the debug build with the tests.
+    command.arg(if quick { "test" } else { "bench" });
+    // With the features of the whole workspace: another choice would build everything anew.
+    command.args(["--locked", "--quiet", "--workspace"]);
+    command
+}
+
+/// Builds them all at once: one after the other would leave processors idle.
+fn build_all(benchmarks: &[Benchmark], quick: bool) -> anyhow::Result<()> {
+    let mut command = build(quick);
+    for benchmark in benchmarks {
+        command.args(["--bench", &benchmark.target]);
+    }
+    process::run(command.arg("--no-run"))
+}
+
 /// Runs what was asked for; in a full run a missed target is a failure.
 pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
     let directory = workspace::target().join("bench");
     fs::create_dir_all(&directory).context("create target/bench")?;
     let benchmarks = chosen(request)?;
-    let mut progress = Progress::of(benchmarks.len());
+    let mut progress = Progress::of(benchmarks.len() + 1);
+    progress.step("build", || build_all(&benchmarks, request.quick))?;
     let mut rows: Vec<Row> = Vec::new();
     for benchmark in benchmarks {
         let part = benchmark.part().to_owned();

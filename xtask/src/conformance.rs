@@ -7,8 +7,8 @@ use crate::{
 ///
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
 /// that server in place of the embedded one. `weft routes` runs against it too. Then the service
-/// proxy is compared with a running kube-proxy, over all the clusters whose seeds are kept, and the
-/// aws provider is run against moto.
+/// proxy is compared with a running kube-proxy, over all the clusters whose seeds are kept, the live
+/// page is looked at in Chromium, and the aws provider is run against moto.
 pub(crate) fn run() -> anyhow::Result<()> {
     peers::build()?;
     let was_running = kubernetes::is_running();
@@ -31,7 +31,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     outcome?;
     beside_kube_proxy()?;
+    browser()?;
     moto()
+}
+
+/// Looks at the live page in Chromium.
+fn browser() -> anyhow::Result<()> {
+    let mut tests = cargo();
+    tests.args(["test", "--locked", "-p", "weft-dashboard", "--test", "it"]);
+    tests.arg("browser::");
+    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
 }
 
 /// Runs the aws provider against moto's server.

@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod client;
+pub mod dashboard;
 pub mod ipam;
 pub mod manager;
 pub mod node;

@@ -25,8 +25,9 @@ use crate::{
         pod_cidr_controller,
     },
     client,
+    dashboard::Dashboard,
     process::take_orders,
-    routes::{self, Announce, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
+    routes::{self, Announce, Egress, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard},
 };
 
 /// What a process of controllers is told.
@@ -52,6 +53,8 @@ pub struct ManagerProcess {
     pub allocator: Option<AllocatorSettings>,
     /// The ranges that nodes get their pod CIDRs from; none are handed out without.
     pub pod_cidrs: Vec<ClusterCidr>,
+    /// The live page, if it is served.
+    pub dashboard: Option<Dashboard>,
 }
 
 /// Where pages are served.
@@ -90,6 +93,8 @@ pub enum Table {
         settings: NetlinkSettings,
         /// This node.
         node: String,
+        /// What keeps the rules by which pods leave the cluster, if that is asked for.
+        egress: Option<Egress>,
     },
 }
 
@@ -106,6 +111,7 @@ impl ManagerProcess {
         let cluster = Cluster::new("local", client.clone());
         let board = StatusBoard::default();
         let mut routes = None;
+        let egress = self.routes.as_ref().and_then(RoutesProcess::egress);
         if let Some(process) = self.routes {
             let metrics = RoutesMetrics::register(&mut registry);
             let about = lease_reference(self.election.as_ref());
@@ -123,7 +129,11 @@ impl ManagerProcess {
             let controller = routes::controller(parts, Some(manager.metrics()));
             manager.add(controller)?;
         }
+        if let Some(egress) = egress {
+            manager.add_component(egress)?;
+        }
         if let Some(metrics) = addresses {
+            let cluster = cluster.clone();
             let parts = Addresses { cluster, metrics };
             parts.add(&manager, self.allocator, self.pod_cidrs)?;
         }
@@ -135,6 +145,9 @@ impl ManagerProcess {
             };
             let server = pages.bind(&manager)?.access(access);
             manager.add_component(server.routes(status_page(board)))?;
+        }
+        if let Some(dashboard) = self.dashboard {
+            dashboard.add(&manager, cluster, &config.cluster_url.to_string())?;
         }
         take_orders(&manager, self.control.as_deref())?;
         manager.run(stop.cancelled()).await?;
@@ -188,6 +201,14 @@ impl Addresses {
 const CONFIG_NAMESPACE: &str = "kube-system";
 
 impl RoutesProcess {
+    /// What keeps the rules of egress, if it is asked for and anything may be written.
+    pub(crate) fn egress(&self) -> Option<Egress> {
+        match &self.table {
+            Table::Kernel { egress, .. } if !self.settings.observe => egress.clone(),
+            _ => None,
+        }
+    }
+
     /// Opens the provider; its calls are counted there.
     pub async fn open(&self, calls: Calls) -> Result<SharedProvider, AnyError> {
         match &self.table {

@@ -107,6 +107,9 @@ impl NodeProcess {
             node.add(component)?;
         }
         if let Some((process, metrics)) = routes {
+            if let Some(egress) = process.egress() {
+                node.add(egress)?;
+            }
             let board = StatusBoard::default();
             pages = pages.merge(status_page(board.clone()));
             node.add(RoutesComponent {

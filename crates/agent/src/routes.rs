@@ -8,6 +8,7 @@ mod announce;
 mod blocks;
 mod conditions;
 mod controller;
+mod egress;
 mod instances;
 mod ledger;
 mod life;
@@ -21,6 +22,7 @@ mod views;
 
 pub use announce::Announce;
 pub use controller::{NAME, RoutesKey, RoutesParts, controller};
+pub use egress::{Egress, EgressError};
 pub use metrics::RoutesMetrics;
 pub use preview::preview;
 pub use settings::{Mode, RoutesSettings};

@@ -9,8 +9,9 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures::future::BoxFuture;
 use serde_json::json;
-use weft_dashboard::{Board, DashboardServer, Pages, Reach, State};
+use weft_dashboard::{Board, Control, DashboardServer, Pages, Reach, State, Token, state::Action};
 
 #[path = "../tests/it/chromium.rs"]
 #[expect(
@@ -39,8 +40,22 @@ async fn main() -> Result<(), AnyError> {
     }
 }
 
+/// Buttons that do nothing.
+struct Idle;
+
+impl Control for Idle {
+    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+        let refusal = format!("there is no {process} to {action}");
+        Box::pin(async move { Err(refusal) })
+    }
+}
+
+fn pages(state: State) -> Result<Pages, AnyError> {
+    Ok(Pages::new(Board::new(state)).control(Idle, Token::random()?))
+}
+
 async fn serve(state: State, address: &str) -> Result<(), AnyError> {
-    let pages = Pages::new(Board::new(state));
+    let pages = pages(state)?;
     let server = DashboardServer::bind(pages, address.parse()?, Reach::Loopback)?;
     eprintln!("{}", server.url());
     server.serve(std::future::pending()).await?;
@@ -102,7 +117,7 @@ async fn pictures(directory: &Path) -> Result<(), AnyError> {
 
 async fn take(picture: Picture, directory: &Path) -> Result<(), AnyError> {
     let chromium = chromium::find().ok_or("there is no chromium here")?;
-    let pages = Pages::new(Board::new(picture.state));
+    let pages = pages(picture.state)?;
     let server = DashboardServer::bind(pages, "127.0.0.1:0".parse()?, Reach::Loopback)?;
     let url = server.url();
     let serving = tokio::spawn(async move { server.serve(std::future::pending()).await });

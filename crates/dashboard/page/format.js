@@ -1,5 +1,8 @@
 // Numbers and times as people read them.
 
+/** Keeps a number and its unit on one line. */
+const SPACE = "\u00a0";
+
 const UNITS = ["B", "kB", "MB", "GB", "TB"];
 
 /** 812 B, 48 kB, 1.2 MB. */
@@ -10,15 +13,15 @@ export function bytes(count) {
     value /= 1000;
     unit += 1;
   }
-  const digits = unit > 0 && value < 10 ? 1 : 0;
-  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+  const text = unit > 0 && value < 10 ? value.toFixed(1).replace(/\.0$/, "") : value.toFixed(0);
+  return `${text}${SPACE}${UNITS[unit]}`;
 }
 
 /** 0.4 ms, 14 ms, 1.2 s. */
 export function duration(milliseconds) {
-  if (milliseconds < 1) return `${milliseconds.toFixed(1)} ms`;
-  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
-  return `${(milliseconds / 1000).toFixed(1)} s`;
+  if (milliseconds < 1) return `${milliseconds.toFixed(1)}${SPACE}ms`;
+  if (milliseconds < 1000) return `${Math.round(milliseconds)}${SPACE}ms`;
+  return `${(milliseconds / 1000).toFixed(1)}${SPACE}s`;
 }
 
 /** 1 pod, 2 pods. */

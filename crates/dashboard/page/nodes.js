@@ -15,8 +15,14 @@ export function draw(state) {
   picture.classList.toggle("many", many);
   picture.dataset.tiles = most > 24 || many ? "small" : most > 6 ? "medium" : "large";
   follow(list, state.nodes, (node) => node.name, create, (element, node) => update(element, node, state.nodes));
-  const note = state.nodes.length === 0 ? "No node has joined yet." : "";
-  say(byId("network-note"), note || "each thread below is a node’s way to the others; a knot is a route");
+  say(byId("network-note"), note(state.nodes, many));
+}
+
+function note(nodes, many) {
+  if (nodes.length === 0) return "no node has joined yet";
+  if (nodes.every((node) => node.routes.length === 0)) return "";
+  if (many) return "point at a node to see where its routes lead";
+  return "a thread for each node’s way to the others; a knot is a route";
 }
 
 function create(node) {
@@ -101,7 +107,7 @@ function updatePool(element, pool) {
   const rest = [];
   if (pool.demand !== null) rest.push(`demand ${pool.demand}`);
   if (pool.requested !== null) rest.push(`requested ${pool.requested}`);
-  say(element.querySelector(".figures"), words.join(" · "));
+  say(element.querySelector(".figures"), words.map((word) => word.replace(" ", "\u00a0")).join(" · "));
   attribute(bar, "aria-label", `Pool of addresses: ${[...words, ...rest].join(", ")}`);
   attribute(bar, "data-tip", [...words, ...rest].join("\n"));
 }

@@ -18,7 +18,7 @@ export function draw(list, node) {
 function create(pod) {
   const tile = make(
     "li",
-    `pod ${colourOf(appOf(pod))}`,
+    "pod",
     make("span", "name", pod.name),
     make("span", "short mono"),
     make("span", "unseen"),
@@ -30,6 +30,8 @@ function create(pod) {
 }
 
 function update(tile, pod) {
+  const colour = colourOf(appOf(pod));
+  if (!tile.classList.contains(colour)) tile.className = `pod ${colour}`;
   const addresses = pod.addresses.join(", ");
   const state = pod.ready ? pod.phase : `${pod.phase}, not ready`;
   tile.dataset.state = pod.ready ? "ready" : "waiting";

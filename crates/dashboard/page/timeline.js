@@ -13,20 +13,22 @@ let waiting = null;
 export function draw(state) {
   const entries = [...state.timeline].reverse();
   byId("timeline-empty").hidden = entries.length > 0;
-  follow(byId("timeline"), entries, (entry) => entry.number, create, () => {});
-  if (entries.length === 0) return;
-  newest = entries[0];
+  // Another process may serve the page by now, and count from 1 again.
+  follow(byId("timeline"), entries, (entry) => `${entry.number} ${entry.at}`, create, () => {});
+  newest = entries[0] ?? null;
   // What was there before the page is no news.
-  told ??= newest.number;
-  if (newest.number > told) waiting ??= setTimeout(announce, PATIENCE);
+  const latest = newest?.number ?? 0;
+  told = Math.min(told ?? latest, latest);
+  if (latest > told) waiting ??= setTimeout(announce, PATIENCE);
 }
 
 /** Once a burst is over, or every few seconds while it lasts. */
 function announce() {
-  const count = newest.number - told;
+  waiting = null;
+  const count = (newest?.number ?? 0) - told;
+  if (count <= 0) return;
   say(byId("announcement"), count === 1 ? newest.what : `${count} changes, the latest: ${newest.what}`);
   told = newest.number;
-  waiting = null;
 }
 
 function create(entry) {

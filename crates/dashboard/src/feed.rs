@@ -63,12 +63,13 @@ impl ClusterFeed {
 
     /// Feeds for as long as it is polled.
     pub async fn run(&self) {
-        let cache = self.cluster.cache();
-        let mut nodes = Followed::<objects::Node>::new(cache, "nodes");
-        let mut pods = Followed::<objects::Pod>::new(cache, "pods");
-        let mut services = Followed::<objects::Service>::new(cache, "services");
-        let mut slices = Followed::<objects::Slice>::new(cache, "endpoint slices");
-        let mut configs = Followed::<objects::NodeConfig>::new(cache, "node network configs");
+        let cluster = &self.cluster;
+        let mut nodes = Followed::<objects::Node>::new(cluster, "nodes");
+        let mut pods = Followed::<objects::Pod>::new(cluster, "pods");
+        let mut services = Followed::<objects::Service>::new(cluster, "services");
+        let mut slices = Followed::<objects::Slice>::new(cluster, "endpoint slices");
+        let mut configs =
+            Followed::<objects::NodeConfig>::if_served(cluster, "node network configs");
         let mut earliest = Instant::now();
         let mut due = None;
         loop {

@@ -23,4 +23,4 @@ pub use feed::{ClusterFeed, Objects, Source, Standing, derive, objects};
 pub use pages::Pages;
 pub use server::{BindError, DashboardServer, Reach};
 pub use state::State;
-pub use token::Token;
+pub use token::{NoRandomness, Token};

@@ -10,7 +10,7 @@ mod process;
 mod timeline;
 
 pub use network::{Endpoint, Node, Pod, Pool, Port, Route, Service};
-pub use process::{Action, Process, ProcessState};
+pub use process::{Action, Process, ProcessState, UnknownAction};
 pub use timeline::{Cost, Entry, Note, Timeline};
 
 /// Everything that the page shows.

@@ -354,7 +354,26 @@ impl<'a> Demo<'a> {
             .await?;
             checked.push(name.to_owned());
         }
+        self.pods_see_pods(&client).await?;
+        checked.push("pods see each other's own addresses".to_owned());
         Ok(checked.join(", ").into())
+    }
+
+    /// Between pods nobody is hidden behind a node's address, whichever nodes they are on.
+    async fn pods_see_pods(&self, client: &std::path::Path) -> Result<(), DemoError> {
+        let own = self.get("/api/v1/namespaces/default/pods/client").await?;
+        let own = pod_addresses(&own);
+        let pods = self.get(WEB_PODS).await?;
+        for address in items(&pods).flat_map(pod_addresses) {
+            let (from, target) = (client.to_owned(), SocketAddr::new(address, 8080));
+            let answer = blocking(move || traffic::ask(&from, Protocol::Http, target)).await?;
+            if !own.contains(&answer.client.ip()) {
+                let seen = answer.client.ip();
+                let what = format!("{} was asked by {own:?} and saw {seen}", answer.pod);
+                return Err(DemoError::Check(what));
+            }
+        }
+        Ok(())
     }
 
     /// Everything that a Service can be asked in other ways.
@@ -863,6 +882,12 @@ fn ready_targets(slices: &Value) -> BTreeSet<String> {
         }
     }
     targets
+}
+
+fn pod_addresses(pod: &Value) -> Vec<IpAddr> {
+    let entries = pod["status"]["podIPs"].as_array().into_iter().flatten();
+    let texts = entries.filter_map(|entry| entry["ip"].as_str());
+    texts.filter_map(|text| text.parse().ok()).collect()
 }
 
 fn list(names: &BTreeSet<String>) -> String {

@@ -33,6 +33,8 @@ pub(crate) struct Container {
     pub(crate) name: String,
     /// Its command line, with references to its environment.
     pub(crate) command: Vec<String>,
+    /// What its environment says as it stands: names and values.
+    environment: Vec<(String, String)>,
 }
 
 /// All objects of a manifest.
@@ -63,18 +65,31 @@ fn container(value: &Value) -> Result<Container, ManifestError> {
     Ok(Container {
         name: name.to_owned(),
         command: words.ok_or_else(|| missing("command of words"))?,
+        environment: environment(value),
     })
 }
 
+fn environment(container: &Value) -> Vec<(String, String)> {
+    let variables = container["env"].as_array().map(Vec::as_slice);
+    let literal = |variable: &Value| {
+        let (name, value) = (variable["name"].as_str()?, variable["value"].as_str()?);
+        Some((name.to_owned(), value.to_owned()))
+    };
+    let variables = variables.unwrap_or_default().iter();
+    variables.filter_map(literal).collect()
+}
+
 impl Container {
-    /// Its command line with `$(NAME)` replaced, as a kubelet does, and the program given.
-    pub(crate) fn line(&self, program: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    /// Its command line with `$(NAME)` replaced, as a kubelet does, and the program given. What
+    /// is known here goes before what the manifest says.
+    pub(crate) fn line(&self, program: &str, known: &[(&str, &str)]) -> Vec<String> {
+        let written = self.environment.iter();
+        let written = written.map(|(name, value)| (&**name, &**value));
+        let all: Vec<(&str, &str)> = known.iter().copied().chain(written).collect();
         let words = self.command.iter().skip(1).map(|word| {
-            environment
-                .iter()
-                .fold(word.clone(), |word, (name, value)| {
-                    word.replace(&format!("$({name})"), value)
-                })
+            all.iter().fold(word.clone(), |word, (name, value)| {
+                word.replace(&format!("$({name})"), value)
+            })
         });
         std::iter::once(program.to_owned()).chain(words).collect()
     }
@@ -105,6 +120,15 @@ mod tests {
             line[..3],
             ["/bin/weft", "proxy", "--hostname-override=node-1"]
         );
+    }
+
+    #[test]
+    fn what_the_playground_knows_goes_before_what_the_manifest_says() {
+        let ipam = &containers(NODE).unwrap()[1];
+        let line = ipam.line("weft", &[("NODE_NAME", "n"), ("HOST_ROOT", "/r")]);
+        assert_eq!(line.last().unwrap(), "--root-dir=/r");
+        let line = ipam.line("weft", &[("NODE_NAME", "n")]);
+        assert_eq!(line.last().unwrap(), "--root-dir=/");
     }
 
     #[test]

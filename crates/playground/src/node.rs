@@ -151,9 +151,9 @@ impl Node {
         }
         Ok(Self {
             name,
-            root,
             agents,
             kubelet,
+            root,
             bridged,
         })
     }

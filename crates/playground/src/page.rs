@@ -55,7 +55,7 @@ type Insides = Arc<Mutex<BTreeMap<String, Inside>>>;
 
 impl Page {
     /// Serves the page of a world; with a stream of requests it tells how these fare.
-    pub async fn serve(world: Arc<World>, stream: Option<Stream>) -> io::Result<Self> {
+    pub fn serve(world: Arc<World>, stream: Option<Stream>) -> io::Result<Self> {
         let listener = world.take_page_listener();
         let listener = listener.ok_or_else(|| io::Error::other("the page is served already"))?;
         let server = format!("https://{}", world.api_address);
@@ -165,7 +165,7 @@ impl Look {
             .iter()
             .map(|agent| process(&agent.status()))
             .collect();
-        let check = self.stream.as_ref().map(|stream| check(stream));
+        let check = self.stream.as_ref().map(check);
         self.board.update(|state| {
             state.processes = processes;
             state.savings = Some(self.savings);

@@ -1,7 +1,8 @@
 //! What people and programs are told while the playground runs.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    fmt::Write as _,
+    io::{self, IsTerminal as _},
     time::{Duration, Instant},
 };
 
@@ -90,7 +91,7 @@ impl Reporter {
     /// What happens now and may take a while: on terminals only, and gone with the next line.
     pub fn progress(&self, what: &str) {
         if self.format == Format::Text && self.colours {
-            self.print(&format!("\r\x1b[2K  … {what}"), false);
+            print(&format!("\r\x1b[2K  … {what}"), false);
         }
     }
 
@@ -98,13 +99,13 @@ impl Reporter {
     pub fn say(&self, text: &str) {
         if self.format == Format::Text {
             self.clear_progress();
-            self.print(text, true);
+            print(text, true);
         }
     }
 
     fn clear_progress(&self) {
         if self.colours {
-            self.print("\r\x1b[2K", false);
+            print("\r\x1b[2K", false);
         }
     }
 
@@ -114,9 +115,9 @@ impl Reporter {
             Format::Text => {
                 self.clear_progress();
                 let line = self.line(&step);
-                self.print(&line, true);
+                print(&line, true);
             }
-            Format::Json => self.json(&step),
+            Format::Json => print_json(&step),
         }
         self.steps.push(step);
     }
@@ -142,7 +143,8 @@ impl Reporter {
         .into_iter()
         .flatten()
         {
-            line += &format!("\n      {text}");
+            line.push_str("\n      ");
+            line.push_str(&text);
         }
         line
     }
@@ -159,27 +161,27 @@ impl Reporter {
             milliseconds: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         match self.format {
-            Format::Text => self.print(&summary.line(), true),
-            Format::Json => self.json(&summary),
+            Format::Text => print(&summary.line(), true),
+            Format::Json => print_json(&summary),
         }
         summary
     }
+}
 
-    fn json(&self, value: &impl Serialize) {
-        if let Ok(text) = serde_json::to_string(value) {
-            self.print(&text, true);
-        }
-    }
+fn print(text: &str, line: bool) {
+    let mut out = io::stdout().lock();
+    // Whoever closed our output does not want to know.
+    let _ = if line {
+        io::Write::write_fmt(&mut out, format_args!("{text}\n"))
+    } else {
+        io::Write::write_all(&mut out, text.as_bytes())
+    };
+    let _ = io::Write::flush(&mut out);
+}
 
-    fn print(&self, text: &str, line: bool) {
-        let mut out = io::stdout().lock();
-        // Whoever closed our output does not want to know.
-        let _ = if line {
-            writeln!(out, "{text}")
-        } else {
-            write!(out, "{text}")
-        };
-        let _ = out.flush();
+fn print_json(value: &impl Serialize) {
+    if let Ok(text) = serde_json::to_string(value) {
+        print(&text, true);
     }
 }
 
@@ -192,7 +194,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
-        text += &format!(": {source}");
+        text.push_str(": ");
+        text.push_str(&source.to_string());
         cause = source.source();
     }
     text
@@ -217,7 +220,10 @@ impl Written {
             size(self.bytes_of_everything)
         );
         if let Some(milliseconds) = self.milliseconds {
-            line += &format!("; in every kernel {milliseconds:.0} ms after the API had it");
+            let _infallible = write!(
+                line,
+                "; in every kernel {milliseconds:.0} ms after the API had it"
+            );
         }
         line
     }
@@ -234,7 +240,7 @@ impl Tally {
             self.longest_gap_milliseconds
         );
         if let Some(first) = self.failures.first() {
-            line += &format!(" ({first})");
+            let _infallible = write!(line, " ({first})");
         }
         line
     }

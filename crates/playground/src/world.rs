@@ -18,6 +18,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weft_apiserver::{ApiServer, AuthorizationMode, FaultId, ListenError, Matcher, User};
+use weft_dashboard::Token;
 use weft_runtime::{Cluster, ControllerHandle};
 
 use crate::{
@@ -109,9 +110,10 @@ fn ranges() -> Vec<IpNet> {
         .collect()
 }
 
-fn secret() -> String {
-    let numbers = std::iter::repeat_with(|| fastrand::u64(..)).take(4);
-    numbers.map(|number| format!("{number:016x}")).collect()
+fn secret() -> Result<String, WorldError> {
+    let token =
+        Token::random().map_err(|error| WorldError::Files("secrets", io::Error::other(error)))?;
+    Ok(token.reveal().to_owned())
 }
 
 fn account(name: &str) -> User {
@@ -146,8 +148,10 @@ impl World {
         blocking(network::make_segment).await?;
         blocking(|| network::make_machine(CONTROL, CONTROL_NUMBER)).await?;
         let limits = blocking(Limits::find).await;
-        let controller_token = secret();
-        let tokens: Vec<String> = (0..MOST_NODES).map(|_| secret()).collect();
+        let controller_token = secret()?;
+        let tokens = (0..MOST_NODES)
+            .map(|_| secret())
+            .collect::<Result<Vec<String>, _>>()?;
         let nodes: Arc<Mutex<BTreeMap<u8, Node>>> = Arc::default();
         let mut builder = ApiServer::builder()
             .authorization_mode(AuthorizationMode::Rbac)

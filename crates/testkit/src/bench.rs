@@ -136,14 +136,15 @@ pub fn alternate(
 }
 
 /// How many milliseconds a program takes from its start to its end, run after run; the start-up
-/// time of one that is given nothing to do. Its output is not looked at.
+/// time of one that is given nothing to do. Its input is what the command says, and its output is
+/// not looked at.
 ///
 /// # Panics
 /// When it cannot be started or fails.
 pub fn run_times(runs: usize, mut command: impl FnMut() -> Command) -> Vec<f64> {
     let run = |_| {
         let mut command = command();
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdout(Stdio::null());
         let begun = Instant::now();
         let status = command.status();
         let took = begun.elapsed();

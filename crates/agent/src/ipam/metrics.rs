@@ -39,6 +39,7 @@ pub struct IpamMetrics {
     answers: Family<OutcomeLabels, Counter>,
     add_wait: Histogram,
     commits: Counter,
+    syncs: Counter,
     commit_time: Histogram,
     records: Counter,
     store_failures: Counter,
@@ -144,6 +145,7 @@ impl IpamMetrics {
             answers: Family::default(),
             add_wait: Histogram::new(doubling(0.001)),
             commits: Counter::default(),
+            syncs: Counter::default(),
             commit_time: Histogram::new(doubling(0.000_1)),
             records: Counter::default(),
             store_failures: Counter::default(),
@@ -226,6 +228,11 @@ impl IpamMetrics {
             "Writes of the store",
             self.commits.clone(),
         );
+        registry.register(
+            "weft_ipam_store_syncs",
+            "Times that the disk was waited for",
+            self.syncs.clone(),
+        );
         registry.register_with_unit(
             "weft_ipam_commit",
             "How long a write of the store takes",
@@ -297,6 +304,10 @@ impl IpamMetrics {
         {
             self.commit_time.observe(begun.elapsed().as_secs_f64());
         }
+    }
+
+    pub(crate) fn synced(&self, times: u64) {
+        self.syncs.inc_by(times);
     }
 
     fn begun(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {

@@ -2,16 +2,28 @@
 //!
 //! One row for each thing that is remembered, replaced or removed by [`Record`]s. Rows are checked
 //! when the file is opened; a file that cannot be believed is moved aside and never deleted.
+//!
+//! All checksums of a file are verified once at each start, by whoever does it anyway: the database
+//! itself does it for a file that was not closed, since that is how it finds the last commit that
+//! is whole; for one that was closed it trusts the disk, and we do not.
+
+mod counted;
 
 use std::{
     fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use thiserror::Error;
 use weft_ipam::pool::{Journal, Record};
+
+use counted::CountedFile;
 
 /// What is remembered: a row's name, and the record that made it, as JSON.
 const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
@@ -19,7 +31,8 @@ const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 const FORMAT: &str = "format";
 /// Grows when an older program could misread the rows.
 const VERSION: u64 = 1;
-/// There are a few hundred rows, so the default of a gibibyte would only hide leaks.
+/// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A start reads
+/// the file as often with a larger one: the database forgets what it read after each pass.
 const CACHE: usize = 1 << 20;
 
 /// Why nothing can be kept.
@@ -67,6 +80,7 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 pub struct Store {
     database: Database,
     directory: PathBuf,
+    syncs: Arc<AtomicU64>,
 }
 
 /// An open file and what was in it.
@@ -85,41 +99,41 @@ impl Store {
     /// or our rights is an error: then the file must not be replaced.
     pub fn open(directory: &Path) -> Result<Opened, StoreError> {
         let path = file(directory);
-        prepare(directory).map_err(|source| StoreError::Directory {
+        let unusable = |source| StoreError::Directory {
             path: directory.display().to_string(),
             source,
-        })?;
-        let read = catch_unwind(AssertUnwindSafe(|| read(&path)));
+        };
+        prepare(directory).map_err(unusable)?;
+        let syncs = Arc::<AtomicU64>::default();
+        let store = |database| Self {
+            database,
+            directory: directory.to_owned(),
+            syncs: syncs.clone(),
+        };
+        let read = catch_unwind(AssertUnwindSafe(|| read(&path, &syncs)));
         let (moved, flaw) = match read.unwrap_or(Err(Flaw::Panicked)) {
             Ok((database, records)) => {
-                let store = Self::of(database, directory);
-                let journal = Journal::Kept(records);
                 return Ok(Opened {
-                    store,
-                    journal,
+                    store: store(database),
+                    journal: Journal::Kept(records),
                     moved: None,
                 });
             }
             Err(Flaw::Unusable(error)) => return Err(StoreError::Database(error)),
             Err(flaw) => (move_aside(directory, &path), flaw),
         };
-        let moved = moved.map_err(|source| StoreError::Directory {
-            path: directory.display().to_string(),
-            source,
-        })?;
-        let (database, _) = read_new(&path)?;
+        let moved = moved.map_err(unusable)?;
+        prepare(directory).map_err(unusable)?;
         Ok(Opened {
-            store: Self::of(database, directory),
+            store: store(open(&path, &syncs).map_err(failed)?.0),
             journal: Journal::Lost,
             moved: Some((moved, flaw.to_string())),
         })
     }
 
-    fn of(database: Database, directory: &Path) -> Self {
-        Self {
-            database,
-            directory: directory.to_owned(),
-        }
+    /// How often the disk was waited for since this was asked last.
+    pub fn take_syncs(&self) -> u64 {
+        self.syncs.swap(0, Relaxed)
     }
 
     /// Makes records durable: all or none.
@@ -137,6 +151,7 @@ impl Store {
         let Self {
             database,
             directory,
+            ..
         } = self;
         // The database stops for good at the first failed write.
         drop(database);
@@ -196,14 +211,12 @@ fn prepare(directory: &Path) -> io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }
 
-fn read(path: &Path) -> Result<(Database, Vec<Record>), Flaw> {
-    let mut database = Database::builder()
-        .set_cache_size(CACHE)
-        .create(path)
-        .map_err(|error| flaw(error.into()))?;
-    let sound = database
-        .check_integrity()
-        .map_err(|error| flaw(error.into()))?;
+fn read(path: &Path, syncs: &Arc<AtomicU64>) -> Result<(Database, Vec<Record>), Flaw> {
+    let (mut database, verified) = open(path, syncs).map_err(|error| flaw(error.into()))?;
+    let sound = verified
+        || database
+            .check_integrity()
+            .map_err(|error| flaw(error.into()))?;
     if !sound {
         return Err(Flaw::Checksum);
     }
@@ -211,9 +224,16 @@ fn read(path: &Path) -> Result<(Database, Vec<Record>), Flaw> {
     Ok((database, records))
 }
 
-fn read_new(path: &Path) -> Result<(Database, Vec<Record>), StoreError> {
-    let database = Database::builder().set_cache_size(CACHE).create(path);
-    Ok((database.map_err(failed)?, Vec::new()))
+/// Opens the database, and says whether all that is in it was verified on the way.
+fn open(path: &Path, syncs: &Arc<AtomicU64>) -> Result<(Database, bool), redb::DatabaseError> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let repaired = Arc::<AtomicBool>::default();
+    let noted = repaired.clone();
+    let database = Database::builder()
+        .set_cache_size(CACHE)
+        .set_repair_callback(move |_| noted.store(true, Relaxed))
+        .create_with_backend(CountedFile::new(file, syncs.clone())?)?;
+    Ok((database, repaired.load(Relaxed)))
 }
 
 fn rows(database: &Database) -> Result<Vec<Record>, Flaw> {

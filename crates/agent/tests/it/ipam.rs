@@ -2,7 +2,9 @@
 
 mod answering;
 mod failing;
+mod modes;
 mod replaying;
 mod restarting;
 mod scaling;
+mod storing;
 mod world;

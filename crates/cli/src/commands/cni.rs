@@ -60,6 +60,7 @@ struct Places {
 }
 
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct InstallArguments {
     #[command(flatten)]
     places: Places,

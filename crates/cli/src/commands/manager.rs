@@ -6,9 +6,10 @@ use anyhow::Context as _;
 use ipnet::IpNet;
 use tracing::{info, warn};
 use weft_agent::{
+    dashboard::Dashboard,
     ipam::Objects,
     manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
-    routes::{Mode, RoutesSettings},
+    routes::{Egress, Mode, RoutesSettings},
 };
 use weft_providers::netlink::NetlinkSettings;
 use weft_proxy::config::{DurationError, GoDuration};
@@ -68,10 +69,14 @@ pub(crate) fn run(
     flags: &ManagerFlags,
     selection: &Selection,
     who: Identity,
+    dashboard: Option<Dashboard>,
     shared: SharedArguments,
 ) -> anyhow::Result<()> {
     let (features, warnings) = flags.features()?;
-    let process = flags.process(selection, who, features.clone())?;
+    let process = ManagerProcess {
+        dashboard,
+        ..flags.process(selection, who, features.clone())?
+    };
     let log = start_logging(shared)?;
     for warning in warnings {
         warn!("{warning}");
@@ -84,6 +89,7 @@ pub(crate) fn run(
     if let Some(settings) = flags.cleanup()? {
         let flushed = runtime.block_on(flush(settings));
         let routes = flushed.map_err(anyhow::Error::from_boxed)?;
+        Egress::new([]).remove()?;
         info!(routes, "deleted our routes");
         return Ok(());
     }
@@ -149,6 +155,7 @@ impl ManagerFlags {
             routes,
             allocator: self.addresses.allocator(selection)?,
             pod_cidrs: self.addresses.pod_cidrs(selection, &self.cluster_cidr)?,
+            dashboard: None,
         })
     }
 
@@ -208,6 +215,7 @@ impl ManagerFlags {
             settings.conditions = ConditionPolicy::Off;
             Table::Kernel {
                 settings: self.netlink(),
+                egress: self.kernel.egress(&self.cluster_cidr),
                 node: node_name(self.node_name.as_deref())?,
             }
         } else {
@@ -219,6 +227,11 @@ impl ManagerFlags {
             settings,
             namespace: self.leader_elect_resource_namespace.clone(),
         })
+    }
+
+    /// What the cluster is called.
+    pub(super) fn cluster_name(&self) -> &str {
+        &self.cluster_name
     }
 
     fn is_kernel(&self) -> bool {

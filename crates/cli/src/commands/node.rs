@@ -186,6 +186,7 @@ impl NodeFlags {
         Ok(RoutesProcess {
             table: Table::Kernel {
                 settings: self.kernel.netlink(&self.cluster_cidr),
+                egress: self.kernel.egress(&self.cluster_cidr),
                 node: node.to_owned(),
             },
             settings: RoutesSettings {

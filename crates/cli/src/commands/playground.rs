@@ -126,7 +126,7 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
         let failed = shown.is_err();
         if !arguments.once && !failed && !stop.is_cancelled() {
             let requests = demo.requests().await?;
-            let page = Page::serve(world.clone(), Some(requests)).await;
+            let page = Page::serve(world.clone(), Some(requests));
             let page = page.context("serve the live page")?;
             reporter.say(&hints(&world, &page));
             stop.cancelled().await;

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &RoutesArguments, shared: SharedArguments) -> anyho
                 manager: "cloud-controller-manager",
                 lease: "cloud-controller-manager",
             };
-            manager::run(&arguments.flags, &selection, who, shared)
+            manager::run(&arguments.flags, &selection, who, None, shared)
         }
         Some(Tool::Plan) => plan(&arguments.flags, shared),
         Some(Tool::Status(status)) => show_status(status),

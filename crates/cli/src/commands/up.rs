@@ -21,6 +21,7 @@ and as an ordinary user where the kernel lets users make namespaces.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct UpArguments {
     /// How many nodes there are
     #[arg(long, value_name = "NUMBER", default_value = "3",

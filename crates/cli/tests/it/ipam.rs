@@ -20,6 +20,7 @@ use kube::Client;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use weft_apiserver::ApiServer;
+use weft_testkit::lab;
 
 use crate::weft::{run, weft};
 
@@ -123,7 +124,18 @@ impl Stage {
         self.directory.path().join("ipam.sock")
     }
 
+    fn control(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
     fn start(&self) -> Daemon {
+        let daemon = self.launch();
+        until("the daemon is ready", || daemon.is_ready());
+        daemon
+    }
+
+    /// Starts a daemon that may not become ready.
+    fn launch(&self) -> Daemon {
         let inside = self.directory.path();
         let mut command = Command::new("sh");
         // A full disk is played by a limit of file sizes, whose signal would end the process.
@@ -136,15 +148,14 @@ impl Stage {
             .arg(format!("--state-dir={}", inside.join("state").display()))
             .arg(format!("--cni-queue={}", inside.join("queue").display()))
             .arg(format!("--root-dir={}", inside.join("root").display()))
+            .arg(format!("--control-socket={}", self.control().display()))
             .arg("--metrics-bind-address=127.0.0.1:0")
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = Daemon {
+        Daemon {
             child: command.spawn().unwrap(),
             socket: self.socket(),
-        };
-        until("the daemon is ready", || daemon.is_ready());
-        daemon
+        }
     }
 }
 
@@ -388,6 +399,49 @@ fn releases_that_waited_are_done_before_the_first_question_is_answered() {
         BTreeMap::from([("kept".to_owned(), kept)])
     );
     assert!(queue.is_empty().unwrap());
+}
+
+#[test]
+fn orders_stop_the_daemon_and_start_it_again_in_the_same_process() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let kept = add(&stage.socket(), "kept");
+    let control = format!("--control-socket={}", stage.control().display());
+    let order = |word: &str| {
+        let answer = run(&mut weft(&["node", word, "ipam", &control]));
+        assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+        answer.stdout
+    };
+    assert_eq!(order("stop"), "ipam: stopped\n");
+    assert_eq!(add(&stage.socket(), "kept"), None, "nobody answers");
+    order("start");
+    until("the daemon is ready again", || daemon.is_ready());
+    assert_eq!(add(&stage.socket(), "kept"), kept);
+}
+
+#[test]
+fn a_read_only_state_directory_closes_add_leaves_del_open_and_is_got_over() {
+    lab::inside(|lab| {
+        let stage = Stage::new();
+        let socket = stage.socket();
+        let state = stage.directory.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let state = state.to_str().unwrap();
+        lab.program("mount", &["-t", "tmpfs", "tmpfs", state]);
+        let daemon = stage.start();
+        let kept = add(&socket, "kept").unwrap().unwrap();
+        assert!(add(&socket, "going").unwrap().is_ok());
+        drop(daemon);
+        lab.program("mount", &["-o", "remount,ro", state]);
+        let daemon = stage.launch();
+        until("deletions go on", || delete(&socket, "going") == Some(0));
+        assert_eq!(add(&socket, "new"), Some(Err(32)));
+        assert!(!daemon.is_ready());
+        lab.program("mount", &["-o", "remount,rw", state]);
+        until("the disk is written again", || daemon.is_ready());
+        let expected = BTreeMap::from([("kept".to_owned(), kept)]);
+        assert_eq!(daemon.assigned(), expected);
+    });
 }
 
 #[test]

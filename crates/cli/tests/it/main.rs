@@ -9,6 +9,7 @@ mod arena;
 mod beside_kube_proxy;
 mod cni;
 mod config;
+mod dashboard;
 mod exit;
 mod help;
 mod ipam;

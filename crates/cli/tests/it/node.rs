@@ -17,7 +17,7 @@ use crate::{
     weft::{Run, run, weft},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a node's process works with.
 struct Stage {

@@ -3,6 +3,6 @@
 mod kernel;
 mod providers;
 mod rights;
-mod stage;
+pub(crate) mod stage;
 mod taking_over;
 mod tools;

@@ -22,6 +22,8 @@ fn up(directory: &Path, arguments: &[&str]) -> Command {
         "--api-bind=127.0.0.1:0",
         "--page-bind=127.0.0.1:0",
     ]);
+    // It starts programs of the system.
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
         .arg("--directory")
         .arg(directory)
@@ -59,7 +61,9 @@ fn logs(directory: &Path) -> String {
     {
         let content = std::fs::read_to_string(entry.path()).unwrap_or_default();
         let lines: Vec<&str> = content.lines().rev().take(15).collect();
-        text += &format!("--- {}\n", entry.file_name().display());
+        text.push_str("--- ");
+        text.push_str(&entry.file_name().to_string_lossy());
+        text.push('\n');
         for line in lines.iter().rev() {
             text += line;
             text.push('\n');

@@ -1,6 +1,6 @@
 //! A process for every pod: how soon it is up, and what it brings along.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use weft_testkit::bench::{median, run_times};
 
@@ -10,7 +10,10 @@ use crate::plugin::PROGRAM;
 fn starting_costs_next_to_nothing() {
     let times = run_times(51, || {
         let mut program = Command::new(PROGRAM);
-        program.env_clear().env("CNI_COMMAND", "VERSION");
+        program
+            .env_clear()
+            .env("CNI_COMMAND", "VERSION")
+            .stdin(Stdio::null());
         program
     });
     let middle = median(times);

@@ -5,61 +5,122 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use weft_runtime::{
-    Cache, Change, Informer, InformerState, Kinded, Lister, Subscription, WaitReason, WatchSpec,
+    Cache, Change, Cluster, Informer, InformerState, KindState, Kinded, Lister, Subscription,
+    WaitReason, WatchSpec,
 };
 
 use super::{Source, Standing};
 
-/// An informer may be removed with its kind; it is asked for again after this time.
+/// An informer that was removed is asked for again after this time.
 const RETURN: Duration = Duration::from_secs(1);
 
 /// A kind that is followed for as long as this lives, through everything that befalls informers.
 pub(super) struct Followed<K: Kinded> {
     what: &'static str,
     cache: Cache,
+    /// Whether the server has the kind, for one that not every server has.
+    kind: Option<watch::Receiver<KindState>>,
+    open: Option<Open<K>>,
+    /// When to open again.
+    again: Instant,
+}
+
+struct Open<K: Kinded> {
     objects: Lister<K>,
     changes: Subscription<K>,
     states: watch::Receiver<InformerState>,
-    closed: Option<Instant>,
 }
 
 impl<K: Kinded> Followed<K> {
-    pub(super) fn new(cache: &Cache, what: &'static str) -> Self {
-        let informer: Informer<K> = cache.informer(&WatchSpec::all());
+    /// A kind that every server has.
+    pub(super) fn new(cluster: &Cluster, what: &'static str) -> Self {
         Self {
             what,
-            cache: cache.clone(),
-            objects: informer.lister(),
-            changes: informer.subscribe(),
-            states: informer.state(),
-            closed: None,
+            cache: cluster.cache().clone(),
+            kind: None,
+            open: None,
+            again: Instant::now(),
+        }
+    }
+
+    /// A kind that comes and goes with its definition.
+    pub(super) fn if_served(cluster: &Cluster, what: &'static str) -> Self {
+        Self {
+            kind: Some(cluster.kind(&K::resource_kind())),
+            ..Self::new(cluster, what)
         }
     }
 
     /// Resolves when there may be something new. Safe to cancel.
     pub(super) async fn changed(&mut self) {
-        if let Some(closed) = self.closed {
-            sleep_until(closed + RETURN).await;
-            *self = Self::new(&self.cache, self.what);
-            return;
+        if !self.is_served() {
+            self.open = None;
+            return kind_changed(&mut self.kind).await;
         }
+        let Some(open) = &mut self.open else {
+            sleep_until(self.again).await;
+            self.open = Some(Open::new(&self.cache));
+            return;
+        };
         tokio::select! {
-            change = self.changes.next() => {
+            change = open.changes.next() => {
                 if matches!(change, None | Some(Change::Closed(_))) {
-                    self.closed = Some(Instant::now());
+                    self.open = None;
+                    self.again = Instant::now() + RETURN;
                 }
             }
-            Ok(()) = self.states.changed() => {}
+            Ok(()) = open.states.changed() => {}
+            () = kind_changed(&mut self.kind) => {}
         }
+    }
+
+    fn is_served(&self) -> bool {
+        let kind = self.kind.as_ref();
+        kind.is_none_or(|kind| *kind.borrow() == KindState::Present)
     }
 
     pub(super) fn objects(&self) -> Vec<Arc<K>> {
-        // An informer that has stopped is said to be gone by `source`.
-        self.objects.list().unwrap_or_default()
+        // Of an informer that has stopped, `source` says that it is gone.
+        let open = self.open.as_ref();
+        open.and_then(|open| open.objects.list().ok())
+            .unwrap_or_default()
     }
 
     pub(super) fn source(&self) -> Source {
-        let standing = match &*self.states.borrow() {
+        let standing = match &self.open {
+            _ if !self.is_served() => Standing::NotServed,
+            None => Standing::Filling,
+            Some(open) => open.standing(),
+        };
+        Source {
+            what: self.what,
+            standing,
+        }
+    }
+}
+
+/// Never, for a kind that is always there.
+async fn kind_changed(kind: &mut Option<watch::Receiver<KindState>>) {
+    if let Some(kind) = kind
+        && kind.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+impl<K: Kinded> Open<K> {
+    fn new(cache: &Cache) -> Self {
+        let informer: Informer<K> = cache.informer(&WatchSpec::all());
+        Self {
+            objects: informer.lister(),
+            changes: informer.subscribe(),
+            states: informer.state(),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match &*self.states.borrow() {
             InformerState::Synced | InformerState::Listing { relist: true } => Standing::Followed,
             InformerState::Listing { relist: false } => Standing::Filling,
             InformerState::Waiting(WaitReason::Unreachable) | InformerState::Retrying { .. } => {
@@ -69,10 +130,6 @@ impl<K: Kinded> Followed<K> {
                 Standing::NotServed
             }
             InformerState::Waiting(reason) => Standing::Refused(reason.name()),
-        };
-        Source {
-            what: self.what,
-            standing,
         }
     }
 }

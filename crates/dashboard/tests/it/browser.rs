@@ -69,7 +69,12 @@ impl Show {
             "[...document.querySelectorAll({})].map((element) => element.textContent)",
             json!(selector)
         );
-        serde_json::from_value(self.value(&expression).await).unwrap()
+        let texts: Vec<String> = serde_json::from_value(self.value(&expression).await).unwrap();
+        // A number is kept on one line with its unit.
+        texts
+            .iter()
+            .map(|text| text.replace('\u{a0}', " "))
+            .collect()
     }
 
     async fn end(self) {
@@ -133,7 +138,7 @@ async fn a_browser_shows_nodes_pods_services_and_the_timeline() {
     );
     let costs = show.texts("#timeline .entry .cost").await;
     assert_eq!(costs[0], "49 ms, 1 call instead of 12");
-    assert_eq!(costs[1], "+1 chain ~1 rule, 20 ms, 1.0 kB instead of 54 kB");
+    assert_eq!(costs[1], "+1 chain ~1 rule, 20 ms, 1 kB instead of 54 kB");
     assert_eq!(show.texts("#savings strong").await, ["98.7 %", "95 %"]);
     assert_eq!(show.count("#route-rows tr").await, 6);
     assert_eq!(
@@ -216,6 +221,9 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
         .await;
     assert_eq!(show.count(".pod").await, 40);
     assert_eq!(show.texts("#timeline .what").await[0], "three nodes joined");
+    let announcement = "document.getElementById('announcement').textContent";
+    let told = format!("{announcement} === 'three nodes joined'");
+    show.browser.wait(&told).await;
     let banner = "document.getElementById('banner').hidden";
     assert_eq!(show.value(banner).await, true);
     show.stop.cancel();
@@ -225,10 +233,20 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     assert!(text.starts_with("Not connected since "), "{text}");
     assert_eq!(show.count(".pod").await, 40, "the last state stays");
     // And back.
-    let pages = Pages::new(show.board.clone());
-    let server = DashboardServer::bind(pages, show.address, Reach::Loopback).unwrap();
+    let fresh = Board::new(fixture::playground(2, 4));
+    let server = DashboardServer::bind(Pages::new(fresh), show.address, Reach::Loopback).unwrap();
     (show.stop, show.serving) = serve(server);
     show.browser.wait(&format!("{banner} === true")).await;
+    show.browser
+        .wait("document.querySelectorAll('.pod').length === 4")
+        .await;
+    let entries = show.texts("#timeline .what").await;
+    assert_eq!(
+        entries.len(),
+        23,
+        "none of the other process, whatever its number"
+    );
+    assert_eq!(entries[0], "pool grew by a block of 16");
     show.browser.close().await;
     show.stop.cancel();
     show.serving.await.unwrap();
@@ -259,6 +277,60 @@ async fn a_service_that_is_pointed_at_lights_its_pods() {
         .await;
     assert_eq!(show.count(".node.reached").await, 2);
     assert_eq!(show.count("circle.knot.pointed").await, 2);
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_on_the_page_has_a_name_and_its_place() {
+    let Some(mut show) = Show::of(fixture::playground(3, 36)).await else {
+        return;
+    };
+    for landmark in ["main", "header", "h1"] {
+        assert_eq!(show.count(landmark).await, 1, "{landmark}");
+    }
+    let unnamed = "[...document.querySelectorAll('section, [role=region], [role=img]')].filter((part) => \
+        !part.getAttribute('aria-label') && \
+        !document.getElementById(part.getAttribute('aria-labelledby'))?.textContent).length";
+    assert_eq!(show.value(unnamed).await, 0);
+    let bare = "[...document.querySelectorAll('table')].filter((table) => !table.caption).length";
+    assert_eq!(show.value(bare).await, 0);
+    assert_eq!(show.count("th:not([scope])").await, 0);
+    let silent = "[...document.querySelectorAll('button')].filter((button) => \
+        !(button.getAttribute('aria-label') || button.textContent.trim())).length";
+    assert_eq!(show.value(silent).await, 0);
+    let levels =
+        "[...document.querySelectorAll('main h2, main h3')].map((heading) => heading.tagName)";
+    let levels = show.value(levels).await;
+    assert_eq!(levels[0], "H2", "{levels}");
+    let announced = show
+        .value("document.getElementById('announcement').ariaLive")
+        .await;
+    assert_eq!(announced, "polite");
+    show.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_theme_that_was_chosen_stays() {
+    let Some(mut show) = Show::of(fixture::playground(1, 1)).await else {
+        return;
+    };
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    let press = "document.getElementById('theme').click()";
+    show.value(press).await;
+    assert_eq!(show.texts("#theme").await, ["Theme: light"]);
+    let light = show.value(ground).await;
+    show.value(press).await;
+    assert_eq!(show.texts("#theme").await, ["Theme: dark"]);
+    let dark = show.value(ground).await;
+    assert_ne!(light, dark);
+    let again = json!({"url": format!("http://{}/?again", show.address)});
+    show.value("document.body.removeAttribute('data-drawn')")
+        .await;
+    show.browser.call("Page.navigate", again).await;
+    show.browser.drawn().await;
+    assert_eq!(show.value("location.search").await, "?again");
+    assert_eq!(show.texts("#theme").await, ["Theme: dark"]);
+    assert_eq!(show.value(ground).await, dark);
     show.end().await;
 }
 

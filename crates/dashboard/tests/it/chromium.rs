@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     process::{Child, ChildStdin, ChildStdout, Command},
+    sync::{Semaphore, SemaphorePermit},
     time::timeout,
 };
 
 /// A loaded machine may take a while to start a browser.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A browser is many processes; all tests at once would be more than a small machine has room for.
+static PLACES: Semaphore = Semaphore::const_new(2);
 
 /// One browser with one page in it.
 pub(crate) struct Browser {
@@ -21,6 +25,7 @@ pub(crate) struct Browser {
     sent: u64,
     complaints: Vec<String>,
     _profile: tempfile::TempDir,
+    _place: SemaphorePermit<'static>,
 }
 
 /// Where Chromium is; none is no failure unless `WEFT_MUST_RUN_PEERS` says so.
@@ -42,6 +47,7 @@ pub(crate) fn find() -> Option<PathBuf> {
 impl Browser {
     /// Opens a page in a window of this size.
     pub(crate) async fn open(chromium: PathBuf, url: &str, (width, height): (u32, u32)) -> Self {
+        let place = PLACES.acquire().await.unwrap();
         let profile = tempfile::tempdir().unwrap();
         // Chromium speaks on descriptors 3 and 4.
         let mut command = Command::new("sh");
@@ -79,6 +85,7 @@ impl Browser {
             sent: 0,
             complaints: Vec::new(),
             _profile: profile,
+            _place: place,
         };
         browser.attach().await;
         browser.resize(width, height).await;

@@ -49,8 +49,10 @@ pub(super) struct Space<'a> {
     reserved: &'a [IpNet],
     now: Wall,
     drafts: BTreeMap<IpNet, Draft>,
-    /// Before these numbers of a shard no block is free.
+    /// Before these numbers of a shard no block is free. Nothing becomes free while a plan is made.
     cursors: BTreeMap<IpNet, u32>,
+    /// So many shards of a range, from its first on, have no free block.
+    full: BTreeMap<IpNet, u64>,
     /// What the names of claims begin with.
     label: String,
 }
@@ -74,6 +76,7 @@ impl<'a> Space<'a> {
             now,
             drafts: drafts.collect(),
             cursors: BTreeMap::new(),
+            full: BTreeMap::new(),
             label: pool.name.to_string(),
         }
     }
@@ -144,7 +147,7 @@ impl<'a> Space<'a> {
     pub(super) fn free_blocks(&self, family: IpFamily, enough: u64) -> u64 {
         let mut free = 0;
         for range in self.ranges_of(family) {
-            for shard in shards_of(self.pool, range) {
+            for shard in shards_of(self.pool, range, 0) {
                 let block = self.pool.block_prefix(range);
                 let all = 1_u64 << (block - shard.prefix_len());
                 let split = self.reserved_blocks(range, shard);
@@ -178,22 +181,29 @@ impl<'a> Space<'a> {
         holder: &Holder,
         version: impl Fn(IpNet) -> i64,
     ) -> Option<IpNet> {
-        for range in self.ranges_of(family) {
-            for shard in shards_of(self.pool, range) {
-                let Some(index) = self.free_index(range, shard) else {
-                    continue;
-                };
-                let block = self.block_net(range, shard, index);
-                let claim = self.fresh(shard, holder, version(range));
-                let draft = self.draft(shard);
-                draft
-                    .shard
-                    .blocks
-                    .insert(index, Block::Whole(claim.clone()));
-                draft.changes.push(ClaimChange::Claimed(block, claim));
-                return Some(block);
+        let mut ranges = self.ranges_of(family);
+        let (range, shard, index) = ranges.find_map(|range| self.free_block(range))?;
+        let block = self.block_net(range, shard, index);
+        let claim = self.fresh(shard, holder, version(range));
+        let draft = self.draft(shard);
+        draft
+            .shard
+            .blocks
+            .insert(index, Block::Whole(claim.clone()));
+        draft.changes.push(ClaimChange::Claimed(block, claim));
+        Some(block)
+    }
+
+    /// The first free block of a range, with its shard and number, and not to be found again.
+    fn free_block(&mut self, range: IpNet) -> Option<(IpNet, IpNet, u32)> {
+        let full = self.full.get(&range).copied().unwrap_or_default();
+        for (shard, passed) in shards_of(self.pool, range, full).zip(full..) {
+            if let Some(index) = self.free_index(range, shard) {
+                self.full.insert(range, passed);
+                return Some((range, shard, index));
             }
         }
+        self.full.insert(range, u64::MAX);
         None
     }
 
@@ -272,14 +282,9 @@ impl<'a> Space<'a> {
                 return Some((range, place));
             }
         }
-        for range in self.ranges_of(family) {
-            for shard in shards_of(self.pool, range) {
-                if let Some(index) = self.free_index(range, shard) {
-                    return Some((range, self.free_offset(range, shard, index, None)?));
-                }
-            }
-        }
-        None
+        let mut ranges = self.ranges_of(family);
+        let (range, shard, index) = ranges.find_map(|range| self.free_block(range))?;
+        Some((range, self.free_offset(range, shard, index, None)?))
     }
 
     fn free_offset(

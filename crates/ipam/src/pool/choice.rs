@@ -1,14 +1,15 @@
 //! Who gets which address.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    cmp::Reverse,
+    collections::{BTreeSet, VecDeque},
     net::IpAddr,
 };
 
 use weft_model::{IpFamily, Moment};
 
-use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
-use crate::{GrantName, config::Grant};
+use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, Slot, State, Step};
+use crate::config::Grant;
 
 impl Pool {
     /// Gives addresses to those who wait, in the order in which they came.
@@ -83,29 +84,31 @@ impl Pool {
     }
 
     /// From the fullest block, so that others become empty and can be given back; of its addresses
-    /// the one that was used the longest ago.
+    /// the one that was used the longest ago. Every ADD asks this, so it is one walk: the addresses
+    /// of a block follow each other.
     fn choose_of(&self, family: IpFamily) -> Option<IpAddr> {
-        let mut used: BTreeMap<&GrantName, u32> = BTreeMap::new();
-        for slot in self.slots.values() {
-            if let (Some(grant), State::Assigned { .. }) = (&slot.grant, &slot.state) {
-                *used.entry(grant).or_default() += 1;
+        let of_family = |(address, _): &(&IpAddr, &Slot)| IpFamily::of(**address) == family;
+        let mut slots = self.slots.iter().filter(of_family).peekable();
+        let mut best: Option<(Reverse<u32>, Moment, IpAddr)> = None;
+        while let Some((_, first)) = slots.peek().copied() {
+            let mut used = 0;
+            let mut oldest: Option<(Moment, IpAddr)> = None;
+            while let Some((address, slot)) = slots.next_if(|(_, slot)| slot.grant == first.grant) {
+                match slot.state {
+                    State::Assigned { .. } if slot.grant.is_some() => used += 1,
+                    State::Available { since } => {
+                        let found = (since, *address);
+                        oldest = Some(oldest.map_or(found, |known| known.min(found)));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some((since, address)) = oldest {
+                let found = (Reverse(used), since, address);
+                best = Some(best.map_or(found, |known| known.min(found)));
             }
         }
-        let available = self
-            .slots
-            .iter()
-            .filter_map(|(address, slot)| match slot.state {
-                State::Available { since } if IpFamily::of(*address) == family => {
-                    let fullness = slot.grant.as_ref().and_then(|grant| used.get(grant));
-                    Some((
-                        u32::MAX - fullness.copied().unwrap_or_default(),
-                        since,
-                        *address,
-                    ))
-                }
-                _ => None,
-            });
-        available.min().map(|(_, _, address)| address)
+        best.map(|(_, _, address)| address)
     }
 
     fn desired(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, IpAddr> {

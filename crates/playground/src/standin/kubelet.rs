@@ -34,7 +34,7 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(2);
 /// How long a pod goes on answering after it was told to end, as well-behaved servers do: whoever
 /// sends requests learns of it a little later.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(4);
 /// How often it looks whether the node has a network.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -58,6 +58,7 @@ impl Actor {
         match done {
             Done::Committed(Ok(store)) => {
                 self.metrics.commit_ends(true);
+                self.metrics.synced(store.take_syncs());
                 self.disk = Disk::Idle(store);
                 self.release(kept);
             }

@@ -161,11 +161,22 @@ impl World {
         machine: &str,
         boot: &str,
     ) -> Running {
+        let settings = IpamSettings::new(node, state);
+        self.start_with(settings, machine, boot).await
+    }
+
+    pub(crate) async fn start_with(
+        &self,
+        settings: IpamSettings,
+        machine: &str,
+        boot: &str,
+    ) -> Running {
+        let node = settings.node.clone();
         let mut registry = Registry::default();
         let metrics = IpamMetrics::register(&mut registry);
         let daemon = Daemon::open(DaemonParts {
             cluster: Cluster::new("local", self.client.clone()),
-            settings: IpamSettings::new(node, state),
+            settings,
             identity: Identity {
                 machine: SharedStr::new(machine),
                 boot: SharedStr::new(boot),

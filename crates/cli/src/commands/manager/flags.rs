@@ -2,6 +2,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
+use weft_agent::routes::Egress;
 use weft_providers::netlink::{Gateways, NetlinkSettings};
 use weft_routes::{ConditionPolicy, Unmarked};
 
@@ -179,9 +180,18 @@ pub(crate) struct KernelFlags {
     /// Refuse packets to pods of no node here, instead of sending them the default way
     #[arg(long = "netlink-unreachable")]
     unreachable: bool,
+    /// Let what pods send beyond --cluster-cidr carry this node's address
+    #[arg(long)]
+    masquerade_egress: bool,
 }
 
 impl KernelFlags {
+    /// What keeps the rules by which pods leave the cluster.
+    pub(crate) fn egress(&self, ranges: &[IpNet]) -> Option<Egress> {
+        self.masquerade_egress
+            .then(|| Egress::new(ranges.iter().copied()))
+    }
+
     /// Which kernel routes are ours.
     pub(crate) fn netlink(&self, ranges: &[IpNet]) -> NetlinkSettings {
         let on_link = self.on_link.clone();

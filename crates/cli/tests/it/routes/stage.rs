@@ -199,6 +199,13 @@ impl Stage {
         command
     }
 
+    /// A command of `weft controller` that reaches this server and manages no routes.
+    pub(crate) fn controller(&self, flags: &[&str]) -> Command {
+        let mut command = weft(&["controller", "--configure-cloud-routes=false"]);
+        command.args(&self.access).args(flags);
+        command
+    }
+
     /// Starts it; its log goes to a file of that name.
     pub(crate) fn start(&self, name: &str, command: &mut Command) -> Running {
         let log = fs::File::create(self.directory.path().join(name)).unwrap();

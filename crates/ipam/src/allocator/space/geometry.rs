@@ -94,8 +94,12 @@ impl Space<'_> {
     }
 }
 
-/// The shards of a range, in order, without end to speak of for a large one.
-pub(super) fn shards_of(pool: &IpPool, range: IpNet) -> impl Iterator<Item = IpNet> + use<> {
+/// The shards of a range from a number on, in order, without end to speak of for a large one.
+pub(super) fn shards_of(
+    pool: &IpPool,
+    range: IpNet,
+    from: u64,
+) -> impl Iterator<Item = IpNet> + use<> {
     let prefix = pool.shard_prefix(range);
     let family = IpFamily::of(range.addr());
     let step = 1_u128
@@ -105,5 +109,5 @@ pub(super) fn shards_of(pool: &IpPool, range: IpNet) -> impl Iterator<Item = IpN
         .checked_shl(u32::from(prefix - range.prefix_len()))
         .unwrap_or(u64::MAX);
     let base = number(range.network());
-    (0..count).map(move |index| net(base + u128::from(index) * step, prefix, family))
+    (from..count).map(move |index| net(base + u128::from(index) * step, prefix, family))
 }

@@ -1,0 +1,118 @@
+//! The address daemon as a process, and how plugins ask it.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{process::Running, stage::NODE};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Daemon {
+    pub(crate) process: Running,
+    pub(crate) socket: PathBuf,
+    pages: SocketAddr,
+}
+
+impl Daemon {
+    /// Starts it, and does not wait.
+    pub(crate) fn start(directory: &Path, master: SocketAddr) -> Self {
+        let socket = directory.join("ipam.sock");
+        // Nobody answers for a daemon that was here before.
+        let _ = std::fs::remove_file(&socket);
+        let pages = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let mut command = Running::weft();
+        command
+            .args(["ipam", &format!("--node-name={NODE}")])
+            .arg(format!("--master=http://{master}"))
+            .arg(format!("--socket={}", socket.display()))
+            .arg(format!("--state-dir={}", state(directory).display()))
+            .arg(format!("--root-dir={}", directory.join("root").display()))
+            .arg(format!("--metrics-bind-address={pages}"));
+        Self {
+            process: Running::start(&mut command),
+            socket,
+            pages,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        let status = ask(&self.socket, "GET", "/v1/status", &Value::Null);
+        status.is_some_and(|status| status["serving"] == "ready")
+    }
+
+    pub(crate) fn until_ready(&self) {
+        until("the daemon is ready", || self.is_ready());
+    }
+
+    /// The value of a series.
+    pub(crate) fn count(&self, series: &str) -> f64 {
+        let mut stream = TcpStream::connect(self.pages).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\nHost: weft\r\n\r\n")
+            .unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let mut lines = page.lines();
+        let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("no {series}"))
+            .parse()
+            .unwrap()
+    }
+}
+
+/// Where a daemon keeps its state.
+pub(crate) fn state(directory: &Path) -> PathBuf {
+    directory.join("state")
+}
+
+pub(crate) fn until(what: &str, test: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !test() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Asks a daemon as the plugin does, with a connection for each request; `None` if it does not
+/// answer.
+pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &Value) -> Option<Value> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let body = body.to_string();
+    let length = body.len();
+    let request = format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+}
+
+/// The address that a pod gets; `None` if nobody answers.
+pub(crate) fn add(socket: &Path, pod: &str) -> Option<IpAddr> {
+    let request = json!({
+        "podInterfaceID": container(pod), "infraContainerID": container(pod), "ifname": "eth0",
+        "networkName": "podnet",
+        "orchestratorContext": {"podName": pod, "podNamespace": "default"},
+    });
+    let answer = ask(socket, "POST", "/network/requestipconfigs", &request)?;
+    let code = answer["response"]["ReturnCode"].as_i64()?;
+    assert_eq!(code, 0, "ADD of {pod}: {answer}");
+    let address = answer["podIPInfo"][0]["PodIPConfig"]["IPAddress"].as_str()?;
+    Some(address.parse().unwrap())
+}
+
+/// As long as those of container runtimes.
+pub(crate) fn container(pod: &str) -> String {
+    format!("{pod:0>64}")
+}

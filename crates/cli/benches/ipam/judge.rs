@@ -1,0 +1,24 @@
+//! Which figures are judged, and what is made of samples.
+
+use weft_testkit::bench::{Target, is_quick};
+
+/// What was promised, unless this is a quick run, whose figures mean nothing.
+pub(crate) fn unless_quick(target: Target) -> Target {
+    if is_quick() { Target::None } else { target }
+}
+
+/// The first number, or the second in a quick run.
+pub(crate) fn full_or_quick<T>(full: T, quick: T) -> T {
+    if is_quick() { quick } else { full }
+}
+
+/// The sample below which 99 of 100 lie.
+pub(crate) fn p99(samples: &mut [f64]) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let place = (samples.len() * 99).div_ceil(100).max(1);
+    samples[place - 1]
+}
+
+pub(crate) fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
