@@ -13,11 +13,14 @@ use crate::{
     stage::{BOOT, MACHINE, NODE, Stage, address},
 };
 
+/// How a daemon's life ends.
+type End = fn(Daemon);
+
 pub(crate) fn measure(report: &mut Report) {
     let (count, rounds) = full_or_quick((10_000, 9), (100, 1));
     let stage = Stage::new(u32::div_ceil(count, 16));
     remember(&stage, count);
-    let ends: [(&str, fn(Daemon)); 2] = [
+    let ends: [(&str, End); 2] = [
         ("kill -9", |daemon| daemon.process.kill()),
         ("SIGTERM", |daemon| daemon.process.terminate()),
     ];
