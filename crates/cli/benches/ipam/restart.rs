@@ -13,7 +13,7 @@ use crate::{
     stage::{BOOT, MACHINE, NODE, Stage, address},
 };
 
-/// A way to end a daemon.
+/// How a daemon's life ends.
 type End = fn(Daemon);
 
 pub(crate) fn measure(report: &mut Report) {
