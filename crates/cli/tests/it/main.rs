@@ -9,6 +9,7 @@ mod arena;
 mod beside_kube_proxy;
 mod cni;
 mod config;
+mod deploy;
 mod exit;
 mod help;
 mod ipam;
