@@ -6,9 +6,10 @@ use crate::{
 /// Runs the tests of the crates that speak the Kubernetes API against a real kube-apiserver.
 ///
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
-/// that server in place of the embedded one. `weft routes` runs against it too. Then the service
-/// proxy is compared with a running kube-proxy, over all the clusters whose seeds are kept, the live
-/// page is looked at in Chromium, and the aws provider is run against moto.
+/// that server in place of the embedded one. `weft routes` runs against it too, and it is asked
+/// whether it would apply `deploy/`. Then the service proxy is compared with a running kube-proxy,
+/// over all the clusters whose seeds are kept, the live page is looked at in Chromium, and the aws
+/// provider is run against moto.
 pub(crate) fn run() -> anyhow::Result<()> {
     peers::build()?;
     let was_running = kubernetes::is_running();
@@ -22,10 +23,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "-p",
         "weft-apiserver",
     ]);
-    let mut routes = cargo();
-    routes.args(["test", "--locked", "-p", "weft", "--test", "it", "routes::"]);
+    let mut weft = cargo();
+    weft.args(["test", "--locked", "-p", "weft", "--test", "it"]);
+    weft.args(["--", "routes::", "deploy::"]);
     let outcome = process::run(tests.env("WEFT_TEST_KUBECONFIG", &kubeconfig))
-        .and_then(|()| process::run(routes.env("WEFT_TEST_KUBECONFIG", &kubeconfig)));
+        .and_then(|()| process::run(weft.env("WEFT_TEST_KUBECONFIG", &kubeconfig)));
     if !was_running {
         kubernetes::down()?;
     }

@@ -84,6 +84,9 @@ pub(crate) enum Command {
 }
 
 #[cfg(test)]
+mod manifests;
+
+#[cfg(test)]
 mod tests {
     use std::{cell::RefCell, collections::BTreeSet};
 

@@ -4,6 +4,7 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod alerts;
 mod crates;
 mod documents;
 mod modules;

@@ -10,6 +10,7 @@ mod beside_kube_proxy;
 mod cni;
 mod config;
 mod dashboard;
+mod deploy;
 mod exit;
 mod help;
 mod ipam;
