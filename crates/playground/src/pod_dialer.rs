@@ -18,8 +18,8 @@ use crate::{node::Node, program::blocking};
 /// How long a connection may take; it never leaves the machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connects to pods of the nodes there are when it is asked. Nodes reach the API server, so only
-/// they keep themselves alive.
+/// Connects to pods of the nodes there are when it is asked. It holds no node: nodes hold clients of
+/// the server that holds this.
 pub(crate) fn to_pods_of(
     nodes: &Arc<Mutex<BTreeMap<u8, Node>>>,
 ) -> impl Fn(PodPort) -> futures::future::BoxFuture<'static, io::Result<tokio::net::TcpStream>>

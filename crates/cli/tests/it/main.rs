@@ -7,6 +7,7 @@
 mod apiserver;
 mod arena;
 mod beside_kube_proxy;
+mod check;
 mod cni;
 mod config;
 mod dashboard;

@@ -125,11 +125,12 @@ fn the_stand_ins_alone_change_nothing_of_the_network() {
 }
 
 /// A playground that stays, once its demo works.
-struct Staying(Child);
+pub(crate) struct Staying(Child);
 
 impl Staying {
-    fn start(directory: &Path) -> Self {
-        let mut child = up(directory, &["--nodes=1"]).spawn().unwrap();
+    pub(crate) fn start(directory: &Path, nodes: u8) -> Self {
+        let nodes = format!("--nodes={nodes}");
+        let mut child = up(directory, &[&nodes]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for _ in 0..2 {
             let line = lines.next().expect("a step").unwrap();
@@ -184,7 +185,7 @@ fn until(what: &str, test: impl Fn() -> bool) {
 #[test]
 fn it_ends_with_whoever_started_it_and_the_next_one_begins_afresh() {
     let directory = tempfile::tempdir().unwrap();
-    let first = Staying::start(directory.path());
+    let first = Staying::start(directory.path(), 1);
     let second = up(directory.path(), &["--once"]).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains("another playground is running"), "{said}");
@@ -193,7 +194,7 @@ fn it_ends_with_whoever_started_it_and_the_next_one_begins_afresh() {
         processes_of(directory.path()) == 0
     });
     drop(first);
-    let mut third = Staying::start(directory.path());
+    let mut third = Staying::start(directory.path(), 1);
     let kubeconfig = directory.path().join("kubeconfig");
     assert!(kubeconfig.is_file());
     third.signal(Signal::INT);
