@@ -144,7 +144,7 @@ async fn check(
     say(&format!("putting probes on {}", names.join(" and ")));
     let services = make(cluster, options, &nodes).await?;
     let probes = ready(cluster, options.timeout, say).await?;
-    let items = scene(nodes, services, probes)?.plan();
+    let items = scene(nodes, &services, &probes)?.plan();
     say(&format!("asking {} questions", items.len()));
     let rows = items.into_iter().map(|item| row(cluster, item));
     Ok(Report::new(names, futures::future::join_all(rows).await))
@@ -237,7 +237,7 @@ async fn greet(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
     }
 }
 
-fn scene(nodes: Vec<Node>, services: Services, probes: Vec<Probe>) -> Result<Scene, CheckError> {
+fn scene(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Scene, CheckError> {
     let named = |name: &str| {
         let found = probes.iter().find(|probe| probe.name == name);
         found.cloned().ok_or(CheckError::NotReady {

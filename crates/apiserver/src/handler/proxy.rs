@@ -144,7 +144,7 @@ where
     // by the answer.
     let served = async {
         let _ = connection.await;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         outcome = asked => outcome,
