@@ -2,7 +2,7 @@
 //!
 //! Probes are put on nodes as pods and asked, through the API server, to ask one another:
 //! [`Echo`] is what runs in them, [`Question`] what they are asked. Which questions there are
-//! ([`plan`]) and what the answers mean ([`verdict`]) is decided apart from the talking ([`run`]).
+//! ([`plan`]) and what the answers mean ([`verdict`]) is decided apart from the talking ([`run()`]).
 
 mod cluster;
 mod echo;
