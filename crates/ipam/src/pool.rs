@@ -99,6 +99,8 @@ pub struct Pool {
     identity: Identity,
     gate: Gate,
     epoch: Option<Uid>,
+    /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
+    ended: Option<Uid>,
     seen: Option<ResourceVersion>,
     containers: BTreeMap<ContainerId, NetworkContainer>,
     programmed: BTreeMap<ContainerId, i64>,
@@ -123,6 +125,7 @@ impl Pool {
                 store: true,
             },
             epoch: None,
+            ended: None,
             seen: None,
             containers: BTreeMap::new(),
             programmed: BTreeMap::new(),
@@ -160,9 +163,12 @@ impl Pool {
     }
 
     /// Whose node this is: known only after the API server was asked, while attachments are
-    /// answered and deleted before.
+    /// answered and deleted before. What another Node of this name had is not handed out for it.
     pub fn set_node(&mut self, node: Uid) {
-        self.settings.node = node;
+        if self.settings.node != node {
+            self.settings.node = node;
+            self.gate.config = false;
+        }
     }
 
     /// When something happens by itself: a [`Event::Tick`] is due then.

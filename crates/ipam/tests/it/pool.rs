@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_ipam::{
-    ConfigFlaw, PodSketch,
+    ConfigFlaw, NodeConfig, PodSketch,
     pool::{
         AddRequest, CheckError, Event, Notice, Pool, Refusal, Reply, Settings, State, Step, Ticket,
     },
@@ -387,6 +387,58 @@ fn a_config_of_another_node_or_an_older_one_is_not_believed() {
     observe(&mut pool, &deleting, at(1));
     observe(&mut pool, &config(0, &[]), at(1));
     assert_eq!(pool.census(IpFamily::V4).available, 4);
+}
+
+/// A config of the former life of a node, made again for the next.
+fn made_again() -> NodeConfig {
+    NodeConfig {
+        uid: "config-uid-2".into(),
+        owner: Some("node-uid-2".into()),
+        ..config(9, &[("n", "10.1.0.9")])
+    }
+}
+
+#[test]
+fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
+    let mut pool = ready(instant(), &FOUR);
+    let kept = addresses(&add(&mut pool, "p0", at(1)));
+    pool.set_node("node-uid-2".into());
+    assert!(!pool.is_ready());
+    assert!(add(&mut pool, "p1", at(2)).replies.is_empty());
+    // The watch may show the old one for minutes.
+    let step = observe(&mut pool, &config(2, &FOUR), at(3));
+    assert!(step.replies.is_empty() && !pool.is_ready());
+    assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
+    let step = observe(&mut pool, &made_again(), at(5));
+    assert_eq!(addresses(&step), ["10.1.0.9"]);
+    // A sight of the old one that comes late ends nothing.
+    observe(&mut pool, &config(3, &FOUR), at(6));
+    assert!(pool.is_ready());
+}
+
+#[test]
+fn a_config_that_goes_or_is_not_ours_any_more_closes_for_new_pods_only() {
+    let deleting = NodeConfig {
+        deleting: true,
+        ..config(5, &FOUR)
+    };
+    let ownerless = NodeConfig {
+        owner: None,
+        ..config(5, &FOUR)
+    };
+    for spoilt in [&deleting, &ownerless] {
+        let mut pool = ready(instant(), &FOUR);
+        let kept = addresses(&add(&mut pool, "p0", at(1)));
+        observe(&mut pool, spoilt, at(2));
+        assert!(add(&mut pool, "p1", at(3)).replies.is_empty());
+        assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
+        let older = pool.handle(Event::Accepted(Box::new(config(4, &FOUR))), at(5));
+        assert!(older.replies.is_empty(), "{older:?}");
+        let step = observe(&mut pool, &config(6, &FOUR), at(6));
+        // An owner can come back, and nothing that was deleted does.
+        assert_eq!(step.replies.is_empty(), spoilt.deleting);
+        assert_eq!(pool.is_ready(), !spoilt.deleting);
+    }
 }
 
 #[test]
