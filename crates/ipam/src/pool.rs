@@ -102,6 +102,8 @@ pub struct Pool {
     /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
     ended: Option<Uid>,
     seen: Option<ResourceVersion>,
+    /// What its spec lists as not in use, whoever did that.
+    listed: BTreeSet<GrantName>,
     containers: BTreeMap<ContainerId, NetworkContainer>,
     programmed: BTreeMap<ContainerId, i64>,
     grants: BTreeMap<GrantName, Grant>,
@@ -127,6 +129,7 @@ impl Pool {
             epoch: None,
             ended: None,
             seen: None,
+            listed: BTreeSet::new(),
             containers: BTreeMap::new(),
             programmed: BTreeMap::new(),
             grants: BTreeMap::new(),

@@ -24,8 +24,12 @@ impl Pool {
             return;
         }
         let mut reclaimed = Vec::new();
-        let listed = &config.spec.not_in_use;
-        let withdrawn: Vec<GrantName> = self.offered.difference(listed).cloned().collect();
+        let mut listed = config.spec.not_in_use.clone();
+        if self.is_outdated(config) {
+            // The watch was faster than the answer, and shows what was listed after our write.
+            listed.extend(self.listed.iter().cloned());
+        }
+        let withdrawn: Vec<GrantName> = self.offered.difference(&listed).cloned().collect();
         for name in withdrawn {
             self.offered.remove(&name);
             step.records.push(Record::Releasing(name.clone(), false));
@@ -103,6 +107,7 @@ impl Pool {
             self.ended = former.or(self.ended.take());
         }
         self.seen = Some(config.version.clone());
+        self.listed.clone_from(&config.spec.not_in_use);
         let containers = config.status.containers.iter();
         self.containers = containers
             .map(|container| {

@@ -472,6 +472,20 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
 }
 
 #[test]
+fn an_answer_that_comes_late_takes_nothing_back_that_was_listed_since() {
+    let mut pool = ready(instant(), &FOUR[..2]);
+    pool.handle(Event::Offer(Vec::from_iter(names(&["a", "b"]))), at(1));
+    // Somebody else wrote after us, and the watch was faster than our answer.
+    observe(&mut pool, &listed(config(5, &FOUR[..2]), &["a"]), at(2));
+    pool.handle(Event::Accepted(Box::new(config(4, &FOUR[..2]))), at(3));
+    assert_eq!(pool.offered(), names(&["a"]));
+    assert_eq!(addresses(&add(&mut pool, "p0", at(4))), ["10.1.0.5"]);
+    assert!(add(&mut pool, "p1", at(4)).replies.is_empty());
+    pool.handle(Event::Accepted(Box::new(config(6, &FOUR[..2]))), at(5));
+    assert_eq!(pool.offered(), names(&[]));
+}
+
+#[test]
 fn an_offer_that_was_accepted_meanwhile_cannot_be_taken_back() {
     let mut pool = ready(instant(), &FOUR[..2]);
     pool.handle(Event::Offer(Vec::from_iter(names(&["a"]))), at(1));
