@@ -1,18 +1,19 @@
 //! What a pool answers.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use weft_ipam::{
     ConfigFlaw, NodeConfig, PodSketch,
     pool::{
-        AddRequest, CheckError, Event, Notice, Pool, Refusal, Reply, Settings, State, Step, Ticket,
+        AddRequest, CheckError, Event, Journal, Notice, Pool, Refusal, Reply, Settings, State,
+        Step, Ticket,
     },
 };
 use weft_model::{IpFamily, Moment};
 
 use crate::world::{
-    add, addresses, at, config, container, delete, instant, key, listed, names, observe, pod, pool,
-    pool_with, request, settings,
+    add, addresses, at, config, container, delete, identity, instant, key, listed, names, observe,
+    pod, pool, pool_with, request, settings,
 };
 
 const FOUR: [(&str, &str); 4] = [
@@ -597,6 +598,26 @@ fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
         pool.attachments().keys().cloned().collect::<Vec<_>>(),
         [key("valid"), key("young")]
     );
+}
+
+#[test]
+fn gc_leaves_alone_what_was_found_in_use() {
+    let lost = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
+    let mut pool = lost.pool;
+    observe(&mut pool, &config(1, &FOUR), at(0));
+    let running = PodSketch {
+        addresses: vec!["10.1.0.4".parse().unwrap()],
+        ..sketch("running")
+    };
+    pool.handle(Event::Sweep(vec![running]), at(1));
+    for network in ["", "podnet"] {
+        let collect = Event::Collect {
+            network: network.into(),
+            valid: BTreeSet::new(),
+        };
+        pool.handle(collect, at(1000));
+        assert_eq!(pool.attached(), 1, "network {network:?}");
+    }
 }
 
 #[test]
