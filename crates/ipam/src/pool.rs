@@ -99,7 +99,11 @@ pub struct Pool {
     identity: Identity,
     gate: Gate,
     epoch: Option<Uid>,
+    /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
+    ended: Option<Uid>,
     seen: Option<ResourceVersion>,
+    /// What its spec lists as not in use, whoever did that.
+    listed: BTreeSet<GrantName>,
     containers: BTreeMap<ContainerId, NetworkContainer>,
     programmed: BTreeMap<ContainerId, i64>,
     grants: BTreeMap<GrantName, Grant>,
@@ -123,7 +127,9 @@ impl Pool {
                 store: true,
             },
             epoch: None,
+            ended: None,
             seen: None,
+            listed: BTreeSet::new(),
             containers: BTreeMap::new(),
             programmed: BTreeMap::new(),
             grants: BTreeMap::new(),
@@ -160,9 +166,12 @@ impl Pool {
     }
 
     /// Whose node this is: known only after the API server was asked, while attachments are
-    /// answered and deleted before.
+    /// answered and deleted before. What another Node of this name had is not handed out for it.
     pub fn set_node(&mut self, node: Uid) {
-        self.settings.node = node;
+        if self.settings.node != node {
+            self.settings.node = node;
+            self.gate.config = false;
+        }
     }
 
     /// When something happens by itself: a [`Event::Tick`] is due then.

@@ -347,6 +347,15 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: GcRequest = read(&body)?;
+        if request.network_name.is_empty() {
+            let message = "the request names no network";
+            let body = GcResponse {
+                released: 0,
+                response: Outcome::failure(ReturnCode::INVALID_PARAMETER, message),
+            };
+            let code = body.response.return_code;
+            return Ok(rest.answer(path::GC, "POST", since, code, &body));
+        }
         let valid: BTreeSet<(SharedStr, SharedStr)> = (request.valid_attachments.iter())
             .map(|held| {
                 let ifname = SharedStr::interned(&held.ifname);

@@ -24,8 +24,12 @@ impl Pool {
             return;
         }
         let mut reclaimed = Vec::new();
-        let listed = &config.spec.not_in_use;
-        let withdrawn: Vec<GrantName> = self.offered.difference(listed).cloned().collect();
+        let mut listed = config.spec.not_in_use.clone();
+        if self.is_outdated(config) {
+            // The watch was faster than the answer, and shows what was listed after our write.
+            listed.extend(self.listed.iter().cloned());
+        }
+        let withdrawn: Vec<GrantName> = self.offered.difference(&listed).cloned().collect();
         for name in withdrawn {
             self.offered.remove(&name);
             step.records.push(Record::Releasing(name.clone(), false));
@@ -60,16 +64,34 @@ impl Pool {
         }
     }
 
-    fn is_ours(&self, config: &NodeConfig, step: &mut Step) -> bool {
-        if config.owner.as_ref() != Some(&self.settings.node) {
+    /// Whether it says what this node has. Where it used to and does not any more, addresses will be
+    /// others' soon: pods keep theirs, and nobody gets one before a config that does was seen.
+    fn is_ours(&mut self, config: &NodeConfig, step: &mut Step) -> bool {
+        if self.ended.as_ref() == Some(&config.uid) {
+            return false;
+        }
+        let foreign = config.owner.as_ref() != Some(&self.settings.node);
+        if foreign {
             step.notices.push(Notice::Config(ConfigFlaw::Foreign {
                 config: config.name.clone(),
                 owner: config.owner.clone(),
                 expected: self.settings.node.clone(),
             }));
-            return false;
         }
-        !config.deleting
+        if !foreign && !config.deleting {
+            return true;
+        }
+        if !self.is_outdated(config) {
+            self.gate.config = false;
+            if self.epoch.as_ref() == Some(&config.uid) {
+                self.seen = Some(config.version.clone());
+            }
+            // An owner may come back; what is deleted never does.
+            if config.deleting {
+                self.ended = Some(config.uid.clone());
+            }
+        }
+        false
     }
 
     fn is_outdated(&self, config: &NodeConfig) -> bool {
@@ -80,8 +102,12 @@ impl Pool {
     fn apply(&mut self, config: &NodeConfig, now: Moment, step: &mut Step) {
         let (grants, flaws) = read_grants(config, &self.grants);
         step.notices.extend(flaws.into_iter().map(Notice::Config));
-        self.epoch = Some(config.uid.clone());
+        let former = self.epoch.replace(config.uid.clone());
+        if former.as_ref() != Some(&config.uid) {
+            self.ended = former.or(self.ended.take());
+        }
         self.seen = Some(config.version.clone());
+        self.listed.clone_from(&config.spec.not_in_use);
         let containers = config.status.containers.iter();
         self.containers = containers
             .map(|container| {

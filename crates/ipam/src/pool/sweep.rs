@@ -106,6 +106,7 @@ impl Pool {
             .iter()
             .filter(|(key, held)| {
                 key.network == *network
+                    && !key.is_adopted()
                     && !valid.contains(&(key.container.clone(), key.interface.clone()))
                     && now.since(held.at) >= self.settings.collect_after
             })

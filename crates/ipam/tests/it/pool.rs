@@ -1,18 +1,19 @@
 //! What a pool answers.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use weft_ipam::{
-    ConfigFlaw, PodSketch,
+    ConfigFlaw, NodeConfig, PodSketch,
     pool::{
-        AddRequest, CheckError, Event, Notice, Pool, Refusal, Reply, Settings, State, Step, Ticket,
+        AddRequest, CheckError, Event, Journal, Notice, Pool, Refusal, Reply, Settings, State,
+        Step, Ticket,
     },
 };
 use weft_model::{IpFamily, Moment};
 
 use crate::world::{
-    add, addresses, at, config, container, delete, instant, key, listed, names, observe, pod, pool,
-    pool_with, request, settings,
+    add, addresses, at, config, container, delete, identity, instant, key, listed, names, observe,
+    pod, pool, pool_with, request, settings,
 };
 
 const FOUR: [(&str, &str); 4] = [
@@ -389,6 +390,58 @@ fn a_config_of_another_node_or_an_older_one_is_not_believed() {
     assert_eq!(pool.census(IpFamily::V4).available, 4);
 }
 
+/// A config of the former life of a node, made again for the next.
+fn made_again() -> NodeConfig {
+    NodeConfig {
+        uid: "config-uid-2".into(),
+        owner: Some("node-uid-2".into()),
+        ..config(9, &[("n", "10.1.0.9")])
+    }
+}
+
+#[test]
+fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
+    let mut pool = ready(instant(), &FOUR);
+    let kept = addresses(&add(&mut pool, "p0", at(1)));
+    pool.set_node("node-uid-2".into());
+    assert!(!pool.is_ready());
+    assert!(add(&mut pool, "p1", at(2)).replies.is_empty());
+    // The watch may show the old one for minutes.
+    let step = observe(&mut pool, &config(2, &FOUR), at(3));
+    assert!(step.replies.is_empty() && !pool.is_ready());
+    assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
+    let step = observe(&mut pool, &made_again(), at(5));
+    assert_eq!(addresses(&step), ["10.1.0.9"]);
+    // A sight of the old one that comes late ends nothing.
+    observe(&mut pool, &config(3, &FOUR), at(6));
+    assert!(pool.is_ready());
+}
+
+#[test]
+fn a_config_that_goes_or_is_not_ours_any_more_closes_for_new_pods_only() {
+    let deleting = NodeConfig {
+        deleting: true,
+        ..config(5, &FOUR)
+    };
+    let ownerless = NodeConfig {
+        owner: None,
+        ..config(5, &FOUR)
+    };
+    for spoilt in [&deleting, &ownerless] {
+        let mut pool = ready(instant(), &FOUR);
+        let kept = addresses(&add(&mut pool, "p0", at(1)));
+        observe(&mut pool, spoilt, at(2));
+        assert!(add(&mut pool, "p1", at(3)).replies.is_empty());
+        assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
+        let older = pool.handle(Event::Accepted(Box::new(config(4, &FOUR))), at(5));
+        assert!(older.replies.is_empty(), "{older:?}");
+        let step = observe(&mut pool, &config(6, &FOUR), at(6));
+        // An owner can come back, and nothing that was deleted does.
+        assert_eq!(step.replies.is_empty(), spoilt.deleting);
+        assert_eq!(pool.is_ready(), !spoilt.deleting);
+    }
+}
+
 #[test]
 fn an_attachment_from_before_the_config_was_made_again_is_not_honoured() {
     let mut pool = ready(pool(), &FOUR[..1]);
@@ -417,6 +470,20 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
     let step = pool.handle(Event::Accepted(Box::new(accepted)), at(4));
     assert_eq!(addresses(&step), ["10.1.0.4"]);
     assert_eq!(pool.offered(), names(&["b"]));
+}
+
+#[test]
+fn an_answer_that_comes_late_takes_nothing_back_that_was_listed_since() {
+    let mut pool = ready(instant(), &FOUR[..2]);
+    pool.handle(Event::Offer(Vec::from_iter(names(&["a", "b"]))), at(1));
+    // Somebody else wrote after us, and the watch was faster than our answer.
+    observe(&mut pool, &listed(config(5, &FOUR[..2]), &["a"]), at(2));
+    pool.handle(Event::Accepted(Box::new(config(4, &FOUR[..2]))), at(3));
+    assert_eq!(pool.offered(), names(&["a"]));
+    assert_eq!(addresses(&add(&mut pool, "p0", at(4))), ["10.1.0.5"]);
+    assert!(add(&mut pool, "p1", at(4)).replies.is_empty());
+    pool.handle(Event::Accepted(Box::new(config(6, &FOUR[..2]))), at(5));
+    assert_eq!(pool.offered(), names(&[]));
 }
 
 #[test]
@@ -531,6 +598,26 @@ fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
         pool.attachments().keys().cloned().collect::<Vec<_>>(),
         [key("valid"), key("young")]
     );
+}
+
+#[test]
+fn gc_leaves_alone_what_was_found_in_use() {
+    let lost = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
+    let mut pool = lost.pool;
+    observe(&mut pool, &config(1, &FOUR), at(0));
+    let running = PodSketch {
+        addresses: vec!["10.1.0.4".parse().unwrap()],
+        ..sketch("running")
+    };
+    pool.handle(Event::Sweep(vec![running]), at(1));
+    for network in ["", "podnet"] {
+        let collect = Event::Collect {
+            network: network.into(),
+            valid: BTreeSet::new(),
+        };
+        pool.handle(collect, at(1000));
+        assert_eq!(pool.attached(), 1, "network {network:?}");
+    }
 }
 
 #[test]

@@ -201,6 +201,13 @@ async fn check_debug_and_clean_up_look_at_the_same_pool() {
     let answer: GcResponse = ask(&daemon.router, paths::GC, &only_first).await;
     assert_eq!(answer.released, 0);
     tokio::time::sleep(Duration::from_secs(241)).await;
+    let nameless = GcRequest {
+        network_name: String::new(),
+        ..only_first.clone()
+    };
+    let answer: GcResponse = ask(&daemon.router, paths::GC, &nameless).await;
+    let code = answer.response.return_code;
+    assert_eq!((answer.released, code), (0, ReturnCode::INVALID_PARAMETER));
     let answer: GcResponse = ask(&daemon.router, paths::GC, &only_first).await;
     assert_eq!((answer.released, daemon.attached().await), (1, 1));
 }
