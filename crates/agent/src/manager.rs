@@ -187,6 +187,8 @@ impl Addresses {
             let parts = PodCidrParts {
                 cluster: self.cluster,
                 ranges,
+                settings: settings.unwrap_or_default(),
+                namespace: CONFIG_NAMESPACE.to_owned(),
                 metrics: self.metrics,
                 events,
                 clock: WallClock::system(),

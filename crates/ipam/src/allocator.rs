@@ -29,7 +29,7 @@ use std::{
 use ipnet::IpNet;
 use weft_model::Moment;
 
-pub use node_cidrs::{ClusterCidr, plan_node_cidrs};
+pub use node_cidrs::ClusterCidr;
 pub use object::{
     Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, Wall,
 };

@@ -10,7 +10,7 @@ use weft_ipam::{
     allocator::{Allocator, AllocatorSettings, Shard, View, Wall, Write},
     objects::{PoolFlaw, Pools, read_pools},
 };
-use weft_model::SharedStr;
+use weft_model::{Moment, SharedStr};
 use weft_runtime::{
     Action, Change, Cluster, Context, Controller, InformerStopped, Kinded as _, Lister, Mapper,
     Metrics, Object as _, Predicate, ReconcileError, Reconciler, WatchOptions, WatchSpec,
@@ -183,9 +183,9 @@ impl AddressReconciler {
             state.figures_at = Some(Instant::now());
             self.write_figures(state, context, &observed, wall).await;
         }
-        Ok(Action::requeue(
-            again.unwrap_or_else(|| next_look(state, &observed.view, wall)),
-        ))
+        Ok(Action::requeue(again.unwrap_or_else(|| {
+            next_look(&state.core, state.life.now(), &observed.view, wall)
+        })))
     }
 
     async fn carry_out(
@@ -259,10 +259,8 @@ impl AddressReconciler {
 }
 
 /// When a plan may say something new although nothing has changed.
-fn next_look(state: &State, view: &View, wall: Wall) -> Duration {
-    let now = state.life.now();
-    let grace = state
-        .core
+pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: Wall) -> Duration {
+    let grace = core
         .wake()
         .map(|at| if at > now { at.since(now) } else { OVERDUE });
     let rested = view.next_rested(wall).map(|at| until(wall, at));

@@ -1,12 +1,10 @@
 //! Hands out `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but
 //! claimed first: two processes that both believe to lead cannot give one range to two nodes.
 
-use std::time::Duration;
-
 use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     PoolName,
-    allocator::{ClusterCidr, Shard, View, plan_node_cidrs},
+    allocator::{Allocator, AllocatorSettings, ClusterCidr, Shard, View},
     objects::POD_CIDR_POOL,
 };
 use weft_model::SharedStr;
@@ -18,18 +16,16 @@ use weft_runtime::{
 use super::{
     AllocatorEvents, AllocatorMetrics, WallClock,
     announce::Said,
-    clock::{rfc3339, until},
-    controller::{AllocatorKey, matters},
+    clock::rfc3339,
+    controller::{AllocatorKey, matters, next_look},
     life::Life,
     metrics::CIDR_REASONS,
-    views::{NodeView, ShardView},
+    views::{ConfigView, NodeView, ShardView},
     writer::{Facts, Writer, Written},
 };
 
 /// The name of the controller.
 pub const POD_CIDR_NAME: &str = "pod-cidr";
-
-const AUDIT: Duration = Duration::from_mins(5);
 
 /// What hands out pod CIDRs.
 pub struct PodCidrParts {
@@ -37,6 +33,10 @@ pub struct PodCidrParts {
     pub cluster: Cluster,
     /// What is handed out: at most one range of each family.
     pub ranges: Vec<ClusterCidr>,
+    /// What the operator decided.
+    pub settings: AllocatorSettings,
+    /// Where NodeNetworkConfigs are: a node's range is nobody's before its config is gone.
+    pub namespace: String,
     /// Where to count.
     pub metrics: AllocatorMetrics,
     /// Where to say what people should know.
@@ -54,6 +54,10 @@ pub fn pod_cidr_controller(
         weft_runtime::Change::Updated { new, .. } => new.0.spec.pool.as_str() == POD_CIDR_POOL,
         _ => true,
     });
+    // What they publish is read when one of them is gone, and not before.
+    let gone = Predicate::new(|change: &weft_runtime::Change<ConfigView>| {
+        !matches!(change, weft_runtime::Change::Updated { .. })
+    });
     let mut builder = Controller::builder(POD_CIDR_NAME, &parts.cluster)
         .watches_with::<ShardView>(
             ShardView::resource_kind(),
@@ -67,7 +71,14 @@ pub fn pod_cidr_controller(
             Mapper::always(AllocatorKey),
             WatchOptions::default().predicate(matters()),
         )
+        .watches_with::<ConfigView>(
+            ConfigView::resource_kind(),
+            WatchSpec::all().namespace(&parts.namespace),
+            Mapper::always(AllocatorKey),
+            WatchOptions::default().predicate(gone),
+        )
         .requires_kind(ShardView::resource_kind())
+        .requires_kind(ConfigView::resource_kind())
         .leader_only();
     if let Some(metrics) = metrics {
         builder = builder.metrics(metrics);
@@ -75,7 +86,7 @@ pub fn pod_cidr_controller(
     builder.build(CidrReconciler {
         writer: Writer {
             client: parts.cluster.client().clone(),
-            namespace: SharedStr::default(),
+            namespace: SharedStr::new(&parts.namespace),
         },
         parts,
         state: Mutex::new(None),
@@ -85,32 +96,39 @@ pub fn pod_cidr_controller(
 struct CidrReconciler {
     parts: PodCidrParts,
     writer: Writer,
-    state: Mutex<Option<(Life, Said)>>,
+    state: Mutex<Option<State>>,
+}
+
+struct State {
+    life: Life,
+    core: Allocator,
+    said: Said,
 }
 
 impl Reconciler<AllocatorKey> for CidrReconciler {
     async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
         let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|(life, _)| life.is_over()) {
+        if state.as_ref().is_none_or(|state| state.life.is_over()) {
             *state = None;
         }
-        let (life, said) = state.get_or_insert_with(|| {
-            let life = Life::begin(context.cancelled().clone());
-            (life, Said::default())
+        let state = state.get_or_insert_with(|| State {
+            life: Life::begin(context.cancelled().clone()),
+            core: Allocator::new(self.parts.settings),
+            said: Said::default(),
         });
-        self.work(life, said, &context).await
+        self.work(state, &context).await
     }
 }
 
 impl CidrReconciler {
     async fn work(
         &self,
-        life: &mut Life,
-        said: &mut Said,
+        State { life, core, said }: &mut State,
         context: &Context<AllocatorKey>,
     ) -> Result<Action, ReconcileError> {
         let shards: Lister<ShardView> = context.lister()?;
         let nodes: Lister<NodeView> = context.lister()?;
+        let configs: Lister<ConfigView> = context.lister()?;
         let seen = |written: &Written| {
             if written.kind == ShardView::resource_kind() {
                 shards.has_reached(&written.key, &written.version)
@@ -123,9 +141,12 @@ impl CidrReconciler {
         }
         let wall = self.parts.clock.now();
         let name = PoolName::from(POD_CIDR_POOL);
-        let view = observe(&shards.list()?, &nodes.list()?)?;
+        let mut view = observe(&shards.list()?, &nodes.list()?)?;
+        for config in configs.list()?.iter().map(|view| &view.config) {
+            view.configs.insert(config.name.clone(), config.clone());
+        }
         let begun = Instant::now();
-        let plan = plan_node_cidrs(&view, &name, &self.parts.ranges, wall);
+        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, life.now(), wall);
         self.parts
             .metrics
             .planned(begun.elapsed(), &plan.notices, &CIDR_REASONS);
@@ -141,9 +162,9 @@ impl CidrReconciler {
         let work = (plan.writes.as_slice(), &facts);
         let metrics = &self.parts.metrics;
         let again = life.carry_out(context, &self.writer, metrics, work).await;
-        let rested = view.next_rested(wall).map(|at| until(wall, at));
-        let next = again.unwrap_or_else(|| rested.unwrap_or(AUDIT).min(AUDIT));
-        Ok(Action::requeue(next))
+        Ok(Action::requeue(again.unwrap_or_else(|| {
+            next_look(core, life.now(), &view, wall)
+        })))
     }
 
     fn block_prefix(&self, shard: &Shard) -> Option<u8> {

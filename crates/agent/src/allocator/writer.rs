@@ -241,17 +241,34 @@ impl Writer {
 
     /// Asks the API server itself: a cache may not have heard of a holder yet.
     async fn ensure_gone(&self, holder: &Holder, is_node: bool) -> Result<(), WriteError> {
-        let path = if is_node {
-            format!("/api/v1/nodes/{}", holder.node)
-        } else {
-            format!("{}/{}", self.configs(), holder.node)
-        };
-        match self.send::<Answer>(Method::GET, &path, &Value::Null).await {
-            Ok(found) if *found.metadata.uid == *holder.config.as_str() => {
-                Err(WriteError::StillThere(holder.node.clone()))
-            }
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        let there = || WriteError::StillThere(holder.node.clone());
+        let config = format!("{}/{}", self.configs(), holder.node);
+        if !is_node {
+            return match self.find(&config).await? {
+                Some(found) if *found.uid == *holder.config.as_str() => Err(there()),
+                _ => Ok(()),
+            };
+        }
+        let node = self.find(&format!("/api/v1/nodes/{}", holder.node)).await?;
+        if node.is_some_and(|found| *found.uid == *holder.config.as_str()) {
+            return Err(there());
+        }
+        // It publishes addresses of the range until it is gone. One without an owner may be this
+        // node's, too.
+        let config = self.find(&config).await?;
+        let owner = |found: &Meta| found.controlling_node().cloned();
+        match config.map(|found| owner(&found)) {
+            Some(None) => Err(there()),
+            Some(Some(owner)) if *owner == *holder.node_uid.as_str() => Err(there()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an object is, if it is there.
+    async fn find(&self, path: &str) -> Result<Option<Meta>, WriteError> {
+        match self.send::<Answer>(Method::GET, path, &Value::Null).await {
+            Ok(found) => Ok(Some(found.metadata)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(WriteError::Refused(Box::new(error))),
         }
     }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use weft_model::IpFamily;
+use weft_model::{IpFamily, Moment};
 
 use super::{
-    Notice, Plan, View, Write,
+    Allocator, Notice, Plan, View, Write,
     object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall},
     space::Space,
 };
@@ -22,52 +22,93 @@ pub struct ClusterCidr {
     pub node_prefix: u8,
 }
 
-/// Claims a CIDR of each family for every node without, gives it to the node in a later plan, and
-/// frees the claims of nodes that are gone. A node's CIDRs never change, so a claim that is not the
-/// CIDR of its node never will be.
-///
-/// Shards are those of the pool of this name; it must not be an IPPool's.
-pub fn plan_node_cidrs(view: &View, name: &PoolName, cluster: &[ClusterCidr], wall: Wall) -> Plan {
-    let mut plan = Plan::default();
-    if !view.complete {
-        return plan;
-    }
-    let ranges: Vec<IpNet> = cluster.iter().map(|cidr| cidr.range).collect();
-    let pool = cidr_pool(name, cluster, &ranges);
-    let shards = view.shards.values().filter(|shard| shard.pool == *name);
-    let mut space = Space::new(&pool, &ranges, &[], shards.cloned(), wall);
-    let adopting = adopt(view, &mut space);
-    let mut owned: BTreeMap<Uid, Vec<IpNet>> = BTreeMap::new();
-    let held: Vec<(IpNet, Claim)> = space
-        .claims()
-        .filter(|(_, claim)| claim.state == ClaimState::Held)
-        .map(|(net, claim)| (net, claim.clone()))
-        .collect();
-    for (net, claim) in held {
-        let node = view.nodes.get(&claim.holder.node);
-        match node.filter(|node| node.uid == claim.holder.node_uid) {
-            None => space.free(net, Some(&claim.holder)),
-            Some(node) if !node.pod_cidrs.is_empty() && !node.pod_cidrs.contains(&net) => {
-                space.free(net, None);
-            }
-            Some(node) => owned.entry(node.uid.clone()).or_default().push(net),
+impl Allocator {
+    /// Claims a CIDR of each family for every node without, gives it to the node in a later plan,
+    /// and frees the claims of nodes that are gone. A node's CIDRs never change, so a claim that is
+    /// not the CIDR of its node never will be.
+    ///
+    /// A node is gone when its Node was absent for the grace and its NodeNetworkConfig, which
+    /// publishes addresses of the CIDR for as long, is gone as well.
+    ///
+    /// Shards are those of the pool of this name; it must not be an IPPool's.
+    pub fn plan_node_cidrs(
+        &mut self,
+        view: &View,
+        name: &PoolName,
+        cluster: &[ClusterCidr],
+        now: Moment,
+        wall: Wall,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        if !view.complete {
+            return plan;
         }
+        self.note_absent(view, now);
+        let ranges: Vec<IpNet> = cluster.iter().map(|cidr| cidr.range).collect();
+        let pool = cidr_pool(name, cluster, &ranges);
+        let shards = view.shards.values().filter(|shard| shard.pool == *name);
+        let mut space = Space::new(&pool, &ranges, &[], shards.cloned(), wall);
+        let adopting = adopt(view, &mut space);
+        let mut owned = self.settle_cidrs(view, &mut space, now);
+        let families: BTreeSet<IpFamily> = ranges
+            .iter()
+            .map(|range| IpFamily::of(range.addr()))
+            .collect();
+        for node in view.nodes.values().filter(|node| node.pod_cidrs.is_empty()) {
+            let claimed = owned.remove(&node.uid).unwrap_or_default();
+            serve(node, claimed, &families, adopting, &mut space, &mut plan);
+        }
+        let shards = space.into_drafts().map(|draft| Write::Shard {
+            shard: draft.shard,
+            gone: draft.gone,
+            changes: draft.changes,
+        });
+        plan.writes.splice(0..0, shards);
+        plan
     }
-    let families: BTreeSet<IpFamily> = ranges
-        .iter()
-        .map(|range| IpFamily::of(range.addr()))
-        .collect();
-    for node in view.nodes.values().filter(|node| node.pod_cidrs.is_empty()) {
-        let claimed = owned.remove(&node.uid).unwrap_or_default();
-        serve(node, claimed, &families, adopting, &mut space, &mut plan);
+
+    /// Frees the claims that are over; the others, by Node.
+    fn settle_cidrs(
+        &self,
+        view: &View,
+        space: &mut Space<'_>,
+        now: Moment,
+    ) -> BTreeMap<Uid, Vec<IpNet>> {
+        let mut owned: BTreeMap<Uid, Vec<IpNet>> = BTreeMap::new();
+        let held: Vec<(IpNet, Claim)> = space
+            .claims()
+            .filter(|(_, claim)| claim.state == ClaimState::Held)
+            .map(|(net, claim)| (net, claim.clone()))
+            .collect();
+        for (net, claim) in held {
+            let node = view.nodes.get(&claim.holder.node);
+            match node.filter(|node| node.uid == claim.holder.node_uid) {
+                None => {
+                    let gone = self.is_gone(&claim.holder.node_uid, now);
+                    if gone && !is_published(view, net, &claim.holder) {
+                        space.free(net, Some(&claim.holder));
+                    }
+                }
+                Some(node) if !node.pod_cidrs.is_empty() && !node.pod_cidrs.contains(&net) => {
+                    space.free(net, None);
+                }
+                Some(node) => owned.entry(node.uid.clone()).or_default().push(net),
+            }
+        }
+        owned
     }
-    let shards = space.into_drafts().map(|draft| Write::Shard {
-        shard: draft.shard,
-        gone: draft.gone,
-        changes: draft.changes,
-    });
-    plan.writes.splice(0..0, shards);
-    plan
+}
+
+/// Whether somebody still has addresses of a CIDR, or may have: its node's config is still there.
+fn is_published(view: &View, cidr: IpNet, holder: &Holder) -> bool {
+    view.configs.values().any(|config| {
+        let mut nets = config
+            .status
+            .entries()
+            .filter_map(|(_, entry)| entry.net().ok());
+        config.owner.as_ref() == Some(&holder.node_uid)
+            || nets.any(|net| cidr.contains(&net) || net.contains(&cidr))
+    })
 }
 
 fn serve(

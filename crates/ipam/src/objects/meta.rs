@@ -47,6 +47,15 @@ pub struct Meta {
     pub owner_references: Vec<OwnerReference>,
 }
 
+impl Meta {
+    /// The identity of the Node that manages the object, if one does.
+    pub fn controlling_node(&self) -> Option<&SharedStr> {
+        let mut owners = self.owner_references.iter();
+        let owner = owners.find(|owner| owner.controller && &*owner.kind == "Node");
+        owner.map(|owner| &owner.uid)
+    }
+}
+
 /// An owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -152,12 +152,10 @@ impl NodeNetworkConfig {
     /// What decisions are made with.
     pub fn to_config(&self) -> NodeConfig {
         let meta = &self.metadata;
-        let mut owners = meta.owner_references.iter();
-        let owner = owners.find(|owner| owner.controller && &*owner.kind == "Node");
         NodeConfig {
             name: meta.name.as_str().into(),
             uid: meta.uid.as_str().into(),
-            owner: owner.map(|owner| owner.uid.as_str().into()),
+            owner: meta.controlling_node().map(|uid| uid.as_str().into()),
             version: ResourceVersion::from(meta.resource_version.as_str()),
             deleting: meta.deletion_timestamp.is_some(),
             finalized: meta.finalizers.iter().any(|name| &**name == FINALIZER),

@@ -7,7 +7,7 @@ use weft_ipam::{
     ContainerResult, Phase,
     allocator::{
         Allocator, AllocatorSettings, Block, ClaimState, ClusterCidr, IpPool, Notice, Plan,
-        PoolSource, Wall, Write, plan_node_cidrs,
+        PoolSource, Wall, Write,
     },
 };
 use weft_model::{LabelSelector, Moment};
@@ -17,22 +17,27 @@ use crate::{
     world::at,
 };
 
-const WALL: Wall = Wall(1_000_000);
+pub(crate) const WALL: Wall = Wall(1_000_000);
 
-fn pool(range: &str) -> IpPool {
+pub(crate) fn pool(range: &str) -> IpPool {
     IpPool::new("pods", PoolSource::Ranges(vec![range.parse().unwrap()]))
 }
 
-fn plan(allocator: &mut Allocator, api: &Api, now: Moment) -> Plan {
+pub(crate) fn plan(allocator: &mut Allocator, api: &Api, now: Moment) -> Plan {
     allocator.plan(&api.view, now, WALL)
 }
 
 /// Plans and writes until there is nothing left to write; the plans as text.
-fn settle(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Vec<String> {
+pub(crate) fn settle(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Vec<String> {
     settle_at(allocator, api, now, WALL)
 }
 
-fn settle_at(allocator: &mut Allocator, api: &mut Api, now: Moment, wall: Wall) -> Vec<String> {
+pub(crate) fn settle_at(
+    allocator: &mut Allocator,
+    api: &mut Api,
+    now: Moment,
+    wall: Wall,
+) -> Vec<String> {
     let mut plans = Vec::new();
     for _ in 0..20 {
         let plan = allocator.plan(&api.view, now, wall);
@@ -47,11 +52,11 @@ fn settle_at(allocator: &mut Allocator, api: &mut Api, now: Moment, wall: Wall) 
     panic!("never settles: {plans:#?}");
 }
 
-fn count(api: &Api, node: &str) -> u64 {
+pub(crate) fn count(api: &Api, node: &str) -> u64 {
     api.config(node).status.address_count()
 }
 
-fn offer_all(api: &mut Api, node: &str) {
+pub(crate) fn offer_all(api: &mut Api, node: &str) {
     let names = api
         .config(node)
         .status
@@ -570,9 +575,11 @@ fn cluster_cidrs() -> Vec<ClusterCidr> {
     ]
 }
 
-fn settle_cidrs(api: &mut Api, wall: Wall) -> Plan {
+fn settle_cidrs(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Plan {
+    let wall = WALL.after(now.since_start());
     for _ in 0..10 {
-        let plan = plan_node_cidrs(&api.view, &"node-cidrs".into(), &cluster_cidrs(), wall);
+        let name = "node-cidrs".into();
+        let plan = allocator.plan_node_cidrs(&api.view, &name, &cluster_cidrs(), now, wall);
         if plan.is_empty() {
             return plan;
         }
@@ -590,7 +597,7 @@ fn nodes_get_pod_cidrs_of_both_families_that_are_nobody_elses() {
     for index in 0..4 {
         api.add_node(&format!("n{index}"), &[], &[]);
     }
-    let plan = settle_cidrs(&mut api, WALL);
+    let plan = settle_cidrs(&mut Allocator::default(), &mut api, at(0));
     let cidrs = |name: &str| {
         let cidrs = &api.view.nodes[&name.into()].pod_cidrs;
         cidrs
@@ -607,17 +614,46 @@ fn nodes_get_pod_cidrs_of_both_families_that_are_nobody_elses() {
 }
 
 #[test]
-fn the_pod_cidrs_of_a_node_that_is_gone_are_used_again_after_a_rest() {
+fn the_pod_cidrs_of_a_node_that_is_gone_are_used_again_after_the_grace_and_a_rest() {
     let mut api = Api::new([]);
+    let mut allocator = Allocator::default();
     for index in 0..5 {
         api.add_node(&format!("n{index}"), &[], &[]);
     }
-    settle_cidrs(&mut api, WALL);
+    settle_cidrs(&mut allocator, &mut api, at(0));
     api.remove_node("n0");
-    assert_eq!(settle_cidrs(&mut api, WALL).notices.len(), 1);
-    settle_cidrs(&mut api, WALL.after(Duration::from_secs(31)));
+    for seconds in [1, 40, 300, 301, 330] {
+        let plan = settle_cidrs(&mut allocator, &mut api, at(seconds));
+        assert_eq!(plan.notices, [Notice::NoCidr("n4".into())], "{seconds}");
+    }
+    settle_cidrs(&mut allocator, &mut api, at(332));
     assert_eq!(
         api.view.nodes[&"n4".into()].pod_cidrs[0].to_string(),
         "10.244.0.0/24"
     );
+}
+
+#[test]
+fn a_pod_cidr_is_nobodys_before_the_last_config_with_addresses_of_it_is_gone() {
+    let mut api = Api::new([IpPool::new("own", PoolSource::NodeCidrs)]);
+    let (mut addresses, mut cidrs) = (Allocator::default(), Allocator::default());
+    for index in 0..4 {
+        api.add_node(&format!("n{index}"), &[], &[]);
+    }
+    settle_cidrs(&mut cidrs, &mut api, at(0));
+    settle(&mut addresses, &mut api, at(0));
+    assert_eq!(count(&api, "n0"), 32, "of two families");
+    api.remove_node("n0");
+    api.add_node("n4", &[], &[]);
+    // Whoever empties the config is late.
+    for seconds in [1, 302, 2000] {
+        settle_cidrs(&mut cidrs, &mut api, at(seconds));
+        assert!(api.view.nodes[&"n4".into()].pod_cidrs.is_empty());
+    }
+    settle(&mut addresses, &mut api, at(2000));
+    settle(&mut addresses, &mut api, at(2300));
+    assert!(!api.view.configs.contains_key(&"n0".into()));
+    settle_cidrs(&mut cidrs, &mut api, at(2301));
+    settle_cidrs(&mut cidrs, &mut api, at(2332));
+    assert!(!api.view.nodes[&"n4".into()].pod_cidrs.is_empty());
 }

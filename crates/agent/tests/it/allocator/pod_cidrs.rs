@@ -2,6 +2,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::Instant;
+use weft_ipam::{allocator::AllocatorSettings, objects::NodeNetworkConfig};
 
 use super::world::World;
 
@@ -20,7 +22,7 @@ async fn cidrs(world: &World) -> BTreeMap<String, Vec<String>> {
 }
 
 async fn all_have(world: &World, families: usize) {
-    for _ in 0..10_000 {
+    for _ in 0..20_000 {
         if cidrs(world)
             .await
             .values()
@@ -88,5 +90,35 @@ async fn a_range_comes_back_when_its_node_is_gone_and_who_has_none_is_told() {
     );
     let with = have.iter().find(|(_, cidrs)| !cidrs.is_empty()).unwrap().0;
     world.delete_node(with).await;
+    let deleted = Instant::now();
     all_have(&world, 1).await;
+    assert!(deleted.elapsed() >= AllocatorSettings::default().node_grace);
+}
+
+/// The set-up that is shipped: pod CIDRs from us, and addresses from them.
+#[tokio::test(start_paused = true)]
+async fn a_range_is_nobodys_while_the_config_of_a_node_that_went_publishes_it() {
+    let world = World::new().await;
+    world.add_pool("own", json!({"nodeCIDRs": true})).await;
+    world.add_nodes(2).await;
+    let _cidrs = world.start_pod_cidrs(&[("10.244.0.0/23", 24)]);
+    let _addresses = world.start();
+    let served = |node: &'static str| {
+        move |configs: &BTreeMap<String, NodeNetworkConfig>| {
+            let config = configs.get(node);
+            config.is_some_and(|config| config.status.assigned_ip_count > 0)
+        }
+    };
+    world
+        .until_apart("node-0 is served", served("node-0"))
+        .await;
+    world
+        .until_apart("node-1 is served", served("node-1"))
+        .await;
+    world.delete_node("node-0").await;
+    world.add_node("node-2", json!({})).await;
+    world
+        .until_apart("node-2 is served", served("node-2"))
+        .await;
+    assert!(!world.configs().await.contains_key("node-0"));
 }

@@ -89,6 +89,8 @@ impl World {
             events: self.events(),
             cluster: Cluster::new("local", self.client.clone()),
             ranges: ranges.collect(),
+            settings: AllocatorSettings::default(),
+            namespace: "kube-system".to_owned(),
             clock: self.clock(),
         };
         let controller = pod_cidr_controller(parts, None);
@@ -216,6 +218,38 @@ impl World {
         for pair in nets.windows(2) {
             assert!(!pair[0].contains(&pair[1]), "{} in {}", pair[1], pair[0]);
         }
+    }
+
+    /// No two configs publish the same, claims or not.
+    async fn check_apart(&self) {
+        let mut published: Vec<(IpNet, String)> = Vec::new();
+        for (node, object) in self.configs().await {
+            for (_, entry) in object.to_config().status.entries() {
+                let net = entry.net().unwrap();
+                for (other, owner) in &published {
+                    let apart = !net.contains(other) && !other.contains(&net);
+                    assert!(apart || *owner == node, "{net} of {node} is {owner}'s");
+                }
+                published.push((net, node.clone()));
+            }
+        }
+    }
+
+    /// Waits for a state of nodes with their own CIDRs, for which nothing is claimed.
+    pub(crate) async fn until_apart(
+        &self,
+        what: &str,
+        condition: impl Fn(&BTreeMap<String, NodeNetworkConfig>) -> bool,
+    ) {
+        let begun = Instant::now();
+        while begun.elapsed() < LIMIT {
+            self.check_apart().await;
+            if condition(&self.configs().await) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        panic!("never: {what}: {:#?}", self.configs().await);
     }
 
     /// Waits for a state, and checks every state on the way.
