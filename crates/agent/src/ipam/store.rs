@@ -280,6 +280,7 @@ fn row(record: &Record) -> Result<String, serde_json::Error> {
         Record::Cooldown(address, _) => format!("cooldown {address}"),
         Record::Tombstone(key, _) => format!("tombstone {}", serde_json::to_string(key)?),
         Record::Releasing(name, _) => format!("releasing {name}"),
+        Record::Lost(_) => "lost".to_owned(),
     })
 }
 
@@ -290,5 +291,6 @@ fn removes(record: &Record) -> bool {
             | Record::Cooldown(_, None)
             | Record::Tombstone(_, None)
             | Record::Releasing(_, false)
+            | Record::Lost(false)
     )
 }

@@ -109,6 +109,12 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
         bytes.len(),
         "kept as it was"
     );
+    assert_eq!(
+        try_add(&daemon.router, "early").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
+        "a sandbox may have it that nobody has told of"
+    );
+    tokio::time::sleep(std::time::Duration::from_secs(240)).await;
     for pod in 0..7 {
         assert_ne!(daemon.add(&format!("new-{pod}")).await, kept);
     }
