@@ -36,6 +36,9 @@ pub enum StoreError {
     /// The database refuses.
     #[error("read or write the address database")]
     Database(#[from] Box<redb::Error>),
+    /// A newer program wrote it, and may come back to it.
+    #[error("the address database is of format {0}, and this program knows {VERSION}")]
+    Newer(u64),
     /// A record has no text.
     #[error("encode a record")]
     Encode(#[from] serde_json::Error),
@@ -82,7 +85,7 @@ pub struct Opened {
 
 impl Store {
     /// Opens the file of a directory, or makes it. Only what is wrong with the directory, the disk
-    /// or our rights is an error: then the file must not be replaced.
+    /// or our rights is an error, or that the file is a newer program's: then it must not be replaced.
     pub fn open(directory: &Path) -> Result<Opened, StoreError> {
         let path = file(directory);
         prepare(directory).map_err(|source| StoreError::Directory {
@@ -101,6 +104,9 @@ impl Store {
                 });
             }
             Err(Flaw::Unusable(error)) => return Err(StoreError::Database(error)),
+            Err(Flaw::Format(format)) if format > VERSION => {
+                return Err(StoreError::Newer(format));
+            }
             Err(flaw) => (move_aside(directory, &path), flaw),
         };
         let moved = moved.map_err(|source| StoreError::Directory {
