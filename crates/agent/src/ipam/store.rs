@@ -61,6 +61,13 @@ enum Flaw {
     Unusable(#[source] Box<redb::Error>),
 }
 
+impl StoreError {
+    /// Whether another process has it, which then serves this node.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Database(error) if matches!(**error, redb::Error::DatabaseAlreadyOpen))
+    }
+}
+
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Database(Box::new(error.into()))
 }
