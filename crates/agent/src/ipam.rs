@@ -20,7 +20,7 @@ pub mod store;
 mod views;
 mod writer;
 
-pub use daemon::{Daemon, DaemonParts, Doors, IpamComponent, IpamSetup};
+pub use daemon::{Daemon, DaemonError, DaemonParts, Doors, IpamComponent, IpamSetup};
 pub use desk::{Desk, Picture, Stopping};
 pub use feeds::{AZURE_GROUP, Objects, WEFT_GROUP};
 pub use machine::{Clock, IdentityError, identity};

@@ -46,6 +46,9 @@ pub struct Settings {
     pub sweeps: u32,
     /// How old an attachment must be before CNI GC takes it: kubelet may not know it yet.
     pub collect_after: Duration,
+    /// How long addresses rest after a store was lost: a sandbox may have one that kubelet has not
+    /// told of yet, and takes so long to be made at most.
+    pub rest_after_loss: Duration,
     /// Whether addresses are usable only after [`Event::Programmed`].
     pub programmed_by_host: bool,
 }
@@ -61,6 +64,7 @@ impl Settings {
             sweep_after: Duration::from_secs(300),
             sweeps: 2,
             collect_after: Duration::from_secs(240),
+            rest_after_loss: Duration::from_secs(240),
             programmed_by_host: false,
         }
     }
@@ -98,6 +102,8 @@ pub struct Pool {
     settings: Settings,
     identity: Identity,
     gate: Gate,
+    /// Whether a store was lost, and pods were not looked at since.
+    lost: bool,
     epoch: Option<Uid>,
     /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
     ended: Option<Uid>,
@@ -126,6 +132,7 @@ impl Pool {
                 pods: false,
                 store: true,
             },
+            lost: false,
             epoch: None,
             ended: None,
             seen: None,

@@ -27,9 +27,18 @@ fn may_ask(user: u32, own: u32) -> bool {
     user == 0 || user == own
 }
 
+/// Whether somebody listens on a socket. A process that is gone, however it went, does not.
+fn is_served(path: &Path) -> io::Result<bool> {
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl GuardedListener {
     /// Binds the path, which only our user can open. What an earlier process left is replaced, and
-    /// anything else that is there is not touched.
+    /// anything else that is there is not touched, least of all a socket on which somebody answers.
     pub fn bind(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             fs::DirBuilder::new()
@@ -38,7 +47,13 @@ impl GuardedListener {
                 .create(directory)?;
         }
         match fs::symlink_metadata(path) {
-            Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+            Ok(found) if found.file_type().is_socket() => {
+                if is_served(path)? {
+                    let reason = "another process answers there";
+                    return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
+                }
+                fs::remove_file(path)?;
+            }
             Ok(_) => {
                 let reason = "something that is no socket is there";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));

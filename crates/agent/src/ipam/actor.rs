@@ -79,8 +79,9 @@ const NAP: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Reads the store. A store that cannot be opened closes the pool for ADD, and for nothing else.
-    pub(crate) async fn open(parts: ActorParts) -> Self {
+    /// Reads the store. A store that cannot be opened closes the pool for ADD, and for nothing else;
+    /// but where another process has it, that one serves this node, and we must not.
+    pub(crate) async fn open(parts: ActorParts) -> Result<Self, StoreError> {
         let directory = parts.settings.state_directory.clone();
         let opened = tokio::task::spawn_blocking(move || Store::open(&directory)).await;
         let now = parts.clock.now();
@@ -116,6 +117,7 @@ impl Actor {
         };
         match opened {
             Ok(Ok(opened)) => actor.restore(opened),
+            Ok(Err(error)) if error.is_taken() => return Err(error),
             Ok(Err(error)) => actor.closed(&error),
             Err(error) => {
                 let path = actor.settings.state_directory.display().to_string();
@@ -123,7 +125,7 @@ impl Actor {
                 actor.closed(&StoreError::Directory { path, source });
             }
         }
-        actor
+        Ok(actor)
     }
 
     /// Runs until it is told to stop; what was promised by then is made durable and answered.

@@ -30,6 +30,7 @@ use super::{
     report,
     rest::Rest,
     settings::IpamSettings,
+    store::StoreError,
     writer::Writer,
 };
 use crate::manager;
@@ -50,6 +51,17 @@ pub struct DaemonParts {
     pub metrics: IpamMetrics,
 }
 
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The node's name cannot be selected by.
+    #[error("watch this node")]
+    Watch(#[from] SelectorError),
+    /// Another process keeps the addresses of this node.
+    #[error("the state directory is another process's")]
+    Taken(#[source] StoreError),
+}
+
 /// Keeps the addresses of a node.
 pub struct Daemon {
     actor: Actor,
@@ -58,7 +70,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Reads the store and begins to watch. Nothing is answered before [`Daemon::run`].
-    pub async fn open(parts: DaemonParts) -> Result<Self, SelectorError> {
+    pub async fn open(parts: DaemonParts) -> Result<Self, DaemonError> {
         let DaemonParts {
             cluster,
             settings,
@@ -85,7 +97,7 @@ impl Daemon {
             messages,
         });
         Ok(Self {
-            actor: actor.await,
+            actor: actor.await.map_err(DaemonError::Taken)?,
             rest,
         })
     }

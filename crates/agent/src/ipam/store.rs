@@ -49,6 +49,9 @@ pub enum StoreError {
     /// The database refuses.
     #[error("read or write the address database")]
     Database(#[from] Box<redb::Error>),
+    /// A newer program wrote it, and may come back to it.
+    #[error("the address database is of format {0}, and this program knows {VERSION}")]
+    Newer(u64),
     /// A record has no text.
     #[error("encode a record")]
     Encode(#[from] serde_json::Error),
@@ -69,6 +72,13 @@ enum Flaw {
     Panicked,
     #[error("it cannot be used now")]
     Unusable(#[source] Box<redb::Error>),
+}
+
+impl StoreError {
+    /// Whether another process has it, which then serves this node.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Database(error) if matches!(**error, redb::Error::DatabaseAlreadyOpen))
+    }
 }
 
 fn failed(error: impl Into<redb::Error>) -> StoreError {
@@ -96,7 +106,7 @@ pub struct Opened {
 
 impl Store {
     /// Opens the file of a directory, or makes it. Only what is wrong with the directory, the disk
-    /// or our rights is an error: then the file must not be replaced.
+    /// or our rights is an error, or that the file is a newer program's: then it must not be replaced.
     pub fn open(directory: &Path) -> Result<Opened, StoreError> {
         let path = file(directory);
         let unusable = |source| StoreError::Directory {
@@ -120,6 +130,9 @@ impl Store {
                 });
             }
             Err(Flaw::Unusable(error)) => return Err(StoreError::Database(error)),
+            Err(Flaw::Format(format)) if format > VERSION => {
+                return Err(StoreError::Newer(format));
+            }
             Err(flaw) => (move_aside(directory, &path), flaw),
         };
         let moved = moved.map_err(unusable)?;
@@ -300,6 +313,7 @@ fn row(record: &Record) -> Result<String, serde_json::Error> {
         Record::Cooldown(address, _) => format!("cooldown {address}"),
         Record::Tombstone(key, _) => format!("tombstone {}", serde_json::to_string(key)?),
         Record::Releasing(name, _) => format!("releasing {name}"),
+        Record::Lost(_) => "lost".to_owned(),
     })
 }
 
@@ -310,5 +324,6 @@ fn removes(record: &Record) -> bool {
             | Record::Cooldown(_, None)
             | Record::Tombstone(_, None)
             | Record::Releasing(_, false)
+            | Record::Lost(false)
     )
 }

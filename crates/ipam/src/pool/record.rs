@@ -32,6 +32,8 @@ pub enum Record {
     Tombstone(Key, Option<Moment>),
     /// A grant that is offered for release.
     Releasing(GrantName, bool),
+    /// Earlier records were lost, and pods were not looked at since.
+    Lost(bool),
 }
 
 /// What the store had.
@@ -59,6 +61,7 @@ struct Rows {
     cooldowns: BTreeMap<IpAddr, Moment>,
     tombstones: BTreeMap<Key, Moment>,
     releasing: BTreeSet<GrantName>,
+    lost: bool,
 }
 
 impl Rows {
@@ -76,6 +79,7 @@ impl Rows {
                 Record::Releasing(name, false) => {
                     rows.releasing.remove(&name);
                 }
+                Record::Lost(lost) => rows.lost = lost,
             }
         }
         rows
@@ -118,7 +122,10 @@ impl Pool {
         let lost = matches!(journal, Journal::Lost);
         let mut rows = match journal {
             Journal::Kept(records) => Rows::replay(records),
-            Journal::Lost => Rows::default(),
+            Journal::Lost => Rows {
+                lost: true,
+                ..Rows::default()
+            },
         };
         let known = rows.identity.take();
         match &known {
@@ -142,8 +149,9 @@ impl Pool {
 
     fn fill(&mut self, rows: Rows, now: Moment) {
         // A clock that was set back, as that of a restored snapshot is, must not keep an address
-        // cooling for longer than a cooldown takes.
-        let (latest, longest) = (now + self.settings.cooldown, now + self.settings.tombstone);
+        // cooling for longer than that takes at most.
+        let cooling = self.settings.cooldown.max(self.settings.rest_after_loss);
+        let (latest, longest) = (now + cooling, now + self.settings.tombstone);
         for (address, until) in rows.cooldowns {
             let until = until.min(latest);
             self.slots
@@ -173,6 +181,7 @@ impl Pool {
             .map(|(key, until)| (key, until.min(longest)))
             .collect();
         self.offered = rows.releasing;
+        self.lost = rows.lost;
     }
 
     /// Everything that must be remembered, in one piece: replaces whatever a store holds.
@@ -183,6 +192,9 @@ impl Pool {
         let mut records = Vec::new();
         if self.gate.pods {
             records.push(Record::Identity(self.identity.clone()));
+        }
+        if self.lost {
+            records.push(Record::Lost(true));
         }
         let attachments = self.attachments.iter();
         records.extend(

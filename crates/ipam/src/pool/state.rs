@@ -74,6 +74,21 @@ impl State {
         }
     }
 
+    /// Keeps it from being used before then, if nobody is known to have it.
+    #[must_use]
+    pub fn rest(self, until: Moment) -> Self {
+        match self {
+            Self::Available { .. } => Self::Cooldown { until },
+            Self::Cooldown { until: before } => Self::Cooldown {
+                until: until.max(before),
+            },
+            Self::Releasing { until: before } => Self::Releasing {
+                until: Some(before.map_or(until, |before| until.max(before))),
+            },
+            other => other,
+        }
+    }
+
     /// The host is ready for it.
     #[must_use]
     pub fn program(self, now: Moment) -> Self {

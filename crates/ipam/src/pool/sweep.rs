@@ -16,6 +16,9 @@ impl Pool {
     pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
         if self.gate.config && !self.gate.pods {
             self.adopt(pods, now, step);
+            if std::mem::take(&mut self.lost) {
+                self.rest(now, step);
+            }
             self.gate.pods = true;
             step.records.push(Record::Identity(self.identity.clone()));
         }
@@ -93,7 +96,24 @@ impl Pool {
         }
     }
 
-    /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone.
+    /// What no pod shows may still be that of a sandbox which nobody has told of.
+    fn rest(&mut self, now: Moment, step: &mut Step) {
+        step.records.push(Record::Lost(false));
+        let until = now + self.settings.rest_after_loss;
+        for (address, slot) in &mut self.slots {
+            let rested = slot.state.clone().rest(until);
+            if rested == slot.state {
+                continue;
+            }
+            if let State::Cooldown { until } | State::Releasing { until: Some(until) } = rested {
+                step.records.push(Record::Cooldown(*address, Some(until)));
+            }
+            slot.state = rested;
+        }
+    }
+
+    /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone; and
+    /// those whose sandbox we do not know can be in no list that we could compare with.
     pub(super) fn collect(
         &mut self,
         network: &SharedStr,

@@ -35,10 +35,11 @@ impl Actor {
             }
             Sighting::NetworkGone => {
                 tracing::warn!("the NodeNetworkConfig is gone; pods keep their addresses");
-                // Nothing is asked of an object that is not there.
+                // Nothing is asked of an object that is not there, and nothing of it handed out.
                 if let Some(config) = &mut self.config {
                     config.deleting = true;
                 }
+                self.observe();
             }
             Sighting::Pods if self.pods.is_none() => self.count_pods(),
             Sighting::Pods => self.gathering.changed(now),
@@ -115,7 +116,9 @@ impl Actor {
                 self.metrics.written("ok");
                 self.failures = 0;
                 let older = |known: &NodeConfig| {
-                    known.uid != config.uid || config.version.is_older_than(&known.version)
+                    known.uid != config.uid
+                        || known.deleting
+                        || config.version.is_older_than(&known.version)
                 };
                 if !self.config.as_ref().is_some_and(older) {
                     self.config = Some(config.clone());

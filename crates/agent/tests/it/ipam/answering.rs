@@ -270,6 +270,9 @@ async fn the_socket_is_ours_alone_and_replaces_what_an_earlier_process_left() {
     let server = tokio::spawn(async move { axum::serve(listener, router).await });
     let status: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
     assert_eq!((status.pool.available, status.pool.assigned), (0, 0));
+    let taken = GuardedListener::bind(&path).unwrap_err();
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    let _still: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
     server.abort();
     let file = state.path().join("file");
     std::fs::write(&file, "precious").unwrap();

@@ -1,10 +1,58 @@
 //! State that cannot be written, and API servers that refuse.
 
-use std::fs;
+use std::{fs, panic::AssertUnwindSafe};
 
+use futures::FutureExt as _;
+use redb::{Database, ReadableDatabase as _, TableDefinition};
+use weft_agent::ipam::store::file;
 use weft_cns::{ReturnCode, Serving};
 
 use super::world::{World, delete, try_add};
+
+const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_a_newer_program_is_left_to_it() {
+    let world = World::new().await;
+    world.grant("n1", &["10.1.0.4".to_owned()]).await;
+    let state = tempfile::tempdir().unwrap();
+    let daemon = world.start("n1", state.path()).await;
+    daemon.add("kept").await;
+    daemon.stop().await;
+    let path = file(state.path());
+    let database = Database::open(&path).unwrap();
+    let write = database.begin_write().unwrap();
+    write
+        .open_table(ABOUT)
+        .unwrap()
+        .insert("format", 2)
+        .unwrap();
+    write.commit().unwrap();
+    drop(database);
+    let daemon = world.start("n1", state.path()).await;
+    assert_eq!(
+        try_add(&daemon.router, "new").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+    );
+    assert_eq!(delete(&daemon.router, "kept").await, ReturnCode::SUCCESS);
+    daemon.stop().await;
+    let database = Database::open(&path).unwrap();
+    let read = database.begin_read().unwrap();
+    let about = read.open_table(ABOUT).unwrap();
+    assert_eq!(about.get("format").unwrap().unwrap().value(), 2);
+    assert_eq!(fs::read_dir(state.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_daemon_does_not_come_between_the_first_and_its_plugins() {
+    let world = World::new().await;
+    world.grant("n1", &["10.1.0.4".to_owned()]).await;
+    let state = tempfile::tempdir().unwrap();
+    let first = world.start("n1", state.path()).await;
+    let second = AssertUnwindSafe(world.start("n1", state.path()));
+    assert!(second.catch_unwind().await.is_err(), "it has no store");
+    first.add("p0").await;
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_cannot_be_used_closes_add_and_leaves_del_open() {

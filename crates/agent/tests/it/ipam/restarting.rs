@@ -2,8 +2,12 @@
 
 use std::fs;
 
+use http::Method;
+use serde_json::{Value, json};
 use weft_agent::ipam::store::file;
-use weft_cns::{ReturnCode, Serving};
+use weft_cns::{ReturnCode, Serving, StatusResponse};
+
+use crate::allocator::cluster::{call, path};
 
 use super::world::{Running, World, delete, try_add};
 
@@ -90,6 +94,45 @@ async fn a_disk_of_another_machine_brings_nobodys_pods_along() {
     assert_eq!(given.to_string(), "10.1.0.5");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_made_again_under_a_living_daemon_gets_nothing_of_its_former_life() {
+    let state = tempfile::tempdir().unwrap();
+    let world = World::new().await;
+    world.grant("n1", &addresses(8)).await;
+    let daemon = world.start("n1", state.path()).await;
+    let kept = daemon.add("kept").await;
+    let nodes = "/api/v1/nodes";
+    let delete = async |path: &str| {
+        let deleted = call(&world.client, Method::DELETE, path, &Value::Null);
+        deleted.await.unwrap();
+    };
+    delete(&format!("{nodes}/n1")).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    call(&world.client, Method::POST, nodes, &node)
+        .await
+        .unwrap();
+    let closed = |status: &StatusResponse| status.serving != Serving::Ready;
+    daemon.becomes("closed", closed).await;
+    assert_eq!(
+        try_add(&daemon.router, "new").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+    );
+    assert_eq!(daemon.add("kept").await, kept);
+    delete(&format!("{nodes}/n1")).await;
+    // The old one is collected with its owner.
+    let config = path("nodenetworkconfigs", "n1");
+    let get = || call(&world.client, Method::GET, &config, &Value::Null);
+    while get().await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    world.add_node("n1").await;
+    world.grant("n1", &["10.1.0.99".to_owned()]).await;
+    assert_eq!(daemon.add("newer").await.to_string(), "10.1.0.99");
+    // An object that is gone says nothing, either.
+    delete(&config).await;
+    daemon.becomes("closed", closed).await;
+}
+
 /// Whether a damaged store is noticed, kept aside, and made up for by a look at pods.
 async fn survives(damage: impl Fn(&mut Vec<u8>)) {
     let state = tempfile::tempdir().unwrap();
@@ -109,6 +152,12 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
         bytes.len(),
         "kept as it was"
     );
+    assert_eq!(
+        try_add(&daemon.router, "early").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
+        "a sandbox may have it that nobody has told of"
+    );
+    tokio::time::sleep(std::time::Duration::from_secs(240)).await;
     for pod in 0..7 {
         assert_ne!(daemon.add(&format!("new-{pod}")).await, kept);
     }
