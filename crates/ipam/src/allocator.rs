@@ -9,11 +9,17 @@
 //!   write, too, happens only to the object as it was read. Publishing moves the version on. So of
 //!   a claim whose version has passed it is known for good whether it is published, and one that is
 //!   not never will be: that, and nothing else, is when it is freed.
+//!
+//! What is published without a claim is claimed before anything is granted. A NodeNetworkConfig that
+//! was made again for the same Node gets the claims of the one before; those of a Node are freed when
+//! it was absent for the grace. These rules are searched to a depth and within bounds that
+//! `tests/it/exhaustive.rs` and ADR 17 state.
 
 mod exhaustion;
 mod lifecycle;
 mod node_cidrs;
 mod object;
+mod own;
 mod plan;
 mod reconcile;
 mod share;
@@ -30,6 +36,7 @@ use ipnet::IpNet;
 use weft_model::Moment;
 
 pub use node_cidrs::ClusterCidr;
+pub(crate) use node_cidrs::cidr_pool;
 pub use object::{
     Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, Wall,
 };
@@ -120,9 +127,10 @@ impl Allocator {
                 PoolSource::Ranges(ranges) => {
                     self.plan_ranges(view, pool, ranges, now, wall, &mut plan);
                 }
-                PoolSource::NodeCidrs => status::plan_own_cidrs(view, pool, &mut plan),
+                PoolSource::NodeCidrs => own::plan_own_cidrs(view, pool, &mut plan),
             }
         }
+        plan.keep_first_statuses();
         plan
     }
 
@@ -140,14 +148,15 @@ impl Allocator {
 
     fn note_absent(&mut self, view: &View, now: Moment) {
         let present: BTreeSet<&Uid> = view.nodes.values().map(|node| &node.uid).collect();
-        let owners = view
-            .configs
-            .values()
-            .filter_map(|config| config.owner.as_ref());
-        let claims = view.shards.values().flat_map(|shard| shard.blocks.values());
-        let holders = claims
-            .flat_map(reconcile::holders)
-            .map(|holder| &holder.node_uid);
+        let configs = view.configs.values();
+        // One without an owner is that of the Node of its name.
+        let owners = configs
+            .filter(|config| config.owner.is_some() || !view.nodes.contains_key(&config.name))
+            .map(lifecycle::tenant);
+        let blocks = view.shards.values().flat_map(|shard| shard.blocks.values());
+        let holders = blocks
+            .flat_map(reconcile::claims)
+            .map(|claim| &claim.holder.node_uid);
         let known: BTreeSet<&Uid> = owners.chain(holders).collect();
         self.absent
             .retain(|uid, _| known.contains(uid) && !present.contains(uid));

@@ -15,7 +15,7 @@ pub use meta::{Meta, OwnerReference};
 pub use node_network_config::{
     ContainerRecord, EntryRecord, NodeNetworkConfig, NodeNetworkConfigSpec, NodeNetworkConfigStatus,
 };
-pub use pools::{Pools, read_pools};
+pub use pools::{Pools, read_cidr_shards, read_pools};
 pub use shard::{BlockRecord, ClaimRecord, IpPoolShard, ShardFlaw, ShardSpec};
 pub use subnet_state::{ClusterSubnetState, SubnetStatus};
 
@@ -27,7 +27,8 @@ pub const VERSION: &str = "v1alpha1";
 pub const AZURE_GROUP: &str = "acn.azure.com";
 /// Its version there.
 pub const AZURE_VERSION: &str = "v1alpha";
-/// What keeps a NodeNetworkConfig until nothing is claimed for it any more.
+/// What keeps a NodeNetworkConfig until nothing of it can get lost, and an IPPool until nothing is
+/// claimed of it.
 pub const FINALIZER: &str = "ipam.weft.dev/ipam";
 /// The pool that claims of pod CIDRs belong to; no IPPool may be called so.
 pub const POD_CIDR_POOL: &str = "node-pod-cidrs";

@@ -74,8 +74,16 @@ impl AllocatorEvents {
 
 fn about(notice: &Notice) -> ObjectReference {
     let name: &NodeName = match notice {
-        Notice::Conflict { config, .. } | Notice::Stray { config, .. } => config,
-        Notice::Unmet { node, .. } | Notice::NoPool(node) | Notice::NoCidr(node) => node,
+        Notice::PoolInUse(pool) => return ippool(pool),
+        Notice::Conflict { config: name, .. }
+        | Notice::Stray { config: name, .. }
+        | Notice::Ownerless(name)
+        | Notice::Deleted(name)
+        | Notice::Unmet { node: name, .. }
+        | Notice::Overlap { node: name, .. }
+        | Notice::NoPool(name)
+        | Notice::NoCidr(name)
+        | Notice::HugeCidr(name, _) => name,
     };
     ObjectReference {
         api_version: Some("v1".to_owned()),

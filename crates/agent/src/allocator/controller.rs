@@ -8,7 +8,7 @@ use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     NodeName, PoolName,
     allocator::{Allocator, AllocatorSettings, Shard, View, Wall, Write},
-    objects::{PoolFlaw, Pools, read_pools},
+    objects::{Meta, PoolFlaw, Pools, read_pools},
 };
 use weft_model::{Moment, SharedStr};
 use weft_runtime::{
@@ -200,6 +200,8 @@ impl AddressReconciler {
         let facts = Facts {
             block_prefix: &|shard| observed.block_prefix(shard),
             finalizers: &|name| observed.finalizers(name),
+            owners: &|name| observed.owners(name),
+            pool_meta: &|name| observed.pool_meta(name),
             pool_owner: &|name| observed.pool_owner(name),
             held_by_nodes: false,
             timestamp: &timestamp,
@@ -351,6 +353,20 @@ impl Observed {
         let mut configs = self.configs.iter();
         let found = configs.find(|view| view.config.name == *name);
         found.map_or_else(Vec::new, |view| view.meta.finalizers.clone())
+    }
+
+    fn owners(&self, name: &NodeName) -> Vec<serde_json::Value> {
+        let mut configs = self.configs.iter();
+        let found = configs.find(|view| view.config.name == *name);
+        let owners = found.map(|view| view.meta.owner_references.iter());
+        let owners = owners.into_iter().flatten();
+        owners.map(|owner| json!(owner)).collect()
+    }
+
+    fn pool_meta(&self, name: &PoolName) -> Option<Meta> {
+        let mut pools = self.pools.iter();
+        let pool = pools.find(|view| *view.0.metadata.name == *name.as_str())?;
+        Some(pool.0.metadata.clone())
     }
 
     fn pool_owner(&self, name: &str) -> Option<serde_json::Value> {

@@ -143,7 +143,7 @@ pub(super) fn label<T>(outcome: Option<&Result<T, WriteError>>) -> &'static str 
     match outcome {
         None => "lease_ended",
         Some(Ok(_)) => "ok",
-        Some(Err(WriteError::Conflict(_))) => "conflict",
+        Some(Err(WriteError::Conflict(_) | WriteError::Changed(_))) => "conflict",
         Some(Err(WriteError::StillThere(_))) => "still_there",
         Some(Err(WriteError::NoRange(_) | WriteError::Refused(_))) => "error",
     }

@@ -107,8 +107,10 @@ impl AllocatorMetrics {
             Write::CreateConfig { .. } => "config",
             Write::Status { .. } => "config_status",
             Write::Shard { .. } => "shard",
+            Write::OwnConfig { .. } => "config_owner",
             Write::DeleteConfig { .. } => "config_deletion",
             Write::RemoveFinalizer { .. } => "config_finalizer",
+            Write::HoldPool(_) | Write::ReleasePool(_) => "pool_finalizer",
             Write::SubnetState { .. } => "subnet_state",
             Write::PodCidrs { .. } => "pod_cidrs",
         };
@@ -152,10 +154,18 @@ fn gauge(count: u64) -> i64 {
 }
 
 /// What is said about addresses.
-pub(super) const ADDRESS_REASONS: [&str; 4] =
-    ["AddressConflict", "AddressInNoPool", "SubnetFull", "NoPool"];
+pub(super) const ADDRESS_REASONS: [&str; 8] = [
+    "AddressConflict",
+    "AddressInNoPool",
+    "SubnetFull",
+    "NoPool",
+    "OwnerMissing",
+    "ConfigDeleted",
+    "CIDROverlap",
+    "PoolInUse",
+];
 /// What is said about pod CIDRs.
-pub(super) const CIDR_REASONS: [&str; 1] = ["CIDRNotAvailable"];
+pub(super) const CIDR_REASONS: [&str; 2] = ["CIDRNotAvailable", "CIDRTooLarge"];
 
 /// One word for a notice, also in events.
 pub(super) fn reason(notice: &Notice) -> &'static str {
@@ -164,6 +174,11 @@ pub(super) fn reason(notice: &Notice) -> &'static str {
         Notice::Stray { .. } => "AddressInNoPool",
         Notice::Unmet { .. } => "SubnetFull",
         Notice::NoPool(_) => "NoPool",
+        Notice::Ownerless(_) => "OwnerMissing",
+        Notice::Deleted(_) => "ConfigDeleted",
+        Notice::Overlap { .. } => "CIDROverlap",
+        Notice::PoolInUse(_) => "PoolInUse",
+        Notice::HugeCidr(..) => "CIDRTooLarge",
         // Upstream's word.
         Notice::NoCidr(_) => "CIDRNotAvailable",
     }

@@ -5,7 +5,7 @@ use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     PoolName,
     allocator::{Allocator, AllocatorSettings, ClusterCidr, Shard, View},
-    objects::POD_CIDR_POOL,
+    objects::{POD_CIDR_POOL, read_cidr_shards},
 };
 use weft_model::SharedStr;
 use weft_runtime::{
@@ -141,10 +141,20 @@ impl CidrReconciler {
         }
         let wall = self.parts.clock.now();
         let name = PoolName::from(POD_CIDR_POOL);
-        let mut view = observe(&shards.list()?, &nodes.list()?)?;
-        for config in configs.list()?.iter().map(|view| &view.config) {
-            view.configs.insert(config.name.clone(), config.clone());
-        }
+        let shards = shards.list()?;
+        let shards = shards.iter().map(|view| &view.0);
+        let (nodes, configs) = (nodes.list()?, configs.list()?);
+        let nodes = nodes.iter().map(|node| node.to_node());
+        let configs = configs.iter().map(|view| &view.config);
+        let view = View {
+            shards: read_cidr_shards(shards, &self.parts.ranges, wall)?,
+            nodes: nodes.map(|node| (node.name.clone(), node)).collect(),
+            configs: configs
+                .map(|config| (config.name.clone(), config.clone()))
+                .collect(),
+            complete: true,
+            ..View::default()
+        };
         let begun = Instant::now();
         let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, life.now(), wall);
         self.parts
@@ -155,6 +165,8 @@ impl CidrReconciler {
         let facts = Facts {
             block_prefix: &|shard| self.block_prefix(shard),
             finalizers: &|_| Vec::new(),
+            owners: &|_| Vec::new(),
+            pool_meta: &|_| None,
             pool_owner: &|_| None,
             held_by_nodes: true,
             timestamp: &timestamp,
@@ -172,25 +184,4 @@ impl CidrReconciler {
         let cluster = ranges.find(|cluster| cluster.range.contains(&shard.range))?;
         Some(cluster.node_prefix.max(cluster.range.prefix_len()))
     }
-}
-
-/// Nodes and our claims. A claim that cannot be read stops everything: it may be of anything.
-fn observe(
-    shards: &[std::sync::Arc<ShardView>],
-    nodes: &[std::sync::Arc<NodeView>],
-) -> Result<View, ReconcileError> {
-    let mut view = View {
-        complete: true,
-        ..View::default()
-    };
-    for object in shards {
-        if object.0.spec.pool.as_str() == POD_CIDR_POOL {
-            let shard = object.0.to_shard()?;
-            view.shards.insert((shard.pool.clone(), shard.range), shard);
-        }
-    }
-    for node in nodes.iter().map(|node| node.to_node()) {
-        view.nodes.insert(node.name.clone(), node);
-    }
-    Ok(view)
 }

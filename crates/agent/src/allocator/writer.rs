@@ -5,14 +5,14 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use weft_ipam::{
-    NodeName, NodeStatus, Precondition,
+    NodeName, NodeStatus, PoolName, Precondition,
     allocator::{Holder, Shard, Write},
     objects::{FINALIZER, Meta, NodeNetworkConfigStatus, ShardSpec},
 };
 use weft_model::SharedStr;
 use weft_runtime::{Kind, Kinded as _, ObjectKey};
 
-use super::views::{ConfigView, NodeView, ShardView, StateView};
+use super::views::{ConfigView, NodeView, PoolView, ShardView, StateView};
 
 /// Writes objects.
 #[derive(Clone)]
@@ -36,6 +36,10 @@ pub(super) struct Facts<'a> {
     pub(super) block_prefix: &'a (dyn Fn(&Shard) -> Option<u8> + Sync),
     /// All finalizers of a NodeNetworkConfig.
     pub(super) finalizers: &'a (dyn Fn(&NodeName) -> Vec<SharedStr> + Sync),
+    /// All owner references of a NodeNetworkConfig.
+    pub(super) owners: &'a (dyn Fn(&NodeName) -> Vec<Value> + Sync),
+    /// What a pool is.
+    pub(super) pool_meta: &'a (dyn Fn(&PoolName) -> Option<Meta> + Sync),
     /// The owner reference to a pool.
     pub(super) pool_owner: &'a (dyn Fn(&str) -> Option<Value> + Sync),
     /// Whether holders of claims are Nodes.
@@ -53,6 +57,9 @@ pub(super) enum WriteError {
     /// A claim cannot be freed.
     #[error("{0} is still there")]
     StillThere(NodeName),
+    /// A claim cannot be given to a config.
+    #[error("nodenetworkconfig {0} was changed by somebody else")]
+    Changed(NodeName),
     /// No range of the pool has it.
     #[error("shard {0} is in no range of its pool")]
     NoRange(String),
@@ -70,6 +77,11 @@ impl From<kube::Error> for WriteError {
             _ => Self::Refused(Box::new(error)),
         }
     }
+}
+
+/// The reference of a config to its Node.
+fn node_owner(node: &NodeName, uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true})
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,11 +112,35 @@ impl Writer {
                 precondition,
                 status,
             } => self.status(name, precondition, status).await,
-            Write::Shard { shard, gone, .. } => {
+            Write::Shard {
+                shard,
+                gone,
+                unchanged,
+                ..
+            } => {
                 for holder in gone {
                     self.ensure_gone(holder, facts.held_by_nodes).await?;
                 }
+                for (name, precondition) in unchanged {
+                    self.ensure_unchanged(name, precondition).await?;
+                }
                 self.shard(shard, facts).await
+            }
+            Write::OwnConfig {
+                name,
+                precondition,
+                owner,
+            } => {
+                let mut owners = (facts.owners)(name);
+                owners.push(node_owner(name, owner.as_str()));
+                let body = json!({"metadata": {
+                    "uid": precondition.uid.as_str(),
+                    "resourceVersion": precondition.version.as_str(),
+                    "ownerReferences": owners,
+                }});
+                let path = format!("{}/{name}", self.configs());
+                self.put(ConfigView::resource_kind(), Method::PATCH, &path, &body)
+                    .await
             }
             Write::DeleteConfig { name, precondition } => {
                 let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {
@@ -127,6 +163,8 @@ impl Writer {
                 self.send::<Value>(Method::PATCH, &path, &body).await?;
                 Ok(None)
             }
+            Write::HoldPool(pool) => self.hold_pool(pool, true, facts).await,
+            Write::ReleasePool(pool) => self.hold_pool(pool, false, facts).await,
             Write::SubnetState { pool, exhausted } => {
                 self.subnet_state(pool.as_str(), *exhausted, facts).await
             }
@@ -161,10 +199,7 @@ impl Writer {
                 "name": node,
                 "namespace": self.namespace,
                 "finalizers": [FINALIZER],
-                "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Node", "name": node, "uid": owner,
-                    "controller": true,
-                }],
+                "ownerReferences": [node_owner(node, owner)],
             },
             "spec": {"requestedIPCount": requested},
         })
@@ -215,6 +250,35 @@ impl Writer {
         }
     }
 
+    /// Puts our finalizer on a pool, or takes it off.
+    async fn hold_pool(
+        &self,
+        pool: &PoolName,
+        hold: bool,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Written>, WriteError> {
+        let Some(meta) = (facts.pool_meta)(pool) else {
+            return Ok(None);
+        };
+        let mut finalizers = meta.finalizers;
+        finalizers.retain(|finalizer| &**finalizer != FINALIZER);
+        if hold {
+            finalizers.push(SharedStr::new(FINALIZER));
+        }
+        let body = json!({"metadata": {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "finalizers": finalizers,
+        }});
+        let kind = PoolView::resource_kind();
+        let path = format!("{}/{pool}", kind.collection_path(None));
+        if hold {
+            return self.put(kind, Method::PATCH, &path, &body).await;
+        }
+        self.send::<Value>(Method::PATCH, &path, &body).await?;
+        Ok(None)
+    }
+
     async fn subnet_state(
         &self,
         pool: &str,
@@ -261,6 +325,24 @@ impl Writer {
             Some(None) => Err(there()),
             Some(Some(owner)) if *owner == *holder.node_uid.as_str() => Err(there()),
             _ => Ok(()),
+        }
+    }
+
+    /// Asks the API server itself whether a config is as it was when claims were given to it.
+    async fn ensure_unchanged(
+        &self,
+        name: &NodeName,
+        precondition: &Precondition,
+    ) -> Result<(), WriteError> {
+        let found = self.find(&format!("{}/{name}", self.configs())).await?;
+        let same = found.is_some_and(|found| {
+            *found.uid == *precondition.uid.as_str()
+                && *found.resource_version == *precondition.version.as_str()
+        });
+        if same {
+            Ok(())
+        } else {
+            Err(WriteError::Changed(name.clone()))
         }
     }
 

@@ -9,4 +9,5 @@ mod rights;
 mod scale;
 mod scarcity;
 mod serving;
+mod upheaval;
 mod world;

@@ -7,12 +7,12 @@ use weft_model::Moment;
 
 use super::{
     Allocator, Notice, Plan, View, Write,
-    object::{Claim, ClaimState, Holder, IpPool, PoolSource},
-    reconcile::holders,
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource},
+    reconcile::claims,
     space::Space,
     status::{Published, emptied},
 };
-use crate::{NodeConfig, Uid, scaling::Scaler};
+use crate::{GrantName, NodeConfig, Uid, scaling::Scaler};
 
 impl Allocator {
     /// Configs of nodes that came, and of nodes that went.
@@ -31,34 +31,13 @@ impl Allocator {
                 });
             }
         }
-        for config in view
-            .configs
-            .values()
-            .filter(|config| view.node_of(config).is_none())
-        {
-            let gone = config
-                .owner
-                .as_ref()
-                .is_none_or(|owner| self.is_gone(owner, now));
-            if !gone {
-                continue;
-            }
-            if !config.deleting {
-                plan.writes.push(Write::DeleteConfig {
-                    name: config.name.clone(),
-                    precondition: config.precondition(),
-                });
-            } else if publishes_or_may(view, config) {
-                plan.writes.push(Write::Status {
-                    name: config.name.clone(),
-                    precondition: config.precondition(),
-                    status: emptied(config, &claimed_ranges(view, config)),
-                });
-            } else if config.finalized && !has_claims(view, &config.uid) {
-                plan.writes.push(Write::RemoveFinalizer {
-                    name: config.name.clone(),
-                    precondition: config.precondition(),
-                });
+        for config in view.configs.values() {
+            match view.nodes.get(&config.name) {
+                Some(node) if config.owner.as_ref().is_none_or(|owner| *owner == node.uid) => {
+                    keep_config(view, config, node, plan);
+                }
+                _ if self.is_gone(tenant(config), now) => end_config(view, config, plan),
+                _ => {}
             }
         }
     }
@@ -73,7 +52,7 @@ impl Allocator {
         let orphan = |claim: &Claim| {
             claim.state == ClaimState::Held
                 && !known.contains_key(&claim.holder.config)
-                && (self.is_gone(&claim.holder.node_uid, now) || was_replaced(view, &claim.holder))
+                && self.is_gone(&claim.holder.node_uid, now)
         };
         let orphans: Vec<(IpNet, Holder)> = space
             .claims()
@@ -106,14 +85,102 @@ impl Allocator {
     }
 }
 
-/// Whether the node's config was made again while the Node stayed.
-fn was_replaced(view: &View, holder: &Holder) -> bool {
-    let node = view
-        .nodes
-        .get(&holder.node)
-        .filter(|node| node.uid == holder.node_uid);
-    let config = view.configs.get(&holder.node);
-    node.is_some() && config.is_some_and(|config| config.uid != holder.config)
+/// Whose a config is: its Node's, or without an owner nobody's, which it is since then itself.
+pub(super) fn tenant(config: &NodeConfig) -> &Uid {
+    config.owner.as_ref().unwrap_or(&config.uid)
+}
+
+/// Puts right a config whose Node is there.
+fn keep_config(view: &View, config: &NodeConfig, node: &Node, plan: &mut Plan) {
+    if config.deleting {
+        plan.notices.push(Notice::Deleted(config.name.clone()));
+        // The claims stay, and are those of the config that is made next.
+        if config.finalized && all_claimed(view, config) {
+            plan.writes.push(Write::RemoveFinalizer {
+                name: config.name.clone(),
+                precondition: config.precondition(),
+            });
+        }
+    } else if config.owner.is_none() {
+        plan.notices.push(Notice::Ownerless(config.name.clone()));
+        plan.writes.push(Write::OwnConfig {
+            name: config.name.clone(),
+            precondition: config.precondition(),
+            owner: node.uid.clone(),
+        });
+    }
+}
+
+/// Takes everything from a config whose Node is gone, and lets it go.
+fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
+    if !config.deleting {
+        plan.writes.push(Write::DeleteConfig {
+            name: config.name.clone(),
+            precondition: config.precondition(),
+        });
+    } else if publishes_or_may(view, config) {
+        plan.writes.push(Write::Status {
+            name: config.name.clone(),
+            precondition: config.precondition(),
+            status: emptied(config, &claimed_ranges(view, config)),
+        });
+    } else if config.finalized && claimed_ranges(view, config).is_empty() {
+        plan.writes.push(Write::RemoveFinalizer {
+            name: config.name.clone(),
+            precondition: config.precondition(),
+        });
+    }
+}
+
+/// Gives the claims of configs that are gone to those that were made again for the same Nodes: pods
+/// there go on using the addresses.
+pub(super) fn move_claims(view: &View, space: &mut Space<'_>) {
+    let heirs = |claim: &Claim| {
+        let holder = &claim.holder;
+        let config = view.configs.get(&holder.node)?;
+        let node = view.node_of(config)?;
+        let replaced = config.uid != holder.config && node.uid == holder.node_uid;
+        (claim.state == ClaimState::Held && replaced && !config.deleting).then_some(config)
+    };
+    let moving: Vec<(IpNet, &NodeConfig)> = space
+        .claims()
+        .filter_map(|(net, claim)| Some((net, heirs(claim)?)))
+        .collect();
+    for (net, config) in moving {
+        let Some(range) = space.range_of(net) else {
+            continue;
+        };
+        let published = Published::read(config, &space.pool().name);
+        let mut entries = published.entries.iter();
+        let entry = entries.find(|(_, other)| *other == net);
+        let holder = Holder {
+            node: config.name.clone(),
+            node_uid: tenant(config).clone(),
+            config: config.uid.clone(),
+        };
+        space.hand_over(
+            net,
+            (&holder, config.precondition()),
+            entry.map(|(name, _)| name),
+            published.version(range),
+        );
+    }
+}
+
+/// Whether everything that a config publishes of pools with ranges is claimed for it.
+fn all_claimed(view: &View, config: &NodeConfig) -> bool {
+    let blocks = view.shards.values().flat_map(|shard| shard.blocks.values());
+    let claimed: BTreeSet<&GrantName> = blocks
+        .flat_map(claims)
+        .filter(|claim| claim.holder.config == config.uid)
+        .map(|claim| &claim.id)
+        .collect();
+    config.status.entries().all(|(_, entry)| {
+        let net = entry.net();
+        let mut pools = view.pools.values();
+        claimed.contains(&entry.name)
+            || !net.is_ok_and(|net| pools.any(|pool| pool.range_of(net).is_some()))
+    })
 }
 
 /// Whether it is certain that a claim is not published and never will be.
@@ -155,11 +222,4 @@ fn publishes_or_may(view: &View, config: &NodeConfig) -> bool {
             .any(|(pool, range, version)| {
                 Published::read(config, &pool.name).version(*range) <= *version
             })
-}
-
-fn has_claims(view: &View, config: &Uid) -> bool {
-    let blocks = view.shards.values().flat_map(|shard| shard.blocks.values());
-    blocks
-        .flat_map(holders)
-        .any(|holder| holder.config == *config)
 }

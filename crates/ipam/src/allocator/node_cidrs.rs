@@ -48,7 +48,7 @@ impl Allocator {
         let pool = cidr_pool(name, cluster, &ranges);
         let shards = view.shards.values().filter(|shard| shard.pool == *name);
         let mut space = Space::new(&pool, &ranges, &[], shards.cloned(), wall);
-        let adopting = adopt(view, &mut space);
+        let adopting = adopt(view, &mut space, &mut plan);
         let mut owned = self.settle_cidrs(view, &mut space, now);
         let families: BTreeSet<IpFamily> = ranges
             .iter()
@@ -58,11 +58,7 @@ impl Allocator {
             let claimed = owned.remove(&node.uid).unwrap_or_default();
             serve(node, claimed, &families, adopting, &mut space, &mut plan);
         }
-        let shards = space.into_drafts().map(|draft| Write::Shard {
-            shard: draft.shard,
-            gone: draft.gone,
-            changes: draft.changes,
-        });
+        let shards = space.into_drafts().map(Write::from);
         plan.writes.splice(0..0, shards);
         plan
     }
@@ -89,9 +85,7 @@ impl Allocator {
                         space.free(net, Some(&claim.holder));
                     }
                 }
-                Some(node) if !node.pod_cidrs.is_empty() && !node.pod_cidrs.contains(&net) => {
-                    space.free(net, None);
-                }
+                Some(node) if is_beside(node, net) => space.free(net, None),
                 Some(node) => owned.entry(node.uid.clone()).or_default().push(net),
             }
         }
@@ -156,32 +150,45 @@ fn holder(node: &Node) -> Holder {
     }
 }
 
-/// Claims what nodes have that nobody claimed.
-fn adopt(view: &View, space: &mut Space<'_>) -> bool {
+/// Whether a node has CIDRs, and none of them in a block.
+fn is_beside(node: &Node, block: IpNet) -> bool {
+    let touches = |cidr: &IpNet| cidr.contains(&block) || block.contains(cidr);
+    !node.pod_cidrs.is_empty() && !node.pod_cidrs.iter().any(touches)
+}
+
+/// Claims what nodes have that nobody claimed. Says whether there was any such thing.
+fn adopt(view: &View, space: &mut Space<'_>, plan: &mut Plan) -> bool {
     let mut adopted = false;
     for node in view.nodes.values() {
         for cidr in &node.pod_cidrs {
-            let held = space
-                .claim_at(*cidr)
-                .is_some_and(|claim| claim.state == ClaimState::Held);
-            if held || space.range_of(*cidr).is_none() {
+            let Some(blocks) = space.covered(*cidr) else {
+                plan.notices
+                    .push(Notice::HugeCidr(node.name.clone(), *cidr));
+                adopted = true;
                 continue;
-            }
-            adopted |= space.adopt(
-                *cidr,
-                Claim {
-                    id: format!("{}-{cidr}", node.uid).into(),
+            };
+            for block in blocks {
+                let held = space
+                    .claim_at(block)
+                    .is_some_and(|claim| claim.state == ClaimState::Held);
+                if held {
+                    continue;
+                }
+                let claim = Claim {
+                    id: format!("{}-{block}", node.uid).into(),
                     holder: holder(node),
                     version: 0,
                     state: ClaimState::Held,
-                },
-            );
+                };
+                adopted |= space.adopt(block, claim);
+            }
         }
     }
     adopted
 }
 
-fn cidr_pool(name: &PoolName, cluster: &[ClusterCidr], ranges: &[IpNet]) -> IpPool {
+/// The pool that claims of pod CIDRs are made in.
+pub(crate) fn cidr_pool(name: &PoolName, cluster: &[ClusterCidr], ranges: &[IpNet]) -> IpPool {
     let prefix = |family: IpFamily| {
         let mut cidrs = cluster.iter();
         let cidr = cidrs.find(|cidr| IpFamily::of(cidr.range.addr()) == family);

@@ -74,6 +74,11 @@ pub struct IpPool {
     pub nodes: LabelSelector,
     /// Whether nothing more is handed out.
     pub disabled: bool,
+    /// Whether it has a deletion timestamp: nothing more is handed out, and it stays until nothing
+    /// is claimed of it.
+    pub deleting: bool,
+    /// Whether our finalizer is on it.
+    pub finalized: bool,
     /// How its nodes scale.
     pub scaler: ScalerParameters,
     /// How long a block rests between two nodes.
@@ -83,7 +88,7 @@ pub struct IpPool {
 }
 
 impl IpPool {
-    /// A pool with the usual settings and nothing reserved.
+    /// A pool with the usual settings and nothing reserved, and with our finalizer.
     pub fn new(name: &str, source: PoolSource) -> Self {
         Self {
             name: name.into(),
@@ -94,6 +99,8 @@ impl IpPool {
             block_v6: 124,
             nodes: LabelSelector::equalities([]),
             disabled: false,
+            deleting: false,
+            finalized: true,
             scaler: ScalerParameters {
                 batch_size: Some(i64::from(DEFAULT_BATCH)),
                 request_threshold_percent: Some(50),

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use ipnet::IpNet;
 
@@ -46,6 +46,9 @@ pub enum Write {
         /// Holders that must be gone for good: read each NodeNetworkConfig from the API server and
         /// not from a cache, and drop this write if one of them is there with this UID.
         gone: Vec<Holder>,
+        /// NodeNetworkConfigs that must be as they were: read each from the API server, and drop
+        /// this write if one of them is not.
+        unchanged: Vec<(NodeName, Precondition)>,
         /// What changes, for people.
         changes: Vec<ClaimChange>,
     },
@@ -56,13 +59,27 @@ pub enum Write {
         /// Only this one.
         precondition: Precondition,
     },
-    /// Let a NodeNetworkConfig go: nothing is claimed for it any more.
+    /// Make a NodeNetworkConfig its Node's again.
+    OwnConfig {
+        /// Which.
+        name: NodeName,
+        /// Only if it is still as it was.
+        precondition: Precondition,
+        /// The Node.
+        owner: Uid,
+    },
+    /// Let a NodeNetworkConfig go: its node is gone and nothing is claimed for it any more, or its
+    /// node is there, and its claims wait for the next one.
     RemoveFinalizer {
         /// Which.
         name: NodeName,
         /// Only if it is still as it was.
         precondition: Precondition,
     },
+    /// Put our finalizer on a pool: claims of it mean nothing without it.
+    HoldPool(PoolName),
+    /// Let a pool go: nothing is claimed of it any more.
+    ReleasePool(PoolName),
     /// Tell the nodes of a pool whether it is nearly empty.
     SubnetState {
         /// The pool.
@@ -118,15 +135,53 @@ pub enum Notice {
         /// How many it does not get.
         missing: u64,
     },
+    /// A node's config has no owner, and gets it back.
+    #[error("nodenetworkconfig {0} has no owner; it is given to the node of its name")]
+    Ownerless(NodeName),
+    /// A node's config was deleted, and the node was not.
+    #[error(
+        "nodenetworkconfig {0} was deleted while its node is there; it is made again with the same \
+         addresses"
+    )]
+    Deleted(NodeName),
+    /// Somebody else may have what is a node's own.
+    #[error(
+        "node {node}: pod CIDR {cidr} overlaps {other} of {owner}; nothing is taken from there"
+    )]
+    Overlap {
+        /// The node.
+        node: NodeName,
+        /// Its CIDR.
+        cidr: IpNet,
+        /// The other's.
+        other: IpNet,
+        /// Whose that is.
+        owner: String,
+    },
+    /// A pool was deleted, and nodes have addresses of it.
+    #[error("pool {0} was deleted; it goes when no node has addresses of it")]
+    PoolInUse(PoolName),
     /// No pool serves a node.
     #[error("node {0} matches no pool")]
     NoPool(NodeName),
+    /// A node has so much that it cannot be told from what is free, and nobody gets anything.
+    #[error("node {0}: pod CIDR {1} has too many blocks; no pod CIDR is handed out")]
+    HugeCidr(NodeName, IpNet),
     /// Nodes are without pod CIDRs and there are no more.
     #[error("node {0}: no pod CIDR is left")]
     NoCidr(NodeName),
 }
 
 impl Plan {
+    /// Of two statuses of one config only the first would be written.
+    pub(super) fn keep_first_statuses(&mut self) {
+        let mut seen = BTreeSet::new();
+        self.writes.retain(|write| match write {
+            Write::Status { name, .. } => seen.insert(name.clone()),
+            _ => true,
+        });
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
@@ -176,9 +231,12 @@ impl fmt::Display for Write {
                 Ok(())
             }
             Self::DeleteConfig { name, .. } => write!(f, "- nodenetworkconfig {name}"),
+            Self::OwnConfig { name, .. } => write!(f, "~ nodenetworkconfig {name}: owner"),
             Self::RemoveFinalizer { name, .. } => {
                 write!(f, "~ nodenetworkconfig {name}: no finalizer")
             }
+            Self::HoldPool(pool) => write!(f, "~ pool {pool}: finalizer"),
+            Self::ReleasePool(pool) => write!(f, "~ pool {pool}: no finalizer"),
             Self::SubnetState {
                 pool,
                 exhausted: true,
@@ -194,6 +252,7 @@ impl fmt::Display for ClaimChange {
         match self {
             Self::Claimed(net, claim) => write!(f, "+{net}={}", claim.holder.node),
             Self::Adopted(net, claim) => write!(f, "!{net}={}", claim.holder.node),
+            Self::Moved(net, claim) => write!(f, ">{net}={}", claim.holder.node),
             Self::Freed(net, claim) => write!(f, "-{net}={}", claim.holder.node),
         }
     }

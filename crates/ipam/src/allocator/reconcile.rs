@@ -8,27 +8,20 @@ use weft_model::{IpFamily, Moment};
 use super::{
     Allocator, Notice, Plan, View, Write,
     exhaustion::is_exhausted,
+    lifecycle::{move_claims, tenant},
     object::{Block, Claim, ClaimState, Holder, IpPool, Wall},
     share::{Need, share},
     space::Space,
-    status::{Published, write_status},
+    status::{Published, publish_pending, write_status},
 };
-use crate::{NodeConfig, Uid, range::address_count, scaling::Scaler};
+use crate::{NodeConfig, PoolName, Uid, range::address_count, scaling::Scaler};
 
-/// The holders of claims that hold.
-pub(super) fn holders(block: &Block) -> Vec<&Holder> {
+/// The claims of a block that hold.
+pub(super) fn claims(block: &Block) -> Vec<&Claim> {
     let held = |claim: &&Claim| claim.state == ClaimState::Held;
     match block {
-        Block::Whole(claim) => Some(claim)
-            .filter(held)
-            .map(|claim| &claim.holder)
-            .into_iter()
-            .collect(),
-        Block::Split(claims) => claims
-            .values()
-            .filter(held)
-            .map(|claim| &claim.holder)
-            .collect(),
+        Block::Whole(claim) => Some(claim).filter(held).into_iter().collect(),
+        Block::Split(claims) => claims.values().filter(held).collect(),
     }
 }
 
@@ -97,14 +90,17 @@ impl Allocator {
         let shards = view.shards.values().filter(|shard| shard.pool == pool.name);
         let mut space = Space::new(pool, ranges, &pool.reserved, shards.cloned(), wall);
         self.free_orphans(view, &mut space, now);
-        let mut clients = clients(view, pool, &space);
+        move_claims(view, &mut space);
         let mut adopting = false;
-        for client in &mut clients {
-            adopting |= adopt(client, &mut space, plan);
+        for config in view.configs.values() {
+            adopting |= adopt(view, config, &mut space, plan);
+        }
+        let (mut clients, mut lodgers) = clients(view, pool, &space);
+        for client in clients.iter_mut().chain(&mut lodgers) {
             settle(client, &mut space);
         }
         // What is published without a claim may be what looks free.
-        if !adopting && !pool.disabled {
+        if !adopting && !pool.disabled && !pool.deleting {
             grant(
                 &mut clients,
                 pool,
@@ -120,12 +116,10 @@ impl Allocator {
                 exhausted,
             });
         }
-        for draft in space.into_drafts() {
-            plan.writes.push(Write::Shard {
-                shard: draft.shard,
-                gone: draft.gone,
-                changes: draft.changes,
-            });
+        hold(pool, &space, plan);
+        plan.writes.extend(space.into_drafts().map(Write::from));
+        for lodger in lodgers.iter().filter(|lodger| !lodger.pending.is_empty()) {
+            plan.writes.extend(publish_pending(lodger, pool, ranges));
         }
         for client in clients.iter().filter(|client| !client.claiming) {
             plan.writes.extend(write_status(client, pool, ranges));
@@ -133,7 +127,24 @@ impl Allocator {
     }
 }
 
-fn clients<'a>(view: &'a View, pool: &IpPool, space: &Space<'_>) -> Vec<Client<'a>> {
+/// Keeps a pool that is being deleted until nothing is claimed of it.
+fn hold(pool: &IpPool, space: &Space<'_>, plan: &mut Plan) {
+    let claimed = space.claims().next().is_some();
+    match (pool.deleting, pool.finalized) {
+        (false, false) => plan.writes.push(Write::HoldPool(pool.name.clone())),
+        (true, _) if claimed => plan.notices.push(Notice::PoolInUse(pool.name.clone())),
+        (true, true) => plan.writes.push(Write::ReleasePool(pool.name.clone())),
+        _ => {}
+    }
+}
+
+/// The configs that a pool serves, and those that only have claims there: their nodes were its own
+/// before.
+fn clients<'a>(
+    view: &'a View,
+    pool: &IpPool,
+    space: &Space<'_>,
+) -> (Vec<Client<'a>>, Vec<Client<'a>>) {
     let mut owned: BTreeMap<&Uid, Vec<(IpNet, Claim)>> = BTreeMap::new();
     for (net, claim) in space
         .claims()
@@ -144,67 +155,103 @@ fn clients<'a>(view: &'a View, pool: &IpPool, space: &Space<'_>) -> Vec<Client<'
             .or_default()
             .push((net, claim.clone()));
     }
-    let served = view.configs.values().filter_map(|config| {
-        let node = view.node_of(config).filter(|_| !config.deleting)?;
-        let serves = view
-            .pool_of(node)
-            .is_some_and(|serving| serving.name == pool.name);
-        serves.then_some((config, node))
-    });
-    served
-        .map(|(config, node)| Client {
+    let (mut clients, mut lodgers) = (Vec::new(), Vec::new());
+    for config in view.configs.values().filter(|config| !config.deleting) {
+        let Some(node) = view.node_of(config) else {
+            continue;
+        };
+        let serving = view.pool_of(node);
+        let serves = serving.is_some_and(|serving| serving.name == pool.name);
+        let pending = owned.remove(&config.uid).unwrap_or_default();
+        if !serves && pending.is_empty() {
+            continue;
+        }
+        let client = Client {
             config,
-            holder: Holder {
-                node: node.name.clone(),
-                node_uid: node.uid.clone(),
-                config: config.uid.clone(),
-            },
+            holder: holder(view, config),
             published: Published::read(config, &pool.name),
-            pending: owned.remove(&config.uid).unwrap_or_default(),
+            pending,
             claiming: false,
             missing: 0,
-        })
-        .collect()
+        };
+        if serves {
+            clients.push(client);
+        } else {
+            lodgers.push(client);
+        }
+    }
+    (clients, lodgers)
 }
 
-/// Claims what a node publishes and nobody has claimed. Says whether there was any such thing.
-fn adopt(client: &mut Client<'_>, space: &mut Space<'_>, plan: &mut Plan) -> bool {
+/// Whose the claims of a config are. One without an owner is that of the Node of its name.
+fn holder(view: &View, config: &NodeConfig) -> Holder {
+    let node = view.nodes.get(&config.name).map(|node| &node.uid);
+    let nobodys = config.owner.is_none();
+    Holder {
+        node: config.name.clone(),
+        node_uid: node
+            .filter(|_| nobodys)
+            .unwrap_or_else(|| tenant(config))
+            .clone(),
+        config: config.uid.clone(),
+    }
+}
+
+/// Claims what a config publishes and nobody has claimed, whether its node is there or not: nobody
+/// else must get it. Says whether there was any such thing.
+fn adopt(view: &View, config: &NodeConfig, space: &mut Space<'_>, plan: &mut Plan) -> bool {
     let mut adopted = false;
-    for (entry, net) in client.published.entries.clone() {
-        let held = space
-            .claim_at(net)
-            .filter(|claim| claim.state == ClaimState::Held);
-        match held {
-            Some(claim) if claim.holder.config == client.holder.config => {}
-            Some(claim) => plan.notices.push(Notice::Conflict {
-                config: client.config.name.clone(),
-                entry,
+    for (_, entry) in config.status.entries() {
+        let Ok(net) = entry.net() else {
+            continue;
+        };
+        let parts = space.covered(net).unwrap_or_default();
+        if parts.is_empty() && is_stray(view, config, net, &space.pool().name) {
+            plan.notices.push(Notice::Stray {
+                config: config.name.clone(),
+                entry: entry.name.clone(),
                 net,
-                holder: claim.holder.node.clone(),
-            }),
-            None => {
-                let range = space.range_of(net);
-                let version = range.map(|range| client.published.version(range));
-                let claim = Claim {
-                    id: entry.clone(),
-                    holder: client.holder.clone(),
-                    version: version.unwrap_or_default() - 1,
-                    state: ClaimState::Held,
-                };
-                if space.adopt(net, claim) {
-                    adopted = true;
-                } else {
-                    plan.notices.push(Notice::Stray {
-                        config: client.config.name.clone(),
-                        entry,
-                        net,
-                        pool: space.pool().name.clone(),
-                    });
+                pool: space.pool().name.clone(),
+            });
+        }
+        for part in parts {
+            let held = space
+                .claim_at(part)
+                .filter(|claim| claim.state == ClaimState::Held);
+            match held {
+                Some(claim) if claim.holder.config == config.uid => {}
+                Some(claim) => plan.notices.push(Notice::Conflict {
+                    config: config.name.clone(),
+                    entry: entry.name.clone(),
+                    net,
+                    holder: claim.holder.node.clone(),
+                }),
+                None => {
+                    let range = space.range_of(part);
+                    let published = Published::read(config, &space.pool().name);
+                    let version = range.map(|range| published.version(range));
+                    let claim = Claim {
+                        id: entry.name.clone(),
+                        holder: holder(view, config),
+                        version: version.unwrap_or_default() - 1,
+                        state: ClaimState::Held,
+                    };
+                    adopted |= space.adopt(part, claim);
                 }
             }
         }
     }
     adopted
+}
+
+/// Whether a node that this pool serves publishes what is in no pool.
+fn is_stray(view: &View, config: &NodeConfig, net: IpNet, pool: &PoolName) -> bool {
+    let node = view.node_of(config).filter(|_| !config.deleting);
+    let serving = node.and_then(|node| view.pool_of(node));
+    let own = node.is_some_and(|node| node.pod_cidrs.iter().any(|cidr| cidr.contains(&net)));
+    serving.is_some_and(|serving| serving.name == *pool)
+        && !own
+        && !view.pools.values().any(|pool| pool.range_of(net).is_some())
 }
 
 /// Sorts a node's claims: those that are published, those that are to be, those that never will.
@@ -247,7 +294,7 @@ pub(super) fn grant(
         let (held, resting) = space.used(family);
         let free = space.total(family).saturating_sub(held + resting);
         let shares = if scarce {
-            share(&needs, free)
+            share(&needs, free, space.turn())
         } else {
             needs.iter().map(lacking).collect()
         };

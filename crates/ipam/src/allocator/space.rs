@@ -1,5 +1,6 @@
 //! The free and the taken in a pool, while a plan is made.
 
+mod cover;
 mod geometry;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,9 +9,12 @@ use ipnet::IpNet;
 use weft_model::IpFamily;
 
 use self::geometry::shards_of;
-use super::object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, unreserved};
+use super::{
+    Write,
+    object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, unreserved},
+};
 use crate::{
-    GrantName,
+    GrantName, NodeName, Precondition,
     range::{address_count, number},
 };
 
@@ -21,6 +25,8 @@ pub enum ClaimChange {
     Claimed(IpNet, Claim),
     /// A node publishes something that nobody claimed.
     Adopted(IpNet, Claim),
+    /// A node's config was made again, and its claims are the new one's.
+    Moved(IpNet, Claim),
     /// A claim is over, and its addresses rest.
     Freed(IpNet, Claim),
 }
@@ -31,6 +37,7 @@ pub(super) struct Draft {
     pub(super) shard: Shard,
     pub(super) changes: Vec<ClaimChange>,
     pub(super) gone: Vec<Holder>,
+    pub(super) unchanged: Vec<(NodeName, Precondition)>,
 }
 
 /// Where a claim is.
@@ -320,10 +327,11 @@ impl<'a> Space<'a> {
             .get(&place.index)?
         {
             Block::Whole(claim) => Some(claim),
-            Block::Split(claims) => match place.offset {
-                Some(offset) => claims.get(&offset),
-                None => claims.values().next(),
-            },
+            Block::Split(claims) => {
+                let held = |claim: &&Claim| claim.state == ClaimState::Held;
+                let any = || claims.values().find(held).or(claims.values().next());
+                place.offset.map_or_else(any, |offset| claims.get(&offset))
+            }
         }
     }
 
@@ -408,6 +416,18 @@ impl Draft {
             shard,
             changes: Vec::new(),
             gone: Vec::new(),
+            unchanged: Vec::new(),
+        }
+    }
+}
+
+impl From<Draft> for Write {
+    fn from(draft: Draft) -> Self {
+        Self::Shard {
+            shard: draft.shard,
+            gone: draft.gone,
+            unchanged: draft.unchanged,
+            changes: draft.changes,
         }
     }
 }

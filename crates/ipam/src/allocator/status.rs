@@ -6,15 +6,13 @@ use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
 use super::{
-    Plan, View, Write,
-    object::{Claim, ClaimState, Holder, IpPool, Wall, container_id, first_usable, net},
-    reconcile::{Client, grant},
-    space::{ClaimChange, Space},
+    Write,
+    object::{Claim, IpPool, container_id},
+    reconcile::Client,
 };
 use crate::{
     ContainerId, ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeStatus,
-    Phase, PoolName,
-    range::{address_count, number},
+    Phase, PoolName, range::address_count,
 };
 
 /// The entries of a config, read.
@@ -73,7 +71,7 @@ impl Published {
     }
 
     /// Grows with every change of any container.
-    fn age(&self) -> u64 {
+    pub(super) fn age(&self) -> u64 {
         let versions = self
             .versions
             .values()
@@ -98,40 +96,15 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
     }
     let mut families = BTreeSet::new();
     for range in ranges {
-        let fresh: Vec<Entry> = client
-            .pending
-            .iter()
-            .filter(|(net, _)| range.contains(net))
-            .map(|(net, claim)| entry(*net, claim))
-            .collect();
         let first = families.insert(IpFamily::of(range.addr()));
         let id = container_id(&pool.name, *range);
-        let known = status.containers.iter().any(|container| container.id == id);
-        if !known && (first || !fresh.is_empty()) {
-            status.containers.push(container(id.clone(), pool, *range));
-        }
-        let container = status
-            .containers
-            .iter_mut()
-            .find(|container| container.id == id);
-        if let Some(container) = container {
+        publish(client, pool, *range, first, &mut status);
+        let mut containers = status.containers.iter_mut();
+        if let Some(container) = containers.find(|container| container.id == id) {
             container.result = Some(match client.missing {
                 0 => ContainerResult::Success,
                 _ => ContainerResult::SubnetFull,
             });
-            if !fresh.is_empty() {
-                let old = before
-                    .containers
-                    .iter()
-                    .find(|container| container.id == id);
-                let claimed = client.pending.iter().filter(|(net, _)| range.contains(net));
-                let claimed = claimed
-                    .map(|(_, claim)| claim.version)
-                    .max()
-                    .unwrap_or_default();
-                container.version = old.map_or(0, |old| old.version).max(claimed) + 1;
-                container.entries.extend(fresh);
-            }
         }
     }
     status.scaler = Some(pool.scaler);
@@ -144,6 +117,55 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
         precondition: client.config.precondition(),
         status,
     })
+}
+
+/// The status of a node that another pool serves now, with what was claimed for it here put in: it
+/// is the node that gives back what it does not need.
+pub(super) fn publish_pending(
+    client: &Client<'_>,
+    pool: &IpPool,
+    ranges: &[IpNet],
+) -> Option<Write> {
+    let mut status = client.config.status.clone();
+    for range in ranges {
+        publish(client, pool, *range, false, &mut status);
+    }
+    (status != client.config.status).then(|| Write::Status {
+        name: client.config.name.clone(),
+        precondition: client.config.precondition(),
+        status,
+    })
+}
+
+/// Puts in what is claimed of a range.
+fn publish(
+    client: &Client<'_>,
+    pool: &IpPool,
+    range: IpNet,
+    always: bool,
+    status: &mut NodeStatus,
+) {
+    let pending = client.pending.iter().filter(|(net, _)| range.contains(net));
+    let fresh: Vec<Entry> = pending
+        .clone()
+        .map(|(net, claim)| entry(*net, claim))
+        .collect();
+    let id = container_id(&pool.name, range);
+    let same = |container: &&NetworkContainer| container.id == id;
+    if !status.containers.iter().any(|container| same(&container)) && (always || !fresh.is_empty())
+    {
+        status.containers.push(container(id.clone(), pool, range));
+    }
+    let Some(claimed) = pending.map(|(_, claim)| claim.version).max() else {
+        return;
+    };
+    let old = client.config.status.containers.iter().find(same);
+    let version = old.map_or(0, |old| old.version).max(claimed) + 1;
+    let mut containers = status.containers.iter_mut();
+    if let Some(container) = containers.find(|container| container.id == id) {
+        container.version = version;
+        container.entries.extend(fresh);
+    }
 }
 
 fn entry(net: IpNet, claim: &Claim) -> Entry {
@@ -198,77 +220,4 @@ pub(super) fn emptied(config: &NodeConfig, claimed: &[(&IpPool, IpNet, i64)]) ->
         }
     }
     status
-}
-
-/// Everything about a pool whose addresses are the nodes' own: nobody else can have them, so the
-/// status itself is the claim.
-pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
-    for config in view.configs.values() {
-        let Some(node) = view.node_of(config).filter(|_| !config.deleting) else {
-            continue;
-        };
-        let serves = view
-            .pool_of(node)
-            .is_some_and(|serving| serving.name == pool.name);
-        if !serves || pool.disabled || node.pod_cidrs.is_empty() {
-            continue;
-        }
-        let holder = Holder {
-            node: node.name.clone(),
-            node_uid: node.uid.clone(),
-            config: config.uid.clone(),
-        };
-        let published = Published::read(config, &pool.name);
-        let reserved = own_reserved(pool, &node.pod_cidrs);
-        // Names grow with the status, and differ from those of a config made again.
-        let sequence = Wall((published.age() + 1) << 20);
-        let uid: String = config.uid.as_str().chars().take(8).collect();
-        let label = format!("{}-{uid}", pool.name);
-        let mut space = Space::new(pool, &node.pod_cidrs, &reserved, [], sequence).labelled(label);
-        for (name, net) in &published.entries {
-            let claim = Claim {
-                id: name.clone(),
-                holder: holder.clone(),
-                version: 0,
-                state: ClaimState::Held,
-            };
-            space.adopt(*net, claim);
-        }
-        let mut clients = [Client {
-            config,
-            holder,
-            published,
-            pending: Vec::new(),
-            claiming: false,
-            missing: 0,
-        }];
-        grant(&mut clients, pool, &mut space, false, plan);
-        let [mut client] = clients;
-        let changes = space.into_drafts().flat_map(|draft| draft.changes);
-        client.pending = changes
-            .filter_map(|change| match change {
-                ClaimChange::Claimed(net, claim) => Some((net, claim)),
-                _ => None,
-            })
-            .collect();
-        plan.writes
-            .extend(write_status(&client, pool, &node.pod_cidrs));
-    }
-}
-
-/// The network's own address, the gateway, and of IPv4 the broadcast address.
-fn own_reserved(pool: &IpPool, ranges: &[IpNet]) -> Vec<IpNet> {
-    let mut reserved = pool.reserved.clone();
-    for range in ranges {
-        let family = IpFamily::of(range.addr());
-        let single = |address| net(number(address), family.width(), family);
-        reserved.extend([single(range.network()), single(first_usable(*range))]);
-        reserved.push(single(pool.gateway(*range)));
-        if family == IpFamily::V4 {
-            reserved.push(single(range.broadcast()));
-        }
-    }
-    reserved.sort();
-    reserved.dedup();
-    reserved
 }

@@ -254,6 +254,8 @@ impl IpPool {
                 leave: narrow(leave.max(enter)),
             },
             disabled: spec.disabled || flaws.iter().any(PoolFlaw::is_fatal),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            finalized: self.metadata.has_finalizer(),
             ..usual
         };
         reserve_ends(&mut pool);

@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use weft_model::SharedStr;
 
+use super::FINALIZER;
+
 /// `metadata`, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -48,6 +50,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Whether our finalizer is on it.
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|name| &**name == FINALIZER)
+    }
+
     /// The identity of the Node that manages the object, if one does.
     pub fn controlling_node(&self) -> Option<&SharedStr> {
         let mut owners = self.owner_references.iter();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weft_model::{IpFamily, SharedStr};
 
 use super::{
-    FINALIZER, Meta,
+    Meta,
     meta::{is_zero, null_is_default},
 };
 use crate::{
@@ -158,7 +158,7 @@ impl NodeNetworkConfig {
             owner: meta.controlling_node().map(|uid| uid.as_str().into()),
             version: ResourceVersion::from(meta.resource_version.as_str()),
             deleting: meta.deletion_timestamp.is_some(),
-            finalized: meta.finalizers.iter().any(|name| &**name == FINALIZER),
+            finalized: meta.has_finalizer(),
             spec: self.spec.to_spec(),
             status: self.status.to_status(),
         }

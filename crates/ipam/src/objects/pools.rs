@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-use super::{IpPool, IpPoolShard, PoolFlaw, ip_pool::overlap};
+use super::{IpPool, IpPoolShard, POD_CIDR_POOL, PoolFlaw, ip_pool::overlap};
 use crate::{
     PoolName, allocator,
-    allocator::{Block, Claim, ClaimState, PoolSource, Shard, Wall},
+    allocator::{Block, Claim, ClaimState, ClusterCidr, PoolSource, Shard, Wall, cidr_pool},
 };
 
 /// All pools, as far as they can be used.
@@ -77,6 +77,29 @@ pub fn read_pools<'a>(
         shards,
         flaws,
     }
+}
+
+/// Reads the claims of pod CIDRs; other shards are left out. One that cannot be read stops everything,
+/// and so does one made for other ranges or another mask: its numbers would mean other CIDRs now.
+pub fn read_cidr_shards<'a>(
+    shards: impl IntoIterator<Item = &'a IpPoolShard>,
+    cluster: &[ClusterCidr],
+    wall: Wall,
+) -> Result<BTreeMap<(PoolName, IpNet), Shard>, PoolFlaw> {
+    let name = PoolName::from(POD_CIDR_POOL);
+    let mut claims = Claims::new();
+    for object in shards.into_iter().filter(|shard| shard.spec.pool == name) {
+        let shard = object.to_shard()?;
+        let key = (name.clone(), shard.range);
+        claims.insert(key, (shard, object.spec.block_prefix));
+    }
+    let ranges: Vec<IpNet> = cluster.iter().map(|cidr| cidr.range).collect();
+    let pool = cidr_pool(&name, cluster, &ranges);
+    if let Some(flaw) = misplaced(&pool, &ranges, &claims, wall).into_iter().next() {
+        return Err(flaw);
+    }
+    let shards = claims.into_iter();
+    Ok(shards.map(|(key, (shard, _))| (key, shard)).collect())
 }
 
 /// Shards with claims whose numbers would mean other addresses now.
@@ -267,6 +290,29 @@ mod tests {
             &[shard("a", "10.0.0.0/20", 28)],
         );
         assert!(read["a"].0, "{read:?}");
+    }
+
+    #[test]
+    fn claims_of_pod_cidrs_of_another_mask_or_range_stop_everything() {
+        let shards = [
+            shard(POD_CIDR_POOL, "10.244.0.0/16", 24),
+            shard("other", "10.0.0.0/20", 28),
+        ];
+        let read = |range: &str, node_prefix| {
+            let range = range.parse().unwrap();
+            let cluster = [ClusterCidr { range, node_prefix }];
+            read_cidr_shards(&shards, &cluster, Wall(1)).map(|shards| shards.len())
+        };
+        assert_eq!(read("10.244.0.0/16", 24), Ok(1));
+        assert_eq!(
+            read("10.240.0.0/12", 24),
+            Ok(1),
+            "the same shards, and more"
+        );
+        assert_eq!(read("10.9.0.0/16", 25), Ok(1), "elsewhere");
+        let shard = PoolFlaw::Geometry("10.244.0.0/16".parse().unwrap());
+        assert_eq!(read("10.244.0.0/16", 25), Err(shard.clone()));
+        assert_eq!(read("10.244.0.0/17", 24), Err(shard));
     }
 
     #[test]

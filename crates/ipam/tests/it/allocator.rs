@@ -614,6 +614,34 @@ fn nodes_get_pod_cidrs_of_both_families_that_are_nobody_elses() {
 }
 
 #[test]
+fn nobody_gets_a_part_of_a_larger_or_smaller_pod_cidr() {
+    let mut api = Api::new([]);
+    let mut allocator = Allocator::default();
+    api.add_node("large", &[], &["10.244.0.0/23", "fd00:10::/62"]);
+    api.add_node("small", &[], &["10.244.2.128/25"]);
+    api.add_node("smaller", &[], &["10.244.2.0/26"]);
+    api.add_node("n1", &[], &[]);
+    api.add_node("n2", &[], &[]);
+    let plan = settle_cidrs(&mut allocator, &mut api, at(0));
+    assert_eq!(plan.notices, [Notice::NoCidr("n2".into())]);
+    let cidrs = &api.view.nodes[&"n1".into()].pod_cidrs;
+    assert_eq!(cidrs[0].to_string(), "10.244.3.0/24");
+    assert_eq!(cidrs[1].to_string(), "fd00:10:0:4::/64");
+    // A part that two nodes have is free when both are gone.
+    api.remove_node("small");
+    for seconds in [1, 302, 340, 1000] {
+        let plan = settle_cidrs(&mut allocator, &mut api, at(seconds));
+        assert_eq!(plan.notices.len(), 1, "{seconds}");
+    }
+    api.remove_node("smaller");
+    for seconds in [1001, 1302, 1340] {
+        settle_cidrs(&mut allocator, &mut api, at(seconds));
+    }
+    let cidrs = &api.view.nodes[&"n2".into()].pod_cidrs;
+    assert_eq!(cidrs[0].to_string(), "10.244.2.0/24");
+}
+
+#[test]
 fn the_pod_cidrs_of_a_node_that_is_gone_are_used_again_after_the_grace_and_a_rest() {
     let mut api = Api::new([]);
     let mut allocator = Allocator::default();

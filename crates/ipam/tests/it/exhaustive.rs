@@ -2,6 +2,12 @@
 //! allocator, to a depth. It has no end: two controllers that know nothing of each other can go on
 //! claiming and freeing, under new names, for as long as one of them looks at old objects.
 //!
+//! The bounds, beyond which only the random days of `simulation` look: two nodes with three or four
+//! pods each; six addresses in three blocks, no cooldown; two controllers, each with a cache of its
+//! own, and at most two of their writes under way; every step of a daemon is durable at once; no Node
+//! comes or goes; one of the pods that could come or go next does. Eight steps without a mishap, five
+//! with one or two, six with one while a block goes. One state in 64 is brought to rest.
+//!
 //! A search of our own, since all it needs is a set and a queue; `stateright` would bring a web
 //! server, a thread pool and about forty crates for the same, and wants its own actors and network.
 

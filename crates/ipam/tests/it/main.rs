@@ -10,4 +10,5 @@ mod pool;
 mod restart;
 mod scaling;
 mod simulation;
+mod upheaval;
 mod world;

@@ -120,7 +120,12 @@ impl Api {
                 config.status = status.clone();
                 config.version = after(&config.version);
             }
-            Write::Shard { shard, gone, .. } => {
+            Write::Shard {
+                shard,
+                gone,
+                unchanged,
+                ..
+            } => {
                 let key = (shard.pool.clone(), shard.range);
                 let stored = self
                     .view
@@ -132,12 +137,28 @@ impl Api {
                 let there = gone
                     .iter()
                     .any(|holder| alive(&holder.config) || is_node(&holder.config));
-                if stored != shard.version || there {
+                let changed = unchanged.iter().any(|(name, precondition)| {
+                    let config = self.view.configs.get(name);
+                    config.is_none_or(|config| config.precondition() != *precondition)
+                });
+                if stored != shard.version || there || changed {
                     return Err(Conflict);
                 }
                 let mut shard = shard.clone();
                 shard.version = Some(stored.map_or(1.into(), |stored| after(&stored)));
                 self.view.shards.insert(key, shard);
+            }
+            Write::OwnConfig {
+                name,
+                precondition,
+                owner,
+            } => {
+                let config = self.view.configs.get_mut(name).ok_or(Conflict)?;
+                if config.precondition() != *precondition {
+                    return Err(Conflict);
+                }
+                config.owner = Some(owner.clone());
+                config.version = after(&config.version);
             }
             Write::DeleteConfig { name, precondition } => {
                 let config = self.view.configs.get_mut(name).ok_or(Conflict)?;
@@ -153,6 +174,14 @@ impl Api {
                     return Err(Conflict);
                 }
                 self.view.configs.remove(name);
+            }
+            Write::HoldPool(pool) => {
+                let pool = self.view.pools.get_mut(pool).ok_or(Conflict)?;
+                pool.finalized = true;
+            }
+            Write::ReleasePool(pool) => {
+                let pool = self.view.pools.remove(pool).ok_or(Conflict)?;
+                assert!(pool.deleting);
             }
             Write::SubnetState { pool, exhausted } => {
                 if *exhausted {

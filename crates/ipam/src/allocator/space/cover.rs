@@ -1,0 +1,82 @@
+//! Claims of what was not handed out block by block, and claims that change hands.
+
+use ipnet::IpNet;
+
+use super::{ClaimChange, Space};
+use crate::{
+    GrantName, NodeName, Precondition,
+    allocator::object::{Claim, Holder},
+};
+
+/// More blocks than this are not claimed one by one.
+const MOST: u32 = 16;
+
+impl Space<'_> {
+    /// Moves on with every claim, also over restarts.
+    pub(in crate::allocator) fn turn(&self) -> u64 {
+        let numbers = self.drafts.values().map(|draft| draft.shard.sequence);
+        numbers.fold(0, u64::wrapping_add)
+    }
+
+    /// The parts of something that are claimed one by one: an address, or the blocks that it
+    /// touches. What lies outside of all ranges is left out; nothing if it is beyond all measure.
+    pub(in crate::allocator) fn covered(&self, net: IpNet) -> Option<Vec<IpNet>> {
+        let mut parts = Vec::new();
+        for range in self.ranges {
+            let inner = if range.contains(&net) {
+                net
+            } else if net.contains(range) {
+                *range
+            } else {
+                continue;
+            };
+            let block = self.pool.block_prefix(*range);
+            if inner.prefix_len() == inner.max_prefix_len() && block < inner.max_prefix_len() {
+                parts.push(inner);
+            } else if inner.prefix_len() >= block {
+                let whole = IpNet::new(inner.addr(), block).unwrap_or(inner);
+                parts.push(whole.trunc());
+            } else if u32::from(block - inner.prefix_len()) > MOST {
+                return None;
+            } else {
+                parts.extend(inner.subnets(block).into_iter().flatten());
+            }
+        }
+        Some(parts)
+    }
+
+    /// Gives a claim to another config of its node, which publishes it under this name already or
+    /// will under a new one. Whoever writes has to make sure that the former is gone, and that the
+    /// other is as it was seen: the version at which the claim is published is read from it.
+    pub(in crate::allocator) fn hand_over(
+        &mut self,
+        net: IpNet,
+        to: (&Holder, Precondition),
+        published: Option<&GrantName>,
+        version: i64,
+    ) {
+        let Some(range) = self.range_of(net) else {
+            return;
+        };
+        let shard = self.place_of(range, net).shard;
+        let fresh = self.fresh(shard, to.0, version);
+        let claim = match published {
+            Some(name) => Claim {
+                id: name.clone(),
+                version: version - 1,
+                ..fresh
+            },
+            None => fresh,
+        };
+        let mut former = None;
+        let moved = self.change(net, |held| {
+            former = Some(std::mem::replace(held, claim).holder);
+        });
+        if let Some((draft, claim)) = moved {
+            let name: NodeName = claim.holder.node.clone();
+            draft.gone.extend(former);
+            draft.unchanged.push((name, to.1));
+            draft.changes.push(ClaimChange::Moved(net, claim));
+        }
+    }
+}
