@@ -349,6 +349,18 @@ fn check(stage: &Stage, daemon: &Daemon, ledger: &Ledger) {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
+    let containers = config["status"]["networkContainers"].as_array().unwrap();
+    let entries = containers
+        .iter()
+        .flat_map(|container| container["ipAssignments"].as_array().unwrap());
+    let ours: BTreeSet<IpAddr> = entries
+        .map(|entry| entry["ip"].as_str().unwrap().parse().unwrap())
+        .collect();
+    assert!(
+        addresses.is_subset(&ours),
+        "{:?} are not this node's",
+        addresses.difference(&ours)
+    );
     for address in addresses {
         let name = format!("id-{}", address.to_string().rsplit('.').next().unwrap());
         assert!(
