@@ -71,7 +71,9 @@ async fn cluster(services: usize) -> (ApiServer, SocketAddr) {
     server.serve_http(listener);
     let client = server.client();
     let node = serde_json::json!({"apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "node-0"}});
+        "metadata": {"name": "node-0"},
+        // Without one the proxy would wait for it, as kube-proxy does.
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}});
     create(&client, "", "Node", "", &node).await;
     let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "bench"}});
