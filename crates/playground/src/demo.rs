@@ -1,7 +1,11 @@
 //! What a newcomer is shown: a demo that works, and what happens to it.
 
+mod checks;
+mod objects;
+mod reading;
+mod waiting;
+
 use std::{
-    collections::BTreeSet,
     future::Future,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -14,25 +18,24 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use weft_runtime::ObjectKey;
 
+use self::{
+    checks::list,
+    objects::objects,
+    reading::{CONFIGS, items},
+    waiting::{PATIENCE, look, until},
+};
 use crate::{
     agent::{Agent, AgentState},
     applying::{call, create},
     cost::Observer,
-    kernel, network,
+    network,
     node::Node,
     program::blocking,
     report::{Reporter, Step, Written},
-    standin::MANAGER,
     traffic::{self, Protocol, Stream, Tally},
     world::{World, WorldError},
 };
 
-/// The longest that anything may take; machines that are busy with tests need some of it.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-/// The port of the demo in the rules.
-const PORT: &str = "default/web:http";
 /// How long nothing must happen.
 const QUIET: Duration = Duration::from_secs(2);
 /// How long the API server is away.
@@ -235,45 +238,6 @@ impl<'a> Demo<'a> {
         .await
     }
 
-    async fn untouched(&self) -> Result<(), DemoError> {
-        let nodes = self.get("/api/v1/nodes").await?;
-        for node in items(&nodes) {
-            let (name, ranges) = node_ranges(node);
-            let conditions = node["status"]["conditions"]
-                .as_array()
-                .into_iter()
-                .flatten();
-            let networking =
-                conditions.filter(|condition| condition["type"] == "NetworkUnavailable");
-            let (rules, routes) = {
-                let name = name.clone();
-                blocking(move || (kernel::rules(&name), kernel::routes(&name))).await
-            };
-            let (rules, routes) = match (rules, routes) {
-                (Ok(rules), Ok(routes)) => (rules, routes),
-                (Err(error), _) | (_, Err(error)) => {
-                    return Err(DemoError::Check(error.to_string()));
-                }
-            };
-            if rules.contains("KUBE-")
-                || !routes.is_empty()
-                || !ranges.is_empty()
-                || networking.count() > 0
-            {
-                return Err(DemoError::Check(format!(
-                    "somebody changed the network of {name}"
-                )));
-            }
-        }
-        let configs = self.get(CONFIGS).await?;
-        if items(&configs).count() > 0 {
-            return Err(DemoError::Check(
-                "somebody made a NodeNetworkConfig".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
     async fn make_nodes(&self, count: u8) -> Result<Told, DemoError> {
         for _ in 0..count {
             self.world.add_node().await?;
@@ -290,47 +254,6 @@ impl<'a> Demo<'a> {
         let note = self.world.limits.note;
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
         Ok(format!("{processes} processes, each started as deploy/ says{how}{note}").into())
-    }
-
-    async fn nodes_ready(&self) -> Result<(), DemoError> {
-        let wanted = self.world.nodes().len();
-        until("all nodes to be ready", async || {
-            let nodes = self.get("/api/v1/nodes").await?;
-            let ready = items(&nodes)
-                .filter(|node| condition(node, "Ready"))
-                .count();
-            Ok(look(
-                ready == wanted,
-                format!("{ready} of {wanted} are ready"),
-            ))
-        })
-        .await
-    }
-
-    /// Every node has a route to each range of every other, and no more.
-    async fn routes_complete(&self) -> Result<(), DemoError> {
-        until("routes between all nodes", async || {
-            let nodes = self.get("/api/v1/nodes").await?;
-            let ranges: Vec<(String, BTreeSet<String>)> = items(&nodes).map(node_ranges).collect();
-            for (name, own) in &ranges {
-                let wanted: BTreeSet<String> = ranges
-                    .iter()
-                    .filter(|(other, _)| other != name)
-                    .flat_map(|(_, ranges)| ranges.iter().cloned())
-                    .collect();
-                let node = name.clone();
-                let routes = blocking(move || kernel::routes(&node)).await;
-                let there: BTreeSet<String> = match routes {
-                    Ok(routes) => routes.into_iter().map(|route| route.destination).collect(),
-                    Err(error) => return Ok(look(false, error.to_string())),
-                };
-                if own.is_empty() || there != wanted {
-                    return Ok(look(false, format!("{name} has routes to {there:?}")));
-                }
-            }
-            Ok(look(true, String::new()))
-        })
-        .await
     }
 
     async fn apply(&self) -> Result<Told, DemoError> {
@@ -357,23 +280,6 @@ impl<'a> Demo<'a> {
         self.pods_see_pods(&client).await?;
         checked.push("pods see each other's own addresses".to_owned());
         Ok(checked.join(", ").into())
-    }
-
-    /// Between pods nobody is hidden behind a node's address, whichever nodes they are on.
-    async fn pods_see_pods(&self, client: &std::path::Path) -> Result<(), DemoError> {
-        let own = self.get("/api/v1/namespaces/default/pods/client").await?;
-        let own = pod_addresses(&own);
-        let pods = self.get(WEB_PODS).await?;
-        for address in items(&pods).flat_map(pod_addresses) {
-            let (from, target) = (client.to_owned(), SocketAddr::new(address, 8080));
-            let answer = blocking(move || traffic::ask(&from, Protocol::Http, target)).await?;
-            if !own.contains(&answer.client.ip()) {
-                let seen = answer.client.ip();
-                let what = format!("{} was asked by {own:?} and saw {seen}", answer.pod);
-                return Err(DemoError::Check(what));
-            }
-        }
-        Ok(())
     }
 
     /// Everything that a Service can be asked in other ways.
@@ -417,32 +323,6 @@ impl<'a> Demo<'a> {
                 (address, number).into(),
             ),
         ])
-    }
-
-    async fn answering_nodes(
-        &self,
-        client: &std::path::Path,
-    ) -> Result<BTreeSet<String>, DemoError> {
-        let target = self.service_address("web").await?;
-        let pods = self.get(WEB_PODS).await?;
-        let wanted: BTreeSet<String> = items(&pods)
-            .filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
-            .collect();
-        let mut seen = BTreeSet::new();
-        until("an answer from each node", async || {
-            let client = client.to_owned();
-            let answer = blocking(move || traffic::ask(&client, Protocol::Http, target)).await;
-            match answer {
-                Ok(answer) => drop(seen.insert(answer.node)),
-                Err(error) => return Ok(look(false, error.to_string())),
-            }
-            Ok(look(
-                seen == wanted,
-                format!("answers from {}", list(&seen)),
-            ))
-        })
-        .await?;
-        Ok(wanted)
     }
 
     pub(crate) async fn service_address(&self, name: &str) -> Result<SocketAddr, DemoError> {
@@ -515,49 +395,6 @@ impl<'a> Demo<'a> {
             items(&configs).filter_map(|config| config["metadata"]["generation"].as_i64());
         // The first is its creation.
         Ok(generations.map(|generation| generation - 1).sum())
-    }
-
-    async fn pods_ready(&self, wanted: usize) -> Result<(), DemoError> {
-        until("all pods to be ready", async || {
-            let pods = self.get(WEB_PODS).await?;
-            let ready = items(&pods).filter(|pod| condition(pod, "Ready")).count();
-            let all = items(&pods).count();
-            Ok(look(
-                ready == wanted && all == wanted,
-                format!("{ready} of {all} are ready"),
-            ))
-        })
-        .await
-    }
-
-    async fn slices_have(&self, wanted: usize) -> Result<(), DemoError> {
-        until("all endpoints", async || {
-            let slice = self.get(SLICE).await?;
-            let ready = slice["endpoints"].as_array().into_iter().flatten();
-            let ready = ready
-                .filter(|endpoint| endpoint["conditions"]["ready"] == true)
-                .count();
-            Ok(look(ready == wanted, format!("{ready} endpoints")))
-        })
-        .await
-    }
-
-    async fn kernels_have(&self, wanted: usize) -> Result<(), DemoError> {
-        for Node { name, .. } in self.world.nodes() {
-            until("the rules of all kernels", async || {
-                let node = name.clone();
-                let rules = blocking(move || kernel::rules(&node)).await;
-                Ok(match rules {
-                    Ok(rules) => {
-                        let there = kernel::endpoints(&rules, PORT);
-                        look(there == wanted, format!("{there} endpoints on {name}"))
-                    }
-                    Err(error) => look(false, error.to_string()),
-                })
-            })
-            .await?;
-        }
-        Ok(())
     }
 
     async fn add_node(&self) -> Result<Node, DemoError> {
@@ -653,47 +490,6 @@ impl<'a> Demo<'a> {
         .await
     }
 
-    /// Everything that is known of the cluster agrees: pods, endpoints, the rules and routes of
-    /// every kernel; and no address is there twice.
-    pub(crate) async fn agrees(&self, replicas: usize) -> Result<(), DemoError> {
-        self.nodes_ready().await?;
-        self.pods_ready(replicas).await?;
-        self.slices_have(replicas).await?;
-        self.routes_complete().await?;
-        self.kernels_agree().await?;
-        self.no_address_twice().await
-    }
-
-    /// The rules of every kernel have exactly the endpoints that the slices have, and no Service
-    /// that is gone.
-    async fn kernels_agree(&self) -> Result<(), DemoError> {
-        for Node { name, .. } in self.world.nodes() {
-            until(
-                "the rules of all kernels to agree with the API",
-                async || {
-                    let slices = self.get("/apis/discovery.k8s.io/v1/endpointslices").await?;
-                    let wanted = ready_targets(&slices);
-                    let node = name.clone();
-                    let rules = blocking(move || kernel::rules(&node)).await;
-                    Ok(match rules.map(|rules| kernel::targets(&rules)) {
-                        Ok(there) if there == wanted => look(true, String::new()),
-                        Ok(there) => {
-                            let missing = wanted.difference(&there).count();
-                            let surplus = there.difference(&wanted).count();
-                            look(
-                                false,
-                                format!("{name}: {missing} targets missing, {surplus} too many"),
-                            )
-                        }
-                        Err(error) => look(false, error.to_string()),
-                    })
-                },
-            )
-            .await?;
-        }
-        Ok(())
-    }
-
     pub(crate) async fn node_of(&self, pod: &str) -> Result<String, DemoError> {
         let pod = self
             .get(&format!("/api/v1/namespaces/default/pods/{pod}"))
@@ -702,46 +498,6 @@ impl<'a> Demo<'a> {
             .as_str()
             .unwrap_or_default()
             .to_owned())
-    }
-
-    /// No two pods have an address in common.
-    async fn no_address_twice(&self) -> Result<(), DemoError> {
-        let pods = self.get("/api/v1/pods").await?;
-        let mut seen = BTreeSet::new();
-        let of_pods = items(&pods).filter(|pod| pod["spec"]["hostNetwork"] != true);
-        for pod in of_pods {
-            for entry in pod["status"]["podIPs"].as_array().into_iter().flatten() {
-                let address = entry["ip"].as_str().unwrap_or_default();
-                if !seen.insert(address.to_owned()) {
-                    return Err(DemoError::Check(format!(
-                        "two pods have the address {address}"
-                    )));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What would show that something went wrong and was mended behind our back.
-    async fn undisturbed(&self) -> Result<Told, DemoError> {
-        self.no_address_twice().await?;
-        for Node { name, .. } in self.world.nodes() {
-            let node = name.clone();
-            let text = blocking(move || kernel::metrics(&node, 10249)).await?;
-            for metric in [
-                "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-                "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
-                "weft_proxy_repaired_chains_total",
-            ] {
-                let value = kernel::metric(&text, metric);
-                if value > 0.0 {
-                    return Err(DemoError::Check(format!("{metric} is {value} on {name}")));
-                }
-            }
-        }
-        Ok("no partial sync failed, no rule was changed by others"
-            .to_owned()
-            .into())
     }
 
     async fn get(&self, path: &str) -> Result<Value, kube::Error> {
@@ -756,10 +512,6 @@ fn key(name: &str) -> ObjectKey {
         name: name.into(),
     }
 }
-
-const WEB_PODS: &str = "/api/v1/namespaces/default/pods?labelSelector=app%3Dweb";
-const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-ipv4";
-const CONFIGS: &str = "/apis/ipam.weft.dev/v1alpha1/namespaces/kube-system/nodenetworkconfigs";
 
 /// Does something, and tells how it went. Where it is strict, unanswered requests fail a step as
 /// anything else does.
@@ -790,158 +542,4 @@ pub(crate) async fn step(
     });
     // The next steps rest on this one.
     result.map(drop)
-}
-
-/// How something looks, and whether that is what is waited for.
-struct Look {
-    done: bool,
-    last: String,
-}
-
-fn look(done: bool, last: String) -> Look {
-    Look { done, last }
-}
-
-/// Looks until it is there. A refusal of the API is an answer like any other: it may be broken on
-/// purpose.
-async fn until(
-    what: &'static str,
-    mut test: impl AsyncFnMut() -> Result<Look, DemoError>,
-) -> Result<(), DemoError> {
-    let begun = Instant::now();
-    loop {
-        let seen = match test().await {
-            Ok(seen) => seen,
-            Err(DemoError::Api(error)) => look(false, error.to_string()),
-            Err(error) => return Err(error),
-        };
-        if seen.done {
-            return Ok(());
-        }
-        if begun.elapsed() > PATIENCE {
-            let last = seen.last;
-            return Err(DemoError::Late { what, last });
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list["items"].as_array().into_iter().flatten()
-}
-
-fn condition(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let mut conditions = conditions.filter(|condition| condition["type"] == kind);
-    conditions.any(|condition| condition["status"] == "True")
-}
-
-fn node_ranges(node: &Value) -> (String, BTreeSet<String>) {
-    let name = node["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let ranges = node["spec"]["podCIDRs"].as_array().into_iter().flatten();
-    (
-        name,
-        ranges
-            .filter_map(|range| range.as_str().map(str::to_owned))
-            .collect(),
-    )
-}
-
-/// Where the slices of the demo say that requests go: `default/web:http 10.244.0.5:8080`.
-fn ready_targets(slices: &Value) -> BTreeSet<String> {
-    let mut targets = BTreeSet::new();
-    for slice in items(slices) {
-        let labels = &slice["metadata"]["labels"];
-        if labels["endpointslice.kubernetes.io/managed-by"] != MANAGER {
-            continue;
-        }
-        let service = labels["kubernetes.io/service-name"]
-            .as_str()
-            .unwrap_or_default();
-        let namespace = slice["metadata"]["namespace"].as_str().unwrap_or_default();
-        for port in slice["ports"].as_array().into_iter().flatten() {
-            let (name, number) = (port["name"].as_str().unwrap_or_default(), &port["port"]);
-            let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-            for endpoint in endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true) {
-                let address = endpoint["addresses"][0].as_str().unwrap_or_default();
-                let address: Option<IpAddr> = address.parse().ok();
-                let number = number
-                    .as_u64()
-                    .and_then(|number| u16::try_from(number).ok());
-                if let (Some(address), Some(number)) = (address, number) {
-                    let target = SocketAddr::new(address, number);
-                    targets.insert(format!("{namespace}/{service}:{name} {target}"));
-                }
-            }
-        }
-    }
-    targets
-}
-
-fn pod_addresses(pod: &Value) -> Vec<IpAddr> {
-    let entries = pod["status"]["podIPs"].as_array().into_iter().flatten();
-    let texts = entries.filter_map(|entry| entry["ip"].as_str());
-    texts.filter_map(|text| text.parse().ok()).collect()
-}
-
-fn list(names: &BTreeSet<String>) -> String {
-    names
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-/// A web server, a client, and the ways to a server.
-fn objects() -> Vec<Value> {
-    let container = json!({
-        "name": "echo", "image": "stand-in",
-        "ports": [{"name": "http", "containerPort": 8080}],
-    });
-    let service = |name: &str, protocol: &str, spec: Value| {
-        let mut service = json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "selector": {"app": "web"},
-                "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": protocol}],
-            },
-        });
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            service["spec"][key] = value.clone();
-        }
-        service
-    };
-    vec![
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {
-                "replicas": 3, "selector": {"matchLabels": {"app": "web"}},
-                "template": {
-                    "metadata": {"labels": {"app": "web"}},
-                    "spec": {"containers": [container]},
-                },
-            },
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "client", "namespace": "default", "labels": {"app": "client"}},
-            "spec": {"containers": [container]},
-        }),
-        service("web", "TCP", json!({})),
-        service("web-udp", "UDP", json!({})),
-        service("web-nodeport", "TCP", json!({"type": "NodePort"})),
-        service(
-            "web-dual",
-            "TCP",
-            json!({"ipFamilyPolicy": "RequireDualStack"}),
-        ),
-    ]
 }
