@@ -7,8 +7,12 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("weft-check", &[]),
+    (
+        "weft-conformance",
+        &["weft-model", "weft-ruleset", "weft-runtime", "weft-testkit"],
+    ),
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),

@@ -1,0 +1,31 @@
+//! The real programs and ours, side by side in one run.
+//!
+//! `make conformance` calls this once for each comparison and then for the report. A comparison
+//! starts the peers and `weft` as processes, does the same to both, measures both in the same way
+//! and writes an [`Outcome`]; the report makes one page and one Markdown file of all of them.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+mod outcome;
+mod report;
+
+use outcome::Outcome;
+
+/// Compares weft with the programs it wants to replace.
+#[derive(Debug, Parser)]
+#[command(name = "weft-conformance")]
+enum Command {
+    /// Make report.html and report.md of all outcomes in a directory.
+    Report {
+        /// Where the outcomes are, and where the report goes.
+        directory: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Report { directory } => report::write(&directory),
+    }
+}

@@ -1,0 +1,201 @@
+//! What a comparison found, as a value that the report reads.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+/// What one comparison measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// The part of `make conformance` that measured it, and the name of its file.
+    pub(crate) part: String,
+    /// What was compared, as a heading.
+    pub(crate) title: String,
+    /// What was done to all of them, and how it was measured, in a few sentences.
+    pub(crate) method: String,
+    /// The command that repeats it.
+    pub(crate) command: String,
+    /// Programs and their versions, as they say themselves.
+    pub(crate) versions: Vec<String>,
+    /// Those compared, in the order of the table's columns.
+    pub(crate) arms: Vec<String>,
+    pub(crate) measures: Vec<Measure>,
+    pub(crate) claims: Vec<Claim>,
+    /// What a reader has to know to read the figures right, differences found included.
+    pub(crate) notes: Vec<String>,
+}
+
+/// One figure of every arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    pub(crate) name: String,
+    /// The size at which it was measured, such as a number of Services. Measures of one name and
+    /// several sizes become a plot.
+    pub(crate) size: Option<u32>,
+    pub(crate) unit: String,
+    /// The figures by arm; an arm that was not measured is not there.
+    pub(crate) values: BTreeMap<String, f64>,
+}
+
+/// A ratio that was promised, or is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    /// Such as "one changed slice at 10,000 Services, kube-proxy / weft on nft".
+    pub(crate) name: String,
+    /// None where one of the two was not measured.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) target: Option<Target>,
+}
+
+/// What a ratio was promised to be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Outcome {
+    /// An outcome to which measures are added.
+    pub(crate) fn new(part: &str, title: &str, arms: &[&str]) -> Self {
+        Self {
+            part: part.to_owned(),
+            title: title.to_owned(),
+            method: String::new(),
+            command: format!("make conformance PART={part}"),
+            versions: Vec::new(),
+            arms: arms.iter().map(|&arm| arm.to_owned()).collect(),
+            measures: Vec::new(),
+            claims: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds one arm's figure to a measure, which is made when it is not there.
+    pub(crate) fn add(&mut self, name: &str, size: Option<u32>, unit: &str, arm: &str, value: f64) {
+        assert!(self.arms.iter().any(|known| known == arm), "no arm {arm}");
+        let known = self
+            .measures
+            .iter_mut()
+            .find(|measure| measure.name == name && measure.size == size);
+        let values = BTreeMap::from([(arm.to_owned(), value)]);
+        match known {
+            Some(measure) => measure.values.extend(values),
+            None => self.measures.push(Measure {
+                name: name.to_owned(),
+                size,
+                unit: unit.to_owned(),
+                values,
+            }),
+        }
+    }
+
+    /// One arm's figure of a measure.
+    pub(crate) fn value(&self, name: &str, size: Option<u32>, arm: &str) -> Option<f64> {
+        self.measures
+            .iter()
+            .find(|measure| measure.name == name && measure.size == size)?
+            .values
+            .get(arm)
+            .copied()
+    }
+
+    /// Claims that one arm's figure is so many times the other's. Where either is missing there
+    /// is no ratio: it cannot hold, unless nothing was promised.
+    pub(crate) fn claim(
+        &mut self,
+        name: &str,
+        size: Option<u32>,
+        [above, below]: [&str; 2],
+        target: Option<Target>,
+    ) {
+        let value = |arm| self.value(name, size, arm);
+        let ratio = value(above).zip(value(below));
+        let size = size.map_or(String::new(), |size| format!(" at {size}"));
+        self.claims.push(Claim {
+            name: format!("{name}{size}: {above} / {below}"),
+            ratio: ratio
+                .map(|(above, below)| above / below)
+                .filter(|ratio| ratio.is_finite()),
+            target,
+        });
+    }
+
+    /// Writes it where the report looks.
+    pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        let file = directory.join(format!("{}.json", self.part));
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(&file, text + "\n").with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Reads one that was written.
+    pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("what {} says", file.display()))
+    }
+}
+
+impl Claim {
+    /// Whether it holds, where something was promised.
+    pub(crate) fn holds(&self) -> Option<bool> {
+        match self.target? {
+            Target::AtLeast(limit) => Some(self.ratio.is_some_and(|ratio| ratio >= limit)),
+            Target::AtMost(limit) => Some(self.ratio.is_some_and(|ratio| ratio <= limit)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let mut outcome = Outcome::new("proxy", "Service proxies", &["kube-proxy", "weft"]);
+        outcome.add("one slice", Some(1000), "ms", "kube-proxy", 50.0);
+        outcome.add("one slice", Some(1000), "ms", "weft", 2.0);
+        outcome
+    }
+
+    #[test]
+    fn figures_of_one_measure_stand_side_by_side() {
+        let outcome = outcome();
+        assert_eq!(outcome.measures.len(), 1);
+        assert_eq!(outcome.value("one slice", Some(1000), "weft"), Some(2.0));
+        assert_eq!(outcome.value("one slice", Some(5000), "weft"), None);
+    }
+
+    #[test]
+    fn claims_are_judged_by_their_ratio() {
+        let mut outcome = outcome();
+        for (target, expected) in [
+            (None, None),
+            (Some(Target::AtLeast(20.0)), Some(true)),
+            (Some(Target::AtLeast(26.0)), Some(false)),
+            (Some(Target::AtMost(20.0)), Some(false)),
+        ] {
+            outcome.claim("one slice", Some(1000), ["kube-proxy", "weft"], target);
+            let claim = outcome.claims.last().unwrap();
+            assert_eq!(claim.holds(), expected, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_promise_about_what_was_not_measured_does_not_hold() {
+        let mut outcome = outcome();
+        let target = Some(Target::AtMost(100.0));
+        outcome.claim("one slice", Some(5000), ["kube-proxy", "weft"], target);
+        assert_eq!(outcome.claims[0].holds(), Some(false));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut outcome = outcome();
+        outcome.claim("none", None, ["kube-proxy", "weft"], None);
+        outcome.write(directory.path()).unwrap();
+        let read = Outcome::read(&directory.path().join("proxy.json")).unwrap();
+        assert_eq!(read, outcome);
+    }
+}
