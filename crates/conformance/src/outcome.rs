@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
+use crate::report::figure;
+
 /// What one comparison measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -112,9 +114,8 @@ impl Outcome {
     ) {
         let value = |arm| self.value(name, size, arm);
         let ratio = value(above).zip(value(below));
-        let size = size.map_or(String::new(), |size| format!(" at {size}"));
         self.claims.push(Claim {
-            name: format!("{name}{size}: {above} / {below}"),
+            name: format!("{}: {above} / {below}", title(name, size)),
             ratio: ratio
                 .map(|(above, below)| above / below)
                 .filter(|ratio| ratio.is_finite()),
@@ -135,6 +136,20 @@ impl Outcome {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         serde_json::from_str(&text).with_context(|| format!("what {} says", file.display()))
     }
+}
+
+impl Measure {
+    /// What it is, with the size it was taken at.
+    pub(crate) fn title(&self) -> String {
+        title(&self.name, self.size)
+    }
+}
+
+fn title(name: &str, size: Option<u32>) -> String {
+    size.map_or_else(
+        || name.to_owned(),
+        |size| format!("{name} at {}", figure::number(f64::from(size))),
+    )
 }
 
 impl Claim {

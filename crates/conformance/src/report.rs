@@ -6,10 +6,15 @@ use anyhow::{Context as _, ensure};
 
 use crate::Outcome;
 
-mod figure;
+pub(crate) mod figure;
 mod markdown;
+mod page;
+mod plot;
+mod text;
 
-/// Reads every outcome in a directory and writes `report.md` beside them.
+/// Reads every outcome in a directory and writes `report.html` and `report.md` beside them.
+///
+/// A promise that does not hold is a failure, after everything was written.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     let outcomes = read(directory)?;
     ensure!(
@@ -17,9 +22,23 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
         "no outcome in {}: run `make conformance` first",
         directory.display()
     );
-    let file = directory.join("report.md");
-    fs::write(&file, markdown::of(&outcomes))
-        .with_context(|| format!("write {}", file.display()))?;
+    let write = |name: &str, text: String| {
+        let file = directory.join(name);
+        fs::write(&file, text).with_context(|| format!("write {}", file.display()))
+    };
+    write("report.md", markdown::of(&outcomes))?;
+    write("report.html", page::of(&outcomes))?;
+    let missed: Vec<&str> = outcomes
+        .iter()
+        .flat_map(|outcome| &outcome.claims)
+        .filter(|claim| claim.holds() == Some(false))
+        .map(|claim| claim.name.as_str())
+        .collect();
+    ensure!(
+        missed.is_empty(),
+        "promises that do not hold: {}",
+        missed.join("; ")
+    );
     Ok(())
 }
 

@@ -51,8 +51,6 @@ function lay() {
   if (sketch === drawn) return;
   drawn = sketch;
   const svg = byId("threads");
-  svg.setAttribute("width", picture.clientWidth);
-  svg.setAttribute("height", picture.clientHeight);
   svg.replaceChildren(...(lanes === 0 ? [] : weave(cards, rows, lanes)));
 }
 

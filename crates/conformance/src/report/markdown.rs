@@ -50,12 +50,9 @@ fn row(measure: &Measure, arms: &[String]) -> String {
             value.map_or_else(|| "–".to_owned(), |&value| figure::number(value))
         })
         .collect();
-    let size = measure.size.map_or(String::new(), |size| {
-        format!(" at {}", figure::number(f64::from(size)))
-    });
     format!(
-        "| {}{size} | {} | {} |\n",
-        measure.name,
+        "| {} | {} | {} |\n",
+        measure.title(),
         measure.unit,
         cells.join(" | ")
     )
@@ -110,7 +107,7 @@ mod tests {
 
 | ratio | measured | promised | |
 |---|--:|--:|---|
-| one slice at 10000: kube-proxy / weft | 10.0 × | ≥ 20.0 × | **missed** |
+| one slice at 10,000: kube-proxy / weft | 10.0 × | ≥ 20.0 × | **missed** |
 
 - Measured by night.
 ";

@@ -1,0 +1,144 @@
+//! The report as one page that needs nothing from elsewhere.
+
+use std::fmt::Write as _;
+
+use crate::{
+    Outcome,
+    outcome::{Claim, Measure},
+    report::{figure, markdown, plot, text::escaped},
+};
+
+const STYLE: &str = include_str!("page.css");
+
+/// All outcomes, a section each, with plots.
+pub(crate) fn of(outcomes: &[Outcome]) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Weft beside the real thing</title>\n<style>\n{STYLE}</style>\n\
+         <h1>Weft beside the real thing</h1>\n"
+    );
+    page += &verdict(outcomes);
+    for outcome in outcomes {
+        page += &section(outcome);
+    }
+    page
+}
+
+/// How many promises hold, and which do not.
+fn verdict(outcomes: &[Outcome]) -> String {
+    let claims = || outcomes.iter().flat_map(|outcome| &outcome.claims);
+    let count = |wanted| {
+        claims()
+            .filter(|claim| claim.holds() == Some(wanted))
+            .count()
+    };
+    let (held, missed) = (count(true), count(false));
+    let mut text = format!("<p class=\"verdict\">{held} promises hold");
+    if missed > 0 {
+        let _ = write!(text, ", <b class=\"missed\">{missed} do not</b>");
+    }
+    text + ".</p>\n"
+}
+
+fn section(outcome: &Outcome) -> String {
+    let mut text = format!("<section><h2>{}</h2>\n", escaped(&outcome.title));
+    let _ = writeln!(text, "<p>{}</p>", escaped(&outcome.method));
+    let _ = writeln!(
+        text,
+        "<p class=\"from\"><code>{}</code> {}</p>",
+        escaped(&outcome.command),
+        escaped(&outcome.versions.join(", "))
+    );
+    text += &claims(&outcome.claims);
+    text += "<div class=\"plots\">\n";
+    for plot in plot::all(outcome) {
+        text += &plot;
+    }
+    text += "</div>\n";
+    text += &table(outcome);
+    if !outcome.notes.is_empty() {
+        text += "<ul>";
+        for note in &outcome.notes {
+            let _ = write!(text, "<li>{}</li>", escaped(note));
+        }
+        text += "</ul>\n";
+    }
+    text + "</section>\n"
+}
+
+fn claims(claims: &[Claim]) -> String {
+    if claims.is_empty() {
+        return String::new();
+    }
+    let mut text = "<table><tr><th>ratio<th>measured<th>promised<th></tr>\n".to_owned();
+    for claim in claims {
+        let (class, verdict) = match claim.holds() {
+            None => ("", ""),
+            Some(true) => ("held", "holds"),
+            Some(false) => ("missed", "missed"),
+        };
+        let _ = writeln!(
+            text,
+            "<tr><td>{}<td class=\"number\">{}<td class=\"number\">{}<td class=\"{class}\">{verdict}</tr>",
+            escaped(&claim.name),
+            figure::ratio(claim.ratio),
+            markdown::promise(claim.target)
+        );
+    }
+    text + "</table>\n"
+}
+
+fn table(outcome: &Outcome) -> String {
+    let mut text = "<details><summary>All figures</summary><table><tr><th><th>".to_owned();
+    for arm in &outcome.arms {
+        let _ = write!(text, "<th>{}", escaped(arm));
+    }
+    text += "</tr>\n";
+    for measure in &outcome.measures {
+        text += &row(measure, &outcome.arms);
+    }
+    text + "</table></details>\n"
+}
+
+fn row(measure: &Measure, arms: &[String]) -> String {
+    let mut text = format!(
+        "<tr><td>{}<td>{}",
+        escaped(&measure.title()),
+        escaped(&measure.unit)
+    );
+    for arm in arms {
+        let value = measure.values.get(arm);
+        let value = value.map_or_else(|| "–".to_owned(), |&value| figure::number(value));
+        let _ = write!(text, "<td class=\"number\">{value}");
+    }
+    text + "</tr>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Target;
+
+    #[test]
+    fn a_page_shows_figures_plots_and_what_was_missed_and_nothing_becomes_markup() {
+        let mut outcome = Outcome::new("proxy", "<Proxies>", &["kube-proxy", "weft"]);
+        for (size, peer) in [(1000, 50.0), (5000, 300.0)] {
+            outcome.add("one slice", Some(size), "ms", "kube-proxy", peer);
+            outcome.add("one slice", Some(size), "ms", "weft", 2.0);
+        }
+        outcome.add("memory", None, "MB", "weft", 40.0);
+        let arms = ["kube-proxy", "weft"];
+        outcome.claim("one slice", Some(5000), arms, Some(Target::AtLeast(20.0)));
+        outcome.claim("one slice", Some(1000), arms, Some(Target::AtLeast(30.0)));
+        let page = of(&[outcome]);
+        assert!(page.contains("1 promises hold, <b class=\"missed\">1 do not</b>"));
+        assert!(page.contains("&lt;Proxies&gt;") && !page.contains("<Proxies>"));
+        assert_eq!(
+            page.matches("<svg").count(),
+            2,
+            "a plot by size and one bar"
+        );
+        assert!(page.contains("150 ×"));
+    }
+}
