@@ -9,6 +9,7 @@ mod choice;
 mod event;
 mod observe;
 mod record;
+mod slots;
 mod state;
 mod sweep;
 mod view;
@@ -28,6 +29,7 @@ pub use state::{Illegal, State};
 pub use view::{Census, CheckError};
 
 use crate::{ContainerId, GrantName, NetworkContainer, ResourceVersion, Uid, config::Grant};
+use slots::{Slot, Slots};
 
 /// How a pool behaves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,18 +86,6 @@ impl Gate {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Slot {
-    state: State,
-    grant: Option<GrantName>,
-}
-
-impl Slot {
-    fn loose(state: State) -> Self {
-        Self { state, grant: None }
-    }
-}
-
 /// The addresses of a node and their owners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
@@ -113,7 +103,7 @@ pub struct Pool {
     containers: BTreeMap<ContainerId, NetworkContainer>,
     programmed: BTreeMap<ContainerId, i64>,
     grants: BTreeMap<GrantName, Grant>,
-    slots: BTreeMap<IpAddr, Slot>,
+    slots: Slots,
     attachments: BTreeMap<Key, Attachment>,
     tombstones: BTreeMap<Key, Moment>,
     /// What is or was offered and not seen to be gone or reclaimed, also before its grant is seen.
@@ -140,7 +130,7 @@ impl Pool {
             containers: BTreeMap::new(),
             programmed: BTreeMap::new(),
             grants: BTreeMap::new(),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             attachments: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             offered: BTreeSet::new(),
@@ -183,11 +173,8 @@ impl Pool {
 
     /// When something happens by itself: a [`Event::Tick`] is due then.
     pub fn wake(&self) -> Option<Moment> {
-        let cooling = self.slots.values().filter_map(|slot| match slot.state {
-            State::Cooldown { until } => Some(until),
-            _ => None,
-        });
-        cooling
+        let cooled = self.slots.cooled_at().into_iter();
+        cooled
             .chain(self.tombstones.values().copied())
             .chain(self.waiting.iter().map(|waiting| waiting.deadline))
             .min()
@@ -258,7 +245,7 @@ impl Pool {
         step.records.push(Record::Attachment(key.clone(), None));
         let until = now + self.settings.cooldown;
         for Lease { address, .. } in attachment.leases {
-            let Some(slot) = self.slots.get_mut(&address) else {
+            let Some(slot) = self.slots.get(&address) else {
                 continue;
             };
             if slot.state.owner() != Some(key) {
@@ -266,14 +253,14 @@ impl Pool {
             }
             // Only a store that was tampered with has two owners of an address; the other keeps it.
             if let Some(other) = holder(&self.attachments, address) {
-                slot.state = State::Assigned {
-                    owner: other.clone(),
-                };
+                let owner = other.clone();
+                let assigned = State::Assigned { owner };
+                self.slots.change(address, |slot| slot.state = assigned);
                 continue;
             }
             match slot.state.clone().release(until) {
                 Ok(Some(state)) => {
-                    slot.state = state;
+                    self.slots.change(address, |slot| slot.state = state);
                     step.records.push(Record::Cooldown(address, Some(until)));
                 }
                 Ok(None) | Err(_) => {
@@ -284,11 +271,10 @@ impl Pool {
     }
 
     fn cool(&mut self, now: Moment, step: &mut Step) {
-        for (address, slot) in &mut self.slots {
-            if matches!(slot.state, State::Cooldown { until } if until <= now) {
-                slot.state = slot.state.clone().cool(now);
-                step.records.push(Record::Cooldown(*address, None));
-            }
+        while let Some(address) = self.slots.cooled(now) {
+            self.slots
+                .change(address, |slot| slot.state = slot.state.clone().cool(now));
+            step.records.push(Record::Cooldown(address, None));
         }
     }
 
@@ -319,10 +305,10 @@ impl Pool {
             return;
         };
         for address in grant.addresses() {
-            if let Some(slot) = self.slots.get_mut(&address)
+            if let Some(slot) = self.slots.get(&address)
                 && let Ok(state) = slot.state.clone().offer()
             {
-                slot.state = state;
+                self.slots.change(address, |slot| slot.state = state);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Who gets which address.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeSet, VecDeque},
     net::IpAddr,
 };
 
 use weft_model::{IpFamily, Moment};
 
-use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, Slot, State, Step};
+use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
 use crate::config::Grant;
 
 impl Pool {
@@ -65,7 +64,7 @@ impl Pool {
         if !self.gate.is_open() {
             return None;
         }
-        let missing = |family: &IpFamily| self.choose_of(*family).is_none();
+        let missing = |family: &IpFamily| self.slots.best(*family).is_none();
         let families = self.families();
         families
             .iter()
@@ -78,37 +77,9 @@ impl Pool {
         let families = self.families();
         let chosen: Option<Vec<IpAddr>> = families
             .into_iter()
-            .map(|family| self.choose_of(family))
+            .map(|family| self.slots.best(family))
             .collect();
         chosen.filter(|addresses| !addresses.is_empty())
-    }
-
-    /// From the fullest block, so that others become empty and can be given back; of its addresses
-    /// the one that was used the longest ago. Every ADD asks this, so it is one walk: the addresses
-    /// of a block follow each other.
-    fn choose_of(&self, family: IpFamily) -> Option<IpAddr> {
-        let of_family = |(address, _): &(&IpAddr, &Slot)| IpFamily::of(**address) == family;
-        let mut slots = self.slots.iter().filter(of_family).peekable();
-        let mut best: Option<(Reverse<u32>, Moment, IpAddr)> = None;
-        while let Some((_, first)) = slots.peek().copied() {
-            let mut used = 0;
-            let mut oldest: Option<(Moment, IpAddr)> = None;
-            while let Some((address, slot)) = slots.next_if(|(_, slot)| slot.grant == first.grant) {
-                match slot.state {
-                    State::Assigned { .. } if slot.grant.is_some() => used += 1,
-                    State::Available { since } => {
-                        let found = (since, *address);
-                        oldest = Some(oldest.map_or(found, |known| known.min(found)));
-                    }
-                    _ => {}
-                }
-            }
-            if let Some((since, address)) = oldest {
-                let found = (Reverse(used), since, address);
-                best = Some(best.map_or(found, |known| known.min(found)));
-            }
-        }
-        best.map(|(_, _, address)| address)
     }
 
     fn desired(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, IpAddr> {
@@ -128,11 +99,11 @@ impl Pool {
     fn attach(&mut self, request: AddRequest, addresses: &[IpAddr], now: Moment, step: &mut Step) {
         let mut leases = Vec::with_capacity(addresses.len());
         for address in addresses {
-            let Some(slot) = self.slots.get_mut(address) else {
+            let Some(slot) = self.slots.get(address) else {
                 continue;
             };
             if let Ok(state) = slot.state.clone().assign(request.key.clone()) {
-                slot.state = state;
+                self.slots.change(*address, |slot| slot.state = state);
                 leases.push(self.lease(*address));
             }
         }

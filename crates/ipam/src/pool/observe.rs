@@ -53,14 +53,14 @@ impl Pool {
         };
         let programmed = self.is_programmed(grant);
         for address in grant.addresses() {
-            if let Some(slot) = self.slots.get_mut(&address)
-                && let Ok(state) = slot.state.clone().reclaim(now)
-            {
-                slot.state = match state {
-                    State::Available { .. } if !programmed => State::Programming,
-                    state => state,
-                };
-            }
+            self.slots.change(address, |slot| {
+                if let Ok(state) = slot.state.clone().reclaim(now) {
+                    slot.state = match state {
+                        State::Available { .. } if !programmed => State::Programming,
+                        state => state,
+                    };
+                }
+            });
         }
     }
 
@@ -135,10 +135,10 @@ impl Pool {
         for (name, grant) in gone {
             self.grants.remove(&name);
             for address in grant.addresses() {
-                let Some(slot) = self.slots.get_mut(&address) else {
+                self.slots.change(address, |slot| slot.grant = None);
+                let Some(slot) = self.slots.get(&address) else {
                     continue;
                 };
-                slot.grant = None;
                 let cooling = match slot.state {
                     State::Cooldown { .. } => true,
                     State::Releasing { until } => until.is_some(),
@@ -166,15 +166,14 @@ impl Pool {
         for (name, grant) in grants {
             let programmed = self.is_programmed(&grant);
             for address in grant.addresses() {
-                let slot = self
-                    .slots
-                    .entry(address)
-                    .or_insert_with(|| Slot::loose(fresh_state(programmed, now)));
-                slot.grant = Some(name.clone());
-                slot.state = slot.state.clone().confirm();
+                let known = self.slots.get(&address).cloned();
+                let slot = known.unwrap_or_else(|| Slot::loose(fresh_state(programmed, now)));
+                let mut state = slot.state.confirm();
                 if programmed {
-                    slot.state = slot.state.clone().program(now);
+                    state = state.program(now);
                 }
+                let grant = Some(name.clone());
+                self.slots.insert(address, Slot { state, grant });
             }
             self.grants.insert(name, grant);
         }
@@ -193,12 +192,12 @@ impl Pool {
             slot.grant = None;
             let state = slot.state.clone();
             let Some(vanished) = state.vanish() else {
-                step.records.push(Record::Cooldown(*address, None));
+                step.records.push(Record::Cooldown(address, None));
                 return false;
             };
             if let State::Assigned { owner } = &slot.state {
                 step.notices
-                    .push(Notice::Quarantined(*address, owner.clone()));
+                    .push(Notice::Quarantined(address, owner.clone()));
             }
             slot.state = vanished;
             true
@@ -241,11 +240,11 @@ impl Pool {
                 continue;
             }
             for address in grant.addresses() {
-                if let Some(slot) = self.slots.get_mut(&address)
-                    && slot.grant.as_ref() == Some(name)
-                {
-                    slot.state = slot.state.clone().program(now);
-                }
+                self.slots.change(address, |slot| {
+                    if slot.grant.as_ref() == Some(name) {
+                        slot.state = slot.state.clone().program(now);
+                    }
+                });
             }
         }
     }

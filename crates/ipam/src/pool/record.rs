@@ -160,19 +160,11 @@ impl Pool {
         for (key, attachment) in rows.attachments {
             for lease in &attachment.leases {
                 let owner = key.clone();
-                let slot = self.slots.entry(lease.address);
-                slot.and_modify(|slot| {
-                    if slot.state.owner().is_none() {
-                        slot.state = State::Assigned {
-                            owner: owner.clone(),
-                        };
-                    }
-                })
-                .or_insert_with(|| {
-                    Slot::loose(State::Assigned {
-                        owner: owner.clone(),
-                    })
-                });
+                let known = self.slots.get(&lease.address);
+                if known.is_none_or(|slot| slot.state.owner().is_none()) {
+                    let slot = Slot::loose(State::Assigned { owner });
+                    self.slots.insert(lease.address, slot);
+                }
             }
             self.attachments.insert(key, attachment);
         }
@@ -200,7 +192,7 @@ impl Pool {
         records.extend(
             attachments.map(|(key, held)| Record::Attachment(key.clone(), Some(held.clone()))),
         );
-        for (address, slot) in &self.slots {
+        for (address, slot) in self.slots.iter() {
             let until = match slot.state {
                 State::Cooldown { until } => Some(until),
                 State::Releasing { until } => until,

@@ -78,9 +78,9 @@ impl Pool {
                 continue;
             }
             for address in &found {
-                if let Some(slot) = self.slots.get_mut(address) {
-                    slot.state = State::Assigned { owner: key.clone() };
-                }
+                let owner = key.clone();
+                self.slots
+                    .change(*address, |slot| slot.state = State::Assigned { owner });
                 step.notices
                     .push(Notice::Adopted(*address, pod.identity.clone()));
             }
@@ -100,16 +100,16 @@ impl Pool {
     fn rest(&mut self, now: Moment, step: &mut Step) {
         step.records.push(Record::Lost(false));
         let until = now + self.settings.rest_after_loss;
-        for (address, slot) in &mut self.slots {
+        self.slots.retain(|address, slot| {
             let rested = slot.state.clone().rest(until);
-            if rested == slot.state {
-                continue;
-            }
-            if let State::Cooldown { until } | State::Releasing { until: Some(until) } = rested {
-                step.records.push(Record::Cooldown(*address, Some(until)));
+            if rested != slot.state
+                && let State::Cooldown { until } | State::Releasing { until: Some(until) } = rested
+            {
+                step.records.push(Record::Cooldown(address, Some(until)));
             }
             slot.state = rested;
-        }
+            true
+        });
     }
 
     /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone; and

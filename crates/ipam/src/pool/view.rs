@@ -53,22 +53,7 @@ pub enum CheckError {
 impl Pool {
     /// Counts the addresses of a family.
     pub fn census(&self, family: IpFamily) -> Census {
-        let mut census = Census::default();
-        for slot in self
-            .slots
-            .iter()
-            .filter(|(address, _)| IpFamily::of(**address) == family)
-        {
-            match slot.1.state {
-                State::Programming => census.programming += 1,
-                State::Available { .. } => census.available += 1,
-                State::Assigned { .. } => census.assigned += 1,
-                State::Cooldown { .. } => census.cooling += 1,
-                State::Releasing { .. } => census.releasing += 1,
-                State::Quarantined { .. } => census.quarantined += 1,
-            }
-        }
-        census
+        self.slots.census(family)
     }
 
     /// The families of this node's addresses; IPv4 as long as none is known.

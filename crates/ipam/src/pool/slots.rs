@@ -1,0 +1,300 @@
+//! All addresses of a node, and what every ADD asks about them kept at hand.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, btree_map},
+    net::IpAddr,
+};
+
+use weft_model::{IpFamily, Moment};
+
+use super::{Census, State};
+use crate::GrantName;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    pub(super) grant: Option<GrantName>,
+}
+
+impl Slot {
+    pub(super) fn loose(state: State) -> Self {
+        Self { state, grant: None }
+    }
+}
+
+/// Addresses and their slots. They change only through [`Slots::change`] and its like, so that
+/// what follows from them is never out of step: a node can have thousands, and no ADD should walk
+/// over them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Slots {
+    all: BTreeMap<IpAddr, Slot>,
+    digest: Digest,
+}
+
+impl Slots {
+    pub(super) fn get(&self, address: &IpAddr) -> Option<&Slot> {
+        self.all.get(address)
+    }
+
+    pub(super) fn iter(&self) -> btree_map::Iter<'_, IpAddr, Slot> {
+        self.all.iter()
+    }
+
+    /// Changes a slot that is there.
+    pub(super) fn change<T>(
+        &mut self,
+        address: IpAddr,
+        change: impl FnOnce(&mut Slot) -> T,
+    ) -> Option<T> {
+        let slot = self.all.get_mut(&address)?;
+        self.digest.leave(address, slot);
+        let result = change(slot);
+        self.digest.enter(address, slot);
+        Some(result)
+    }
+
+    pub(super) fn insert(&mut self, address: IpAddr, slot: Slot) {
+        self.remove(&address);
+        self.digest.enter(address, &slot);
+        self.all.insert(address, slot);
+    }
+
+    pub(super) fn remove(&mut self, address: &IpAddr) {
+        if let Some(slot) = self.all.remove(address) {
+            self.digest.leave(*address, &slot);
+        }
+    }
+
+    /// Changes every slot, and keeps those for which the change says so.
+    pub(super) fn retain(&mut self, mut change: impl FnMut(IpAddr, &mut Slot) -> bool) {
+        self.all.retain(|address, slot| change(*address, slot));
+        self.digest = Digest::default();
+        for (address, slot) in &self.all {
+            self.digest.enter(*address, slot);
+        }
+    }
+
+    /// How many addresses of a family are in which state.
+    pub(super) fn census(&self, family: IpFamily) -> Census {
+        self.digest.families[place(family)].census
+    }
+
+    /// From the fullest block, so that others become empty and can be given back; of its addresses
+    /// the one that was used the longest ago.
+    pub(super) fn best(&self, family: IpFamily) -> Option<IpAddr> {
+        let order = &self.digest.families[place(family)].order;
+        order.first().map(|(_, _, address)| *address)
+    }
+
+    /// When the first cooldown ends.
+    pub(super) fn cooled_at(&self) -> Option<Moment> {
+        self.digest.cooling.first().map(|(until, _)| *until)
+    }
+
+    /// An address whose cooldown is over.
+    pub(super) fn cooled(&self, now: Moment) -> Option<IpAddr> {
+        let first = self.digest.cooling.first();
+        first
+            .filter(|(until, _)| *until <= now)
+            .map(|(_, address)| *address)
+    }
+}
+
+/// What follows from the slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Digest {
+    families: [Family; 2],
+    cooling: BTreeSet<(Moment, IpAddr)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Family {
+    census: Census,
+    blocks: BTreeMap<Option<GrantName>, Block>,
+    /// The first address to be chosen of each block that has any.
+    order: BTreeSet<(Reverse<u32>, Moment, IpAddr)>,
+}
+
+/// The addresses of one grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Block {
+    slots: u32,
+    used: u32,
+    free: BTreeSet<(Moment, IpAddr)>,
+}
+
+impl Block {
+    /// Its place in the order. What came without a grant is in no block that could become empty.
+    fn rank(&self, grant: Option<&GrantName>) -> Option<(Reverse<u32>, Moment, IpAddr)> {
+        let used = grant.map_or(0, |_| self.used);
+        let (since, address) = self.free.first()?;
+        Some((Reverse(used), *since, *address))
+    }
+}
+
+impl Digest {
+    fn enter(&mut self, address: IpAddr, slot: &Slot) {
+        self.count(address, slot, |number| *number += 1);
+        if let State::Cooldown { until } = slot.state {
+            self.cooling.insert((until, address));
+        }
+        self.block(address, slot, |block| {
+            block.slots += 1;
+            match slot.state {
+                State::Assigned { .. } => block.used += 1,
+                State::Available { since } => {
+                    block.free.insert((since, address));
+                }
+                _ => {}
+            }
+        });
+    }
+
+    fn leave(&mut self, address: IpAddr, slot: &Slot) {
+        self.count(address, slot, |number| *number -= 1);
+        if let State::Cooldown { until } = slot.state {
+            self.cooling.remove(&(until, address));
+        }
+        self.block(address, slot, |block| {
+            block.slots -= 1;
+            match slot.state {
+                State::Assigned { .. } => block.used -= 1,
+                State::Available { since } => {
+                    block.free.remove(&(since, address));
+                }
+                _ => {}
+            }
+        });
+    }
+
+    fn count(&mut self, address: IpAddr, slot: &Slot, change: impl FnOnce(&mut u32)) {
+        let census = &mut self.families[place(IpFamily::of(address))].census;
+        change(match slot.state {
+            State::Programming => &mut census.programming,
+            State::Available { .. } => &mut census.available,
+            State::Assigned { .. } => &mut census.assigned,
+            State::Cooldown { .. } => &mut census.cooling,
+            State::Releasing { .. } => &mut census.releasing,
+            State::Quarantined { .. } => &mut census.quarantined,
+        });
+    }
+
+    fn block(&mut self, address: IpAddr, slot: &Slot, change: impl FnOnce(&mut Block)) {
+        let Family { blocks, order, .. } = &mut self.families[place(IpFamily::of(address))];
+        let grant = slot.grant.as_ref();
+        let block = blocks.entry(slot.grant.clone()).or_default();
+        let before = block.rank(grant);
+        change(block);
+        let after = block.rank(grant);
+        if block.slots == 0 {
+            blocks.remove(&slot.grant);
+        }
+        if before != after {
+            before.map(|rank| order.remove(&rank));
+            order.extend(after);
+        }
+    }
+}
+
+fn place(family: IpFamily) -> usize {
+    match family {
+        IpFamily::V4 => 0,
+        IpFamily::V6 => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pool::Key;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(seconds)
+    }
+
+    /// The choice as a walk over all slots, which is what the order has to agree with.
+    fn best_by_walking(slots: &Slots, family: IpFamily) -> Option<IpAddr> {
+        let of = |slot: &Slot| {
+            let Some(grant) = &slot.grant else { return 0 };
+            let same = slots.iter().filter(|(address, other)| {
+                IpFamily::of(**address) == family && other.grant.as_ref() == Some(grant)
+            });
+            same.filter(|(_, other)| matches!(other.state, State::Assigned { .. }))
+                .count()
+        };
+        let free = slots.iter().filter_map(|(address, slot)| match slot.state {
+            State::Available { since } if IpFamily::of(*address) == family => {
+                Some((Reverse(of(slot)), since, *address))
+            }
+            _ => None,
+        });
+        free.min().map(|(_, _, address)| address)
+    }
+
+    #[test]
+    fn what_is_at_hand_is_what_a_walk_would_find() {
+        let mut random = Random(7);
+        let mut slots = Slots::default();
+        for step in 0..3000 {
+            let number = u8::try_from(random.below(40)).unwrap();
+            let address: IpAddr = if number < 20 {
+                [10, 0, 0, number].into()
+            } else {
+                IpAddr::from([0, 0, 0, 0, 0, 0, 0, u16::from(number)])
+            };
+            let state = match random.below(6) {
+                0 => State::Programming,
+                1 => State::Available {
+                    since: at(random.below(9)),
+                },
+                2 => State::Assigned {
+                    owner: Key::adopted(&"uid".into()),
+                },
+                3 => State::Cooldown {
+                    until: at(random.below(9)),
+                },
+                4 => State::Releasing { until: None },
+                _ => State::Quarantined {
+                    owner: Key::adopted(&"uid".into()),
+                },
+            };
+            let grant = (random.below(4) > 0).then(|| GrantName::from(format!("b{}", number / 8)));
+            match random.below(20) {
+                0 => slots.remove(&address),
+                1 => slots.retain(|kept, _| kept != address),
+                2..8 => {
+                    slots.change(address, |slot| slot.state = state);
+                }
+                _ => slots.insert(address, Slot { state, grant }),
+            }
+            for family in IpFamily::ALL {
+                let expected = best_by_walking(&slots, family);
+                assert_eq!(slots.best(family), expected, "step {step}");
+            }
+            let cooling = slots.iter().filter_map(|(_, slot)| match slot.state {
+                State::Cooldown { until } => Some(until),
+                _ => None,
+            });
+            assert_eq!(slots.cooled_at(), cooling.min(), "step {step}");
+            let mut counted = slots.clone();
+            counted.retain(|_, _| true);
+            assert_eq!(counted, slots, "step {step}");
+        }
+    }
+
+    /// Numbers that look random and are the same each time.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (self.0 >> 33) % limit
+        }
+    }
+}
