@@ -1,7 +1,7 @@
 # The commands people need; `cargo xtask` holds whatever takes more than a line.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint bench conformance peers clean
+.PHONY: help up test lint endurance bench conformance peers clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,11 +15,14 @@ test: ## set up, then check everything that CI checks
 lint: ## check the format and run clippy
 	@cargo xtask lint
 
+endurance: ## the long end-to-end runs: half a minute without API server, everything rootless, 90 s of changes and crashes
+	@cargo xtask endurance
+
 bench: ## run the benchmarks; PART=runtime for one crate, QUICK=1 to see only that they run
 	@PART=$(PART) QUICK=$(QUICK) cargo xtask bench
 
-conformance: ## run the tests that can against a real kube-apiserver (after make peers)
-	@cargo xtask conformance
+conformance: ## compare with the real kube-apiserver, kube-proxy and others (needs Go, root); PART=proxy for one, QUICK=1 for what CI does
+	@PART=$(PART) QUICK=$(QUICK) cargo xtask conformance
 
 peers: ## build the pinned Kubernetes and etcd into a cache directory (needs Go)
 	@cargo xtask peers

@@ -93,7 +93,7 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
         let part = benchmark.part().to_owned();
         let out = directory.join(format!("{part}.json"));
         progress.step(&part, || {
-            remove(&out)?;
+            workspace::remove_result(&out)?;
             benchmark.run(request.quick, &out)?;
             rows.extend(table::read(&part, &out)?);
             Ok(())
@@ -155,16 +155,6 @@ fn discover() -> anyhow::Result<Vec<Benchmark>> {
         benchmarks.push(Benchmark { target });
     }
     Ok(benchmarks)
-}
-
-/// An old result must not pass for a new one.
-fn remove(file: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", file.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The part of `cargo metadata` that names benchmarks.

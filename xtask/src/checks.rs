@@ -5,12 +5,12 @@ use anyhow::ensure;
 use crate::{
     bench,
     process::{self, Progress, cargo},
-    setup,
+    setup, suites,
 };
 
 /// Everything CI does.
 pub(crate) fn test() -> anyhow::Result<()> {
-    let mut progress = Progress::of(6);
+    let mut progress = Progress::of(7);
     progress.step("set-up", || {
         setup::run()?;
         components()
@@ -22,20 +22,35 @@ pub(crate) fn test() -> anyhow::Result<()> {
         doc.args(["doc", "--workspace", "--no-deps", "--locked"]);
         process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    let mut built = Vec::new();
+    progress.step("build of the tests", || {
+        built = suites::build()?;
+        Ok(())
+    })?;
     progress.step("tests", || {
-        let mut test = cargo();
-        test.args(["test", "--workspace", "--locked"]);
-        process::run(test.env("RUST_TEST_THREADS", test_threads().to_string()))
+        suites::run(built, LANES, test_threads())?;
+        process::run(cargo().args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
     })?;
     progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
     progress.finish("all checks passed");
     Ok(())
 }
 
-/// Most tests that take long wait for processes and kernels, not for processors.
+/// Most tests that take long wait for processes and kernels, not for processors: so several test
+/// programs run at once, and each runs more tests at once than there are processors.
+const LANES: usize = 2;
+
 fn test_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors * 2
+    processors + 1
+}
+
+/// The end-to-end runs that take minutes, one after the other: each has the machine for itself.
+pub(crate) fn endurance() -> anyhow::Result<()> {
+    setup::run()?;
+    let built = suites::build()?;
+    let mut tests = suites::integration(&built, "weft")?.command();
+    process::run(tests.args(["--ignored", "--test-threads=1", "up::"]))
 }
 
 /// The checks that need no test run.

@@ -1,74 +1,232 @@
-use crate::{
-    kubernetes, peers,
-    process::{self, cargo},
+//! The tests against real programs, and the comparisons with them.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-/// Runs the tests of the crates that speak the Kubernetes API against a real kube-apiserver.
-///
-/// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
-/// that server in place of the embedded one. `weft routes` runs against it too, and it is asked
-/// whether it would apply `deploy/`. Then the service proxy is compared with a running kube-proxy,
-/// over all the clusters whose seeds are kept, the live page is looked at in Chromium, and the aws
-/// provider is run against moto.
-pub(crate) fn run() -> anyhow::Result<()> {
-    peers::build()?;
+use anyhow::{Context as _, bail};
+
+use crate::{
+    kubernetes, peers,
+    process::{self, Progress, cargo},
+    setup,
+    suites::{self, Suite},
+    workspace,
+};
+
+/// What to run: `PART=proxy` and `QUICK=1`, as `make conformance` passes them on.
+pub(crate) struct Request {
+    part: Option<String>,
+    /// No benchmarks and fewer seeds: what CI has time for.
+    quick: bool,
+}
+
+impl Request {
+    pub(crate) fn from_environment() -> Self {
+        let given = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            part: given("PART"),
+            quick: given("QUICK").is_some_and(|value| value != "0"),
+        }
+    }
+}
+
+/// A part that can be run alone.
+struct Part {
+    name: &'static str,
+    /// Whether CI runs it too.
+    quick: bool,
+    run: fn(&Stage) -> anyhow::Result<()>,
+}
+
+/// In the order in which they run: what finds mistakes before what measures.
+const PARTS: [Part; 8] = [
+    Part {
+        name: "server",
+        quick: true,
+        run: Stage::tests_on_the_real_server,
+    },
+    Part {
+        name: "fuzz",
+        quick: true,
+        run: Stage::beside_kube_proxy,
+    },
+    Part {
+        name: "page",
+        quick: true,
+        run: Stage::page,
+    },
+    Part {
+        name: "moto",
+        quick: true,
+        run: Stage::moto,
+    },
+    Part {
+        name: "runtime",
+        quick: false,
+        run: |stage| stage.comparison("runtime"),
+    },
+    Part {
+        name: "routes",
+        quick: false,
+        run: |stage| stage.comparison("routes"),
+    },
+    Part {
+        name: "proxy",
+        quick: false,
+        run: |stage| stage.comparison("proxy"),
+    },
+    Part {
+        name: "report",
+        quick: false,
+        run: Stage::report,
+    },
+];
+
+/// Runs what was asked for. A part that fails stops none of the others.
+pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
+    let chosen: Vec<&Part> = PARTS
+        .iter()
+        .filter(|part| match &request.part {
+            Some(name) => part.name == name,
+            None => part.quick || !request.quick,
+        })
+        .collect();
+    if chosen.is_empty() {
+        let known: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+        bail!("no such part; there are: {}", known.join(", "));
+    }
+    let mut progress = Progress::of(chosen.len() + 2);
+    progress.step("set-up", || {
+        setup::run()?;
+        setup::browser()?;
+        peers::build()
+    })?;
+    let mut stage = None;
+    progress.step("build", || {
+        stage = Some(Stage::build(request.quick, &chosen)?);
+        Ok(())
+    })?;
+    let stage = stage.context("the build ended without a result")?;
+    let mut failed = Vec::new();
+    for part in chosen {
+        if let Err(error) = progress.step(part.name, || (part.run)(&stage)) {
+            eprintln!("{error:#}");
+            failed.push(part.name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("these parts failed: {}", failed.join(", "));
+    }
+    progress.finish("everything agreed");
+    Ok(())
+}
+
+/// What the parts run.
+struct Stage {
+    quick: bool,
+    suites: Vec<Suite>,
+    output: PathBuf,
+}
+
+impl Stage {
+    /// Builds the tests, and for comparisons the programs as users run them.
+    fn build(quick: bool, parts: &[&Part]) -> anyhow::Result<Self> {
+        let output = workspace::target().join("conformance");
+        fs::create_dir_all(&output).context("create target/conformance")?;
+        if parts.iter().any(|part| !part.quick) {
+            let mut programs = cargo();
+            programs.args(["build", "--release", "--workspace", "--locked"]);
+            process::run(programs.args(["--bin", "weft", "--bin", "weft-conformance"]))?;
+        }
+        Ok(Self {
+            quick,
+            suites: suites::build()?,
+            output,
+        })
+    }
+
+    /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to
+    /// use the real server in place of the embedded one.
+    fn tests_on_the_real_server(&self) -> anyhow::Result<()> {
+        on_the_real_server(|kubeconfig| {
+            for (package, filters) in [
+                ("weft-runtime", &[][..]),
+                ("weft-apiserver", &[]),
+                ("weft", &["routes::", "deploy::"]),
+            ] {
+                let mut tests = self.suite(package)?;
+                tests.args(filters).env("WEFT_TEST_KUBECONFIG", kubeconfig);
+                process::run(&mut tests)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Random clusters of the seeds from 1 on; a full run takes hundreds.
+    fn beside_kube_proxy(&self) -> anyhow::Result<()> {
+        let clusters = if self.quick { "20" } else { "200" };
+        let mut tests = self.suite("weft")?;
+        tests.args(["beside_kube_proxy", "--nocapture"]);
+        process::run(tests.env("WEFT_PROXY_CLUSTERS", clusters))
+    }
+
+    /// Looks at the live page in Chromium.
+    fn page(&self) -> anyhow::Result<()> {
+        process::run(self.suite("weft-dashboard")?.arg("browser::"))
+    }
+
+    /// Runs the aws provider against moto's server.
+    fn moto(&self) -> anyhow::Result<()> {
+        let moto = peers::Moto::start()?;
+        let mut tests = self.suite("weft-providers")?;
+        process::run(tests.arg("moto").env("WEFT_MOTO_URL", moto.url()))
+    }
+
+    /// Runs `weft` and a peer side by side and leaves what was found for the report.
+    fn comparison(&self, part: &str) -> anyhow::Result<()> {
+        workspace::remove_result(&self.output.join(format!("{part}.json")))?;
+        on_the_real_server(|kubeconfig| {
+            let mut program = Command::new(release("weft-conformance"));
+            program.arg(part).arg("--kubeconfig").arg(kubeconfig);
+            program.arg("--weft").arg(release("weft"));
+            program.arg("--peers").arg(peers::directory()?.join("bin"));
+            program.arg("--output").arg(&self.output);
+            if self.quick {
+                program.arg("--quick");
+            }
+            process::run(&mut program)
+        })
+    }
+
+    fn report(&self) -> anyhow::Result<()> {
+        let mut program = Command::new(release("weft-conformance"));
+        process::run(program.arg("report").arg(&self.output))?;
+        eprintln!("see {}", self.output.join("report.html").display());
+        Ok(())
+    }
+
+    /// Integration tests that must not pass over a peer.
+    fn suite(&self, package: &str) -> anyhow::Result<Command> {
+        let mut command = suites::integration(&self.suites, package)?.command();
+        command.env("WEFT_MUST_RUN_PEERS", "1");
+        Ok(command)
+    }
+}
+
+fn release(program: &str) -> PathBuf {
+    workspace::target().join("release").join(program)
+}
+
+/// With a kube-apiserver that is stopped afterwards unless it ran before.
+fn on_the_real_server(work: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let was_running = kubernetes::is_running();
     let kubeconfig = kubernetes::ensure()?;
-    let mut tests = cargo();
-    tests.args([
-        "test",
-        "--locked",
-        "-p",
-        "weft-runtime",
-        "-p",
-        "weft-apiserver",
-    ]);
-    let mut weft = cargo();
-    weft.args(["test", "--locked", "-p", "weft", "--test", "it"]);
-    weft.args(["--", "routes::", "deploy::"]);
-    let outcome = process::run(tests.env("WEFT_TEST_KUBECONFIG", &kubeconfig))
-        .and_then(|()| process::run(weft.env("WEFT_TEST_KUBECONFIG", &kubeconfig)));
+    let outcome = work(&kubeconfig);
     if !was_running {
         kubernetes::down()?;
     }
-    outcome?;
-    beside_kube_proxy()?;
-    browser()?;
-    moto()
-}
-
-/// Looks at the live page in Chromium.
-fn browser() -> anyhow::Result<()> {
-    let mut tests = cargo();
-    tests.args(["test", "--locked", "-p", "weft-dashboard", "--test", "it"]);
-    tests.arg("browser::");
-    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
-}
-
-/// Runs the aws provider against moto's server.
-pub(crate) fn moto() -> anyhow::Result<()> {
-    let moto = peers::Moto::start()?;
-    let mut tests = cargo();
-    tests.args([
-        "test",
-        "--locked",
-        "-p",
-        "weft-providers",
-        "--test",
-        "it",
-        "moto",
-    ]);
-    tests.env("WEFT_MOTO_URL", moto.url());
-    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
-}
-
-/// Random clusters of these seeds, from 1 on, were compared when the proxy was built.
-const CLUSTERS: &str = "50";
-
-fn beside_kube_proxy() -> anyhow::Result<()> {
-    let mut tests = cargo();
-    tests.args(["test", "--locked", "-p", "weft", "--test", "it"]);
-    tests.args(["beside_kube_proxy", "--", "--nocapture"]);
-    tests.env("WEFT_PROXY_CLUSTERS", CLUSTERS);
-    process::run(tests.env("WEFT_MUST_RUN_PEERS", "1"))
+    outcome
 }

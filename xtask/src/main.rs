@@ -13,6 +13,7 @@ mod kubernetes;
 mod peers;
 mod process;
 mod setup;
+mod suites;
 mod up;
 mod workspace;
 
@@ -23,9 +24,10 @@ Usage: cargo xtask <TASK>
   setup                       install the Debian packages that tests need, or say how
   test                        everything CI does: setup, format, clippy, tests, documentation
   lint                        format and clippy only
+  endurance                   the end-to-end runs that take minutes
   bench                       run the benchmarks (PART=<crate>, QUICK=1) and print the table
-  conformance [moto]          run the tests that can against a real kube-apiserver, kube-proxy
-                              and moto; or only those against moto
+  conformance                 tests and comparisons with the real kube-apiserver, kube-proxy and
+                              others (PART=<name>, QUICK=1), and a report of them
   peers                       build the pinned Kubernetes and etcd into a cache directory
   kubernetes up|down|status   a real kube-apiserver with etcd on loopback
   clean                       stop what was started and remove what was built";
@@ -52,9 +54,9 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["setup"] => setup::run(),
         ["test"] => checks::test(),
         ["lint"] => checks::lint(),
+        ["endurance"] => checks::endurance(),
         ["bench"] => bench::run(&bench::Request::from_environment()),
-        ["conformance"] => conformance::run(),
-        ["conformance", "moto"] => conformance::moto(),
+        ["conformance"] => conformance::run(&conformance::Request::from_environment()),
         ["peers"] => peers::build(),
         ["kubernetes", "up"] => kubernetes::up(),
         ["kubernetes", "down"] => kubernetes::down(),

@@ -40,6 +40,12 @@ const PACKAGES: [Package; 5] = [
     },
 ];
 
+/// What `make conformance` looks at the live page with.
+const BROWSER: [Package; 1] = [Package {
+    name: "chromium",
+    evidence: &["chromium"],
+}];
+
 /// Packages that are missing and could not be installed.
 #[derive(Debug)]
 pub(crate) struct Missing {
@@ -62,9 +68,19 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Installs what is missing when this user may, and otherwise says how.
+/// What kernel tests need.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let packages = missing();
+    install(&PACKAGES)
+}
+
+/// A browser.
+pub(crate) fn browser() -> anyhow::Result<()> {
+    install(&BROWSER)
+}
+
+/// Installs what is missing when this user may, and otherwise says how.
+fn install(wanted: &[Package]) -> anyhow::Result<()> {
+    let packages = missing(wanted);
     if packages.is_empty() {
         return Ok(());
     }
@@ -87,7 +103,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     process::succeeds(apt_get().args(["-qq", "update"]));
     let install = ["-qq", "install", "--yes", "--no-install-recommends"];
     let installed = process::run(apt_get().args(install).args(&packages));
-    let packages = missing();
+    let packages = missing(wanted);
     match installed {
         Ok(()) if packages.is_empty() => Ok(()),
         _ => Err(Missing {
@@ -104,14 +120,14 @@ fn apt_get() -> Command {
     command
 }
 
-fn missing() -> Vec<&'static str> {
+fn missing(wanted: &[Package]) -> Vec<&'static str> {
     let absent = |package: &&Package| {
         !package.evidence.iter().any(|evidence| {
             Path::new(evidence).is_absolute() && Path::new(evidence).exists()
                 || process::find(evidence).is_some()
         })
     };
-    PACKAGES
+    wanted
         .iter()
         .filter(absent)
         .map(|package| package.name)

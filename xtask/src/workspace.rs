@@ -27,3 +27,13 @@ pub(crate) fn create_private(directory: &Path) -> anyhow::Result<()> {
         .create(directory)
         .with_context(|| format!("create {}", directory.display()))
 }
+
+/// Removes what an earlier run found: an old result must not pass for a new one.
+pub(crate) fn remove_result(file: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -38,8 +38,6 @@ use crate::{
 
 /// How long nothing must happen.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long the API server is away.
-const OUTAGE: Duration = Duration::from_secs(3);
 
 /// Something did not happen.
 #[derive(Debug, Error)]
@@ -69,6 +67,8 @@ pub enum DemoError {
 /// The demo in a world.
 pub struct Demo<'a> {
     world: &'a World,
+    /// How long the API server is away.
+    outage: Duration,
     observer: Observer,
 }
 
@@ -86,10 +86,11 @@ impl From<String> for Told {
 }
 
 impl<'a> Demo<'a> {
-    /// A demo for a world.
-    pub fn new(world: &'a World) -> Self {
+    /// A demo for a world, which breaks the API server for so long.
+    pub fn new(world: &'a World, outage: Duration) -> Self {
         Self {
             world,
+            outage,
             observer: Observer::new(world.cluster(), key("web-ipv4")),
         }
     }
@@ -162,7 +163,7 @@ impl<'a> Demo<'a> {
         .await?;
         step(
             reporter,
-            "break the API server for 3 s",
+            &format!("break the API server for {} s", self.outage.as_secs()),
             stream,
             true,
             self.outage(),
@@ -425,7 +426,7 @@ impl<'a> Demo<'a> {
     async fn outage(&self) -> Result<Told, DemoError> {
         let many = self.many();
         let broken = self.world.break_api(PATIENCE);
-        tokio::time::sleep(OUTAGE).await;
+        tokio::time::sleep(self.outage).await;
         self.world.restore_api(broken);
         let asked = self.set_replicas(many + 3).await?;
         let cost = self.converged(many + 3, asked).await?;

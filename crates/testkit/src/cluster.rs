@@ -10,8 +10,11 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use serde_json::Value;
 
+mod script;
 mod service;
 mod slice;
+
+pub use script::minimal;
 
 /// The node on which the proxy under test runs.
 pub const NODE: &str = "node-0";

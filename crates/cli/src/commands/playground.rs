@@ -45,6 +45,8 @@ struct WorldArguments {
     #[arg(long)]
     directory: PathBuf,
     #[arg(long)]
+    outage: u64,
+    #[arg(long)]
     churn: Option<u64>,
     #[arg(long)]
     seed: Option<u64>,
@@ -106,7 +108,7 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
         let world = Arc::new(World::enter(&options).await?);
         let stop = until_told();
         let mut reporter = Reporter::new(format);
-        let demo = Demo::new(&world);
+        let demo = Demo::new(&world, Duration::from_secs(arguments.outage));
         let shown = async {
             if arguments.without_weft {
                 return Ok(demo.stand_ins_alone(arguments.nodes, &mut reporter).await?);

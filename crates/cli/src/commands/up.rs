@@ -51,6 +51,14 @@ pub(crate) struct UpArguments {
     /// Kill processes of Weft, too, while things change
     #[arg(long, requires = "churn")]
     kill: bool,
+    /// For how long the demo breaks the API server
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "3",
+        conflicts_with = "churn"
+    )]
+    outage: u64,
     /// Start no process of Weft, to see what the stand-ins do alone: nothing to the network
     #[arg(long, requires = "once", conflicts_with = "churn")]
     without_weft: bool,
@@ -89,6 +97,7 @@ pub(crate) fn run(arguments: &UpArguments, shared: SharedArguments) -> anyhow::R
         format!("--nodes={}", arguments.nodes),
         format!("--output={output}"),
         format!("--directory={}", directory.display()),
+        format!("--outage={}", arguments.outage),
     ];
     if arguments.once {
         words.push("--once".to_owned());

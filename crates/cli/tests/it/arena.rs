@@ -34,7 +34,7 @@ const FLAGS: [&str; 6] = [
 ];
 
 /// Kernels have to agree within this time; kube-proxy tries again after 30 s when it fails.
-const PATIENCE: Duration = Duration::from_secs(45);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
 /// An API server, and a directory whose programs are of one variant.
 pub(crate) struct Arena {
@@ -180,13 +180,19 @@ impl Arena {
             for edit in edits {
                 match edit {
                     Edit::Put(name, object) => self.put(name, object).await,
-                    Edit::Delete(name) => {
-                        let deletion = DeleteParams::default();
-                        self.api(name).delete(&name.name, &deletion).await.unwrap();
-                    }
+                    Edit::Delete(name) => self.delete(name).await,
                 }
             }
         });
+    }
+
+    /// What a shortened list of edits never made is gone already.
+    async fn delete(&self, name: &ObjectName) {
+        let deletion = DeleteParams::default();
+        match self.api(name).delete(&name.name, &deletion).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            answer => drop(answer.unwrap()),
+        }
     }
 
     pub(crate) async fn put(&self, name: &ObjectName, object: &Value) {
@@ -301,19 +307,26 @@ impl Arena {
 
     /// Waits until both kernels hold the same.
     pub(crate) fn assert_agreement(&self, sides: &[&Namespace; 2], when: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        if let Err(differences) = self.agreement(sides, PATIENCE) {
+            let logs = ["kube-proxy", "weft"].map(|name| self.log(name));
+            panic!("{when}:\n{differences}\n{}", logs.join("\n----\n"));
+        }
+    }
+
+    /// Waits until both kernels hold the same; how they differ when they do not in time.
+    pub(crate) fn agreement(
+        &self,
+        sides: &[&Namespace; 2],
+        patience: Duration,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + patience;
         loop {
             let differences = self.differences(sides);
             if differences.is_empty() {
-                return;
+                return Ok(());
             }
             if Instant::now() > deadline {
-                let logs = ["kube-proxy", "weft"].map(|name| self.log(name));
-                panic!(
-                    "{when}:\n{}\n{}",
-                    differences.join("\n"),
-                    logs.join("\n----\n")
-                );
+                return Err(differences.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -3,34 +3,46 @@
 //! Each has a network namespace of its own and watches the same API server. After every few edits
 //! the two kernels are compared as `weft_ruleset::compare` does it. `WEFT_PROXY_CLUSTERS` says how
 //! many clusters (3 without it); the seeds are 1, 2, 3 and so on, so a failure can be repeated.
+//! The edits of a cluster on which the two disagreed are made as few as still show it and kept in
+//! `tests/disagreements`; those are tried first from then on.
 
 use std::{env, path::Path};
 
 use weft_model::IpFamily;
 use weft_testkit::{
     cluster::{Edit, RandomCluster},
-    lab::{self, Lab},
+    lab::{self, Lab, Namespace},
     peer,
 };
 
-use crate::arena::Arena;
+use crate::arena::{Arena, PATIENCE, Running};
+
+mod disagreement;
+mod traffic;
+
+use disagreement::Disagreement;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
 
+/// The pinned release, and the newest minor beside it.
+const PEERS: [&str; 2] = ["kube-proxy", "kube-proxy-newest"];
+
 #[test]
 fn random_clusters_give_the_same_kernel_state_with_nft() {
-    let Some(peer) = peer("kube-proxy") else {
-        return;
-    };
-    lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "nft"));
+    for name in PEERS {
+        if let Some(peer) = peer(name) {
+            lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "nft"));
+        }
+    }
 }
 
 #[test]
 fn random_clusters_give_the_same_kernel_state_with_legacy() {
-    let Some(peer) = peer("kube-proxy") else {
-        return;
-    };
-    lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "legacy"));
+    for name in PEERS {
+        if let Some(peer) = peer(name) {
+            lab::with_programs(&PROGRAMS, |lab| contest(lab, &peer, "legacy"));
+        }
+    }
 }
 
 #[test]
@@ -41,39 +53,92 @@ fn services_survive_switching_between_the_two_in_either_direction() {
     lab::with_programs(&PROGRAMS, |lab| switch(lab, &peer, "nft"));
 }
 
+#[test]
+fn no_connection_waits_while_one_takes_over_from_the_other_with_nft() {
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
+    lab::with_programs(&PROGRAMS, |lab| traffic::take_over(lab, &peer, "nft"));
+}
+
+#[test]
+fn no_connection_waits_while_one_takes_over_from_the_other_with_legacy() {
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
+    lab::with_programs(&PROGRAMS, |lab| traffic::take_over(lab, &peer, "legacy"));
+}
+
+/// The two, each in a namespace.
+struct Contest {
+    kube: Namespace,
+    weft: Namespace,
+    _running: [Running; 2],
+}
+
+impl Contest {
+    fn start(lab: &Lab, arena: &Arena, peer: &Path, round: usize) -> Self {
+        let kube = lab.namespace(&format!("kube{round}"));
+        let weft = lab.namespace(&format!("weft{round}"));
+        arena.serve(&kube);
+        arena.serve(&weft);
+        let running = [arena.start_kube_proxy(&kube, peer), arena.start_weft(&weft)];
+        Self {
+            kube,
+            weft,
+            _running: running,
+        }
+    }
+
+    fn sides(&self) -> [&Namespace; 2] {
+        [&self.kube, &self.weft]
+    }
+}
+
 fn contest(lab: &Lab, peer: &Path, variant: &str) {
     let count: u64 = env::var("WEFT_PROXY_CLUSTERS").map_or(3, |text| text.parse().unwrap());
     let arena = Arena::new(variant);
-    let kube = lab.namespace("kube");
-    let weft = lab.namespace("weft");
-    arena.serve(&kube);
-    arena.serve(&weft);
-    let _kube_proxy = arena.start_kube_proxy(&kube, peer);
-    let _weft_proxy = arena.start_weft(&weft);
+    let contest = Contest::start(lab, &arena, peer, 0);
+    for kept in disagreement::kept() {
+        arena.create_namespace(&kept.namespace);
+        arena.apply(&kept.edits);
+        arena.assert_agreement(&contest.sides(), &kept.name);
+        arena.apply(&kept.removal());
+    }
     let mut services = 0;
     for seed in 1..=count {
         let mut cluster = RandomCluster::new(seed);
         arena.create_namespace(cluster.namespace());
-        let start: Vec<Edit> = cluster
+        let mut edits: Vec<Edit> = cluster
             .objects()
             .map(|(name, object)| Edit::Put(name.clone(), object.clone()))
             .collect();
-        arena.apply(&start);
+        arena.apply(&edits);
         for round in 0..5 {
             for _ in 0..9 {
-                arena.apply(&cluster.edit());
+                let next = cluster.edit();
+                arena.apply(&next);
+                edits.extend(next);
             }
-            arena.assert_agreement(&[&kube, &weft], &format!("seed {seed}, round {round}"));
+            if let Err(words) = arena.agreement(&contest.sides(), PATIENCE) {
+                let logs = ["kube-proxy", "weft"].map(|name| arena.log(name));
+                let found = Disagreement::new(seed, variant, cluster.namespace(), edits);
+                let kept = found.minimise(lab, &arena, peer);
+                panic!(
+                    "seed {seed}, round {round}:\n{words}\n{}\n{kept}",
+                    logs.join("\n----\n")
+                );
+            }
         }
         services += cluster.services();
         arena.clear(&cluster);
     }
-    arena.assert_agreement(&[&kube, &weft], "after everything was deleted");
+    arena.assert_agreement(&contest.sides(), "after everything was deleted");
     assert!(
         services >= 4 * usize::try_from(count).unwrap(),
         "too few Services to mean much"
     );
-    let failures = Arena::metric(&weft, "partial_restore_failures_total");
+    let failures = Arena::metric(&contest.weft, "partial_restore_failures_total");
     assert_eq!(
         failures, "",
         "a partial restore failed and nothing was broken"

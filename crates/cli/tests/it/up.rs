@@ -114,6 +114,45 @@ fn it_works_for_an_ordinary_user_too_while_processes_are_killed_at_random() {
 }
 
 #[test]
+#[ignore = "takes minutes: `make endurance`"]
+fn it_goes_on_without_the_api_server_for_half_a_minute() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = told(directory.path(), &["--once", "--outage=30"]);
+    assert_eq!(
+        summary(&lines)["failed"],
+        serde_json::json!([]),
+        "{lines:#?}"
+    );
+    assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
+}
+
+#[test]
+#[ignore = "takes minutes: `make endurance`"]
+fn the_whole_demo_works_for_an_ordinary_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = told(directory.path(), &["--once", "--rootless"]);
+    assert_eq!(
+        summary(&lines)["failed"],
+        serde_json::json!([]),
+        "{lines:#?}"
+    );
+    assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
+}
+
+#[test]
+#[ignore = "takes minutes: `make endurance`"]
+fn ninety_seconds_of_changes_and_crashes_end_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--once", "--churn=90", "--kill", "--seed=2026"];
+    let lines = told(directory.path(), &arguments);
+    assert_eq!(
+        summary(&lines)["failed"],
+        serde_json::json!([]),
+        "{lines:#?}"
+    );
+}
+
+#[test]
 fn the_stand_ins_alone_change_nothing_of_the_network() {
     let directory = tempfile::tempdir().unwrap();
     let lines = told(directory.path(), &["--once", "--without-weft", "--nodes=2"]);

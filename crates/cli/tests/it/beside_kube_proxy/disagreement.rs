@@ -1,0 +1,110 @@
+//! Clusters on which the two once disagreed.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use weft_testkit::{
+    cluster::{Edit, ObjectName, RandomCluster, minimal},
+    lab::Lab,
+};
+
+use super::Contest;
+use crate::arena::Arena;
+
+/// How often edits are tried again to find fewer that still show it.
+const ATTEMPTS: usize = 40;
+
+/// Two that agree do so within this time; one that failed before may not be the fault of an edit.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Edits after which the kernels differed.
+pub(super) struct Disagreement {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) edits: Vec<Edit>,
+}
+
+/// All that were kept.
+pub(super) fn kept() -> Vec<Disagreement> {
+    let Ok(files) = fs::read_dir(directory()) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| Disagreement::read(file)).collect()
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/disagreements")
+}
+
+impl Disagreement {
+    pub(super) fn new(seed: u64, variant: &str, namespace: &str, edits: Vec<Edit>) -> Self {
+        Self {
+            name: format!("seed-{seed}-{variant}"),
+            namespace: namespace.to_owned(),
+            edits,
+        }
+    }
+
+    fn read(file: &Path) -> Self {
+        let text = fs::read_to_string(file).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let edit = |value| Edit::from_json(value).unwrap_or_else(|| panic!("{value}"));
+        Self {
+            name: file.file_stem().unwrap().to_string_lossy().into_owned(),
+            namespace: value["namespace"].as_str().unwrap().to_owned(),
+            edits: value["edits"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(edit)
+                .collect(),
+        }
+    }
+
+    /// What takes away everything these edits made.
+    pub(super) fn removal(&self) -> Vec<Edit> {
+        let names = self.edits.iter().map(|edit| match edit {
+            Edit::Put(name, _) | Edit::Delete(name) => name,
+        });
+        let names: BTreeSet<&ObjectName> = names.filter(|name| name.kind != "Node").collect();
+        names.into_iter().cloned().map(Edit::Delete).collect()
+    }
+
+    /// Finds fewer edits that still show it, keeps them, and says where.
+    pub(super) fn minimise(mut self, lab: &Lab, arena: &Arena, peer: &Path) -> String {
+        let all = self.edits.len();
+        let mut round = 0;
+        let mut differ = |edits: &[Edit]| {
+            round += 1;
+            arena.apply(&self.removal());
+            let nodes = RandomCluster::new(0);
+            for (name, object) in nodes.objects() {
+                arena.apply(&[Edit::Put(name.clone(), object.clone())]);
+            }
+            let contest = Contest::start(lab, arena, peer, round);
+            // The edits have to meet two that run already.
+            let _ = arena.agreement(&contest.sides(), PATIENCE);
+            arena.apply(edits);
+            arena.agreement(&contest.sides(), PATIENCE).is_err()
+        };
+        let edits = minimal(&self.edits, ATTEMPTS, &mut differ);
+        self.edits = edits;
+        let file = directory().join(format!("{}.json", self.name));
+        let edits: Vec<Value> = self.edits.iter().map(Edit::to_json).collect();
+        let value = json!({"namespace": self.namespace, "edits": edits});
+        fs::create_dir_all(directory()).unwrap();
+        fs::write(&file, serde_json::to_string_pretty(&value).unwrap() + "\n").unwrap();
+        let count = self.edits.len();
+        format!(
+            "{count} of {all} edits still show it; they are kept in tests/disagreements/{}.json",
+            self.name
+        )
+    }
+}

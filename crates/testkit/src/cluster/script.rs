@@ -1,0 +1,109 @@
+//! A cluster's edits as a file, and the shortest part of them that still shows a flaw.
+
+use serde_json::{Value, json};
+
+use super::{Edit, ObjectName};
+
+/// The kinds of which clusters are made.
+const KINDS: [&str; 3] = ["EndpointSlice", "Node", "Service"];
+
+impl Edit {
+    /// As JSON: `{"put": OBJECT}` or `{"delete": {"kind": …, "namespace": …, "name": …}}`.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Put(_, object) => json!({"put": object}),
+            Self::Delete(name) => json!({"delete":
+                {"kind": name.kind, "namespace": name.namespace, "name": name.name}}),
+        }
+    }
+
+    /// Reads what [`Edit::to_json`] made; none for anything else.
+    pub fn from_json(value: &Value) -> Option<Self> {
+        if let Some(object) = value.get("put") {
+            let name = ObjectName::read(object.get("kind")?, object.get("metadata")?)?;
+            return Some(Self::Put(name, object.clone()));
+        }
+        let gone = value.get("delete")?;
+        Some(Self::Delete(ObjectName::read(gone.get("kind")?, gone)?))
+    }
+}
+
+impl ObjectName {
+    fn read(kind: &Value, metadata: &Value) -> Option<Self> {
+        let text = |field| metadata.get(field).and_then(Value::as_str);
+        Some(Self {
+            kind: KINDS.into_iter().find(|known| kind == known)?,
+            namespace: text("namespace").unwrap_or_default().to_owned(),
+            name: text("name")?.to_owned(),
+        })
+    }
+}
+
+/// The shortest list of edits that still fails, as far as `attempts` go: parts are left out, large
+/// ones first, as long as what is left fails.
+pub fn minimal(
+    edits: &[Edit],
+    mut attempts: usize,
+    mut fails: impl FnMut(&[Edit]) -> bool,
+) -> Vec<Edit> {
+    let mut kept = edits.to_vec();
+    let mut size = kept.len() / 2;
+    while size > 0 {
+        let mut from = 0;
+        while from < kept.len() {
+            if attempts == 0 {
+                return kept;
+            }
+            attempts -= 1;
+            let mut shorter = kept.clone();
+            shorter.drain(from..(from + size).min(kept.len()));
+            if fails(&shorter) {
+                kept = shorter;
+            } else {
+                from += size;
+            }
+        }
+        size /= 2;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::RandomCluster;
+
+    fn edits() -> Vec<Edit> {
+        let mut cluster = RandomCluster::new(11);
+        (0..60).flat_map(|_| cluster.edit()).collect()
+    }
+
+    #[test]
+    fn edits_survive_being_written() {
+        for edit in edits() {
+            let text = edit.to_json().to_string();
+            let read = Edit::from_json(&serde_json::from_str(&text).unwrap());
+            assert_eq!(read, Some(edit));
+        }
+        assert_eq!(Edit::from_json(&json!({"put": {"kind": "Pod"}})), None);
+    }
+
+    #[test]
+    fn what_is_left_is_what_fails() {
+        let edits = edits();
+        let culprits = [edits[3].clone(), edits[40].clone(), edits[41].clone()];
+        let fails = |tried: &[Edit]| culprits.iter().all(|edit| tried.contains(edit));
+        assert_eq!(minimal(&edits, 1000, fails), culprits);
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        let edits = edits();
+        let mut tried = 0;
+        let kept = minimal(&edits, 5, |_| {
+            tried += 1;
+            false
+        });
+        assert_eq!((tried, kept.len()), (5, edits.len()));
+    }
+}
