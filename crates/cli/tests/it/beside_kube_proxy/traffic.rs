@@ -132,7 +132,7 @@ fn wire(lab: &Lab, node: &Namespace, client: &Namespace, server: &Namespace) {
     server.address("eth0", format!("{ENDPOINT}/24").parse().unwrap());
     client.default_route("10.2.0.1".parse().unwrap());
     server.default_route("10.1.0.1".parse().unwrap());
-    node.sysctl("net.ipv4.ip_forward", "1");
+    node.sysctl("net/ipv4/ip_forward", "1");
 }
 
 fn wait_for_an_answer(client: &Namespace) {
