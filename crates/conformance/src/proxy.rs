@@ -4,13 +4,7 @@
 //! at a time: two would take the processors from each other. The order of the first pass is turned
 //! round in the second, so that a machine that grows slower is to nobody's advantage.
 
-use std::{
-    env,
-    ffi::OsStr,
-    path::PathBuf,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{env, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -62,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',')]
     arms: Vec<Arm>,
     /// How many seconds to wait for a full sync.
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 900)]
     patience: u64,
 }
 
@@ -124,21 +118,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     compare(arguments)
 }
 
-/// Runs this program again where its processes, mounts and namespaces end with it.
+/// Runs this program again where its processes, mounts and namespaces end with it, and all of them
+/// with us: `unshare` itself would ignore that it is told to end.
 fn run_inside() -> anyhow::Result<()> {
-    let status = Command::new("unshare")
-        .args([
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child=KILL",
-            "--mount-proc",
-        ])
+    let status = Command::new("setpriv")
+        .args(["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork"])
+        .args(["--kill-child=KILL", "--mount-proc"])
         .arg(env::current_exe()?)
         .args(env::args_os().skip(1))
-        .env(INSIDE, OsStr::new("1"))
+        .env(INSIDE, "1")
         .status()
-        .context("start unshare")?;
+        .context("start setpriv")?;
     ensure!(status.success(), "the comparison failed: {status}");
     Ok(())
 }
@@ -186,10 +176,7 @@ fn measure(
     setting: &mut Setting,
     outcome: &mut Outcome,
 ) -> anyhow::Result<()> {
-    let began = Instant::now();
     setting.runtime.block_on(setting.cluster.load(size))?;
-    let took = began.elapsed().as_secs_f64();
-    eprintln!("[proxy] {size} Services: loaded in {took:.1} s");
     let trials = arms.iter().map(|&arm| Trial::new(arm, size, setting));
     let mut trials = trials.collect::<anyhow::Result<Vec<Trial>>>()?;
     for trial in &mut trials {
@@ -200,7 +187,7 @@ fn measure(
     }
     for trial in &trials {
         trial.figures.report(trial.arm, size, outcome);
-        outcome.notes.extend(verdict::remarks(trial, size));
+        outcome.notes.extend(verdict::remarks(trial, size, setting));
     }
     Ok(())
 }

@@ -62,6 +62,9 @@ impl Cluster {
         for api in [&self.services, &self.slices] {
             // Names first: removing so many at once would take longer than a request may.
             let objects = api.list_metadata(&ListParams::default()).await?;
+            if objects.items.len() > 1_000 {
+                eprintln!("[proxy] removing {} objects", objects.items.len());
+            }
             let names = objects.items.into_iter().filter_map(|o| o.metadata.name);
             stream::iter(names.map(Ok::<_, kube::Error>))
                 .try_for_each_concurrent(CONNECTIONS, |name| async move {
@@ -95,13 +98,19 @@ impl Cluster {
 
     /// Adds Services until there are so many.
     pub(crate) async fn load(&mut self, services: u32) -> anyhow::Result<()> {
-        let this = &*self;
-        stream::iter((this.loaded..services).map(Ok::<_, anyhow::Error>))
-            .try_for_each_concurrent(CONNECTIONS, |number| async move {
-                this.add(Service(number)).await.map(|_| ())
-            })
-            .await?;
-        self.loaded = services;
+        let began = Instant::now();
+        while self.loaded < services {
+            let this = &*self;
+            let next = services.min(self.loaded + 1_000);
+            stream::iter((this.loaded..next).map(Ok::<_, anyhow::Error>))
+                .try_for_each_concurrent(CONNECTIONS, |number| async move {
+                    this.add(Service(number)).await.map(|_| ())
+                })
+                .await?;
+            self.loaded = next;
+            let took = began.elapsed().as_secs_f64();
+            eprintln!("[proxy] {next} Services loaded, {took:.1} s");
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::{
     proxy::{
         arm::Arm,
         samples::{milliseconds, percentile},
+        trial::RESTART_LIMIT,
     },
 };
 
@@ -59,6 +60,13 @@ pub(crate) struct FirstSync {
     pub(crate) given_up: bool,
 }
 
+impl FirstSync {
+    /// Whether another one would take too much of a run's time.
+    pub(crate) fn is_slow(self) -> bool {
+        self.given_up || self.took > RESTART_LIMIT
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) first_sync: Option<FirstSync>,
@@ -71,6 +79,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Change> {
+        let of_kind = move |change: &&Change| change.kind == kind;
+        self.changes.iter().filter(of_kind)
+    }
+
     /// Adds them to the outcome, as far as they were measured.
     pub(crate) fn report(&self, arm: Arm, size: u32, outcome: &mut Outcome) {
         let mut add = |name: &str, unit: &str, value: f64| {
@@ -84,11 +97,7 @@ impl Figures {
             add(RESTART, "s", restart.as_secs_f64());
         }
         for kind in Kind::ALL {
-            let of_kind = || {
-                self.changes
-                    .iter()
-                    .filter(move |change| change.kind == kind)
-            };
+            let of_kind = || self.of_kind(kind);
             let count = u32::try_from(of_kind().count()).unwrap_or(u32::MAX);
             if count == 0 {
                 continue;

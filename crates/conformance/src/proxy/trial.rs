@@ -32,6 +32,10 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 /// Services that are added have numbers from here on.
 const ADDED: u32 = 30_000;
 
+/// Whoever needs longer than this for a first sync is not started again: it would need as long once
+/// more.
+pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
+
 /// What all trials share.
 pub(crate) struct Setting {
     pub(crate) runtime: Runtime,
@@ -110,20 +114,21 @@ impl Trial {
         if given_up {
             return Ok(());
         }
-        self.changes(&mut proxy, setting)?;
+        let passes = if first.is_slow() { 2 } else { 1 };
+        self.changes(passes, &mut proxy, setting)?;
         self.connect(setting)?;
         self.end(proxy)
     }
 
     /// Over the rules that the first pass left.
     pub(crate) fn second_pass(&mut self, setting: &Setting) -> anyhow::Result<()> {
-        if self.figures.first_sync.is_none_or(|first| first.given_up) {
+        if self.figures.first_sync.is_none_or(FirstSync::is_slow) {
             return Ok(());
         }
         let Some(mut proxy) = self.restart(setting)? else {
             return Ok(());
         };
-        self.changes(&mut proxy, setting)?;
+        self.changes(1, &mut proxy, setting)?;
         self.end(proxy)
     }
 
@@ -161,11 +166,10 @@ impl Trial {
         Ok(Some(proxy))
     }
 
-    /// Changes of all kinds.
-    fn changes(&mut self, proxy: &mut Proxy, setting: &Setting) -> anyhow::Result<()> {
-        let Effort {
-            changes, budget, ..
-        } = setting.effort;
+    /// Changes of all kinds, as many as belong to so many passes.
+    fn changes(&mut self, passes: u32, proxy: &mut Proxy, setting: &Setting) -> anyhow::Result<()> {
+        let changes = passes * setting.effort.changes;
+        let budget = passes * setting.effort.budget;
         let began = Instant::now();
         for round in 0..changes.div_ceil(2) {
             // Another one each time, all over the list.

@@ -64,17 +64,32 @@ fn trim(version: &str) -> &str {
 }
 
 /// What a reader of one arm's figures has to know.
-pub(crate) fn remarks(trial: &Trial, size: u32) -> Vec<String> {
+pub(crate) fn remarks(trial: &Trial, size: u32, setting: &Setting) -> Vec<String> {
+    let whose = format!("{} at {size} Services", trial.arm.name());
     let mut remarks = Vec::new();
-    let name = trial.arm.name();
-    if let Some(first) = trial.figures.first_sync
-        && first.given_up
-    {
-        let limit = first.took.as_secs();
-        remarks.push(format!(
-            "{name} at {size} Services: the first sync was not over after {limit} s; the figure is \
-             a lower bound, and nothing else could be measured."
-        ));
+    if let Some(first) = trial.figures.first_sync {
+        let took = first.took.as_secs();
+        if first.given_up {
+            remarks.push(format!(
+                "{whose}: the first sync was not over after {took} s. The figure is a lower bound; \
+                 nothing else could be measured."
+            ));
+        } else if first.is_slow() {
+            remarks.push(format!(
+                "{whose}: not started again, since its first sync took {took} s; all changes were \
+                 made in the first pass."
+            ));
+        }
+    }
+    let wanted = u64::from(2 * setting.effort.changes);
+    for kind in Kind::ALL {
+        let count = trial.figures.of_kind(kind).count() as u64;
+        if count > 0 && count < wanted {
+            let kind = kind.name();
+            remarks.push(format!(
+                "{whose}: {kind} {count} times instead of {wanted}."
+            ));
+        }
     }
     remarks
 }
