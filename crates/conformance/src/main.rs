@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 mod outcome;
+mod proxy;
 mod report;
 
 use outcome::Outcome;
@@ -22,10 +23,13 @@ enum Command {
         /// Where the outcomes are, and where the report goes.
         directory: PathBuf,
     },
+    /// Compare service proxies in speed, memory and what packets feel.
+    Proxy(proxy::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Report { directory } => report::write(&directory),
+        Command::Proxy(arguments) => proxy::run(&arguments),
     }
 }

@@ -14,7 +14,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    pub(crate) fn create(name: &str) -> Self {
+    /// Makes one with its loopback up. For programs that are not tests and have a `/run` of their
+    /// own, where the name is kept; a test asks its [`Lab`](super::Lab).
+    pub fn create(name: &str) -> Self {
         program::ip(&format!("netns add {name}"));
         program::ip(&format!("-n {name} link set lo up"));
         Self {

@@ -1,0 +1,329 @@
+//! One arm at one size: what is done to it, and in which order.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio::runtime::Runtime;
+use weft_testkit::lab::Namespace;
+
+use crate::proxy::{
+    arm::Arm,
+    cluster::Cluster,
+    figures::{Change, Figures, FirstSync, Kind},
+    ground::{self, CLUSTER_CIDR, Programs},
+    objects::{NODE, Service, Side},
+    ping::Ping,
+    probe::{self, Answer},
+    process::Proxy,
+};
+
+/// Services whose rules are looked for after a first sync.
+pub(crate) const SAMPLE: u32 = 20;
+
+/// A change arrives within this time, or something is wrong.
+const CHANGE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Services that are added have numbers from here on.
+const ADDED: u32 = 30_000;
+
+/// Whoever needs longer than this for a first sync is not started again: it would need as long once
+/// more.
+pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
+
+/// What all trials share.
+pub(crate) struct Setting {
+    pub(crate) runtime: Runtime,
+    pub(crate) cluster: Cluster,
+    pub(crate) programs: Programs,
+    pub(crate) weft: PathBuf,
+    pub(crate) kube_proxy: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) effort: Effort,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Changes of each kind in one pass.
+    pub(crate) changes: u32,
+    /// No further pair of a kind is begun in a pass after this time.
+    pub(crate) budget: Duration,
+    /// A full sync is waited for so long.
+    pub(crate) patience: Duration,
+    /// New connections whose time is taken.
+    pub(crate) connections: u32,
+}
+
+/// One arm at one size, with a namespace that outlives the proxy's restarts.
+pub(crate) struct Trial {
+    pub(crate) arm: Arm,
+    size: u32,
+    namespace: Arc<Namespace>,
+    pub(crate) figures: Figures,
+    added: u32,
+}
+
+impl Trial {
+    pub(crate) fn new(arm: Arm, size: u32, setting: &Setting) -> anyhow::Result<Self> {
+        let namespace = ground::create(&format!("{}-{size}", arm.label()))?;
+        let runtime = setting.runtime.handle();
+        super::relay::start(runtime, &namespace, setting.cluster.port)?;
+        Ok(Self {
+            arm,
+            size,
+            namespace,
+            figures: Figures::default(),
+            added: 0,
+        })
+    }
+
+    /// From an empty kernel on.
+    pub(crate) fn first_pass(&mut self, setting: &Setting) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut proxy = self.start(self.arm, setting)?;
+        let sample: Vec<Service> = (0..SAMPLE)
+            .map(|part| Service((self.size - 1) * part / (SAMPLE - 1)))
+            .collect();
+        let mut given_up = false;
+        for service in sample {
+            let serves = Answer::From(Side::A);
+            let patience = setting.effort.patience.saturating_sub(began.elapsed());
+            if self.wait(service, serves, patience, &mut proxy)?.is_none() {
+                given_up = true;
+                break;
+            }
+        }
+        let took = began.elapsed();
+        if !given_up {
+            proxy.wait_until_quiet(setting.effort.patience)?;
+        }
+        let first = FirstSync {
+            took,
+            processor_time: proxy.processor_time()?,
+            given_up,
+        };
+        self.figures.first_sync = Some(first);
+        let words = if given_up { "more than " } else { "" };
+        self.say(&format!("first sync {words}{:.2} s", took.as_secs_f64()));
+        if given_up {
+            return Ok(());
+        }
+        let passes = if first.is_slow() { 2 } else { 1 };
+        self.changes(passes, &mut proxy, setting)?;
+        self.connect(setting)?;
+        self.end(proxy)
+    }
+
+    /// Over the rules that the first pass left.
+    pub(crate) fn second_pass(&mut self, setting: &Setting) -> anyhow::Result<()> {
+        if self.figures.first_sync.is_none_or(FirstSync::is_slow) {
+            return Ok(());
+        }
+        let Some(mut proxy) = self.restart(setting)? else {
+            return Ok(());
+        };
+        self.changes(1, &mut proxy, setting)?;
+        self.end(proxy)
+    }
+
+    /// Starts the proxy again under a thousand new connections a second. A slice was changed
+    /// before: when the kernel acts on that, the full sync has happened.
+    fn restart(&mut self, setting: &Setting) -> anyhow::Result<Option<Proxy>> {
+        let (changed, pinged) = (Service(self.size / 2), Service(self.size - 1));
+        setting.change(changed, Side::B)?;
+        let ping = Ping::start(&self.namespace, pinged.address());
+        let began = Instant::now();
+        let mut proxy = self.start(self.arm, setting)?;
+        let patience = setting.effort.patience;
+        let seen = self.wait(changed, Answer::From(Side::B), patience, &mut proxy)?;
+        if seen.is_some() {
+            proxy.wait_until_quiet(patience)?;
+        }
+        let gaps = ping.finish()?;
+        setting.change(changed, Side::A)?;
+        let Some(seen) = seen else {
+            self.say(&format!("not in sync {patience:?} after a restart"));
+            return Ok(None);
+        };
+        let restart = seen.saturating_duration_since(began);
+        self.say(&format!(
+            "in sync {:.2} s after a restart; {} new connections, {} lost, longest gap {:.1} ms",
+            restart.as_secs_f64(),
+            gaps.answered,
+            gaps.lost,
+            gaps.longest.as_secs_f64() * 1000.0
+        ));
+        self.figures.restart = Some(restart);
+        self.figures.gap = Some(gaps.longest);
+        self.expect(changed, Answer::From(Side::A), &mut proxy)?;
+        proxy.wait_until_quiet(patience)?;
+        Ok(Some(proxy))
+    }
+
+    /// Changes of all kinds, as many as belong to so many passes.
+    fn changes(&mut self, passes: u32, proxy: &mut Proxy, setting: &Setting) -> anyhow::Result<()> {
+        let changes = passes * setting.effort.changes;
+        let budget = passes * setting.effort.budget;
+        let began = Instant::now();
+        for round in 0..changes.div_ceil(2) {
+            // Another one each time, all over the list.
+            let service = Service(self.size / changes * round + self.size / 4);
+            for side in [Side::B, Side::A] {
+                let write = || setting.change(service, side);
+                self.measure(Kind::Changed, service, Answer::From(side), proxy, write)?;
+            }
+            if began.elapsed() > budget {
+                break;
+            }
+        }
+        let began = Instant::now();
+        for _ in 0..changes {
+            let service = Service(ADDED + self.added);
+            self.added += 1;
+            let add = || setting.runtime.block_on(setting.cluster.add(service));
+            self.measure(Kind::Added, service, Answer::From(Side::A), proxy, add)?;
+            let remove = || setting.runtime.block_on(setting.cluster.remove(service));
+            self.measure(Kind::Removed, service, Answer::None, proxy, remove)?;
+            let remove = setting.cluster.remove_slice(service);
+            setting.runtime.block_on(remove)?;
+            proxy.wait_until_quiet(CHANGE_LIMIT)?;
+            if began.elapsed() > budget {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// From a write until connections feel it, and what it cost until all was quiet. They are
+    /// begun before the write: a proxy may hear of it before the writer has its answer.
+    fn measure(
+        &mut self,
+        kind: Kind,
+        service: Service,
+        expected: Answer,
+        proxy: &mut Proxy,
+        write: impl FnOnce() -> anyhow::Result<Instant>,
+    ) -> anyhow::Result<()> {
+        let before = proxy.processor_time()?;
+        let (sent, seen) = thread::scope(|scope| {
+            let seen = scope.spawn(|| self.expect(service, expected, proxy));
+            (write(), seen.join())
+        });
+        let seen = seen.map_err(|_| anyhow!("the thread that connects panicked"))?;
+        let seen = seen.with_context(|| format!("{}: {}", self.arm.name(), kind.name()))?;
+        proxy.wait_until_quiet(CHANGE_LIMIT)?;
+        self.figures.changes.push(Change {
+            kind,
+            latency: seen.saturating_duration_since(sent?),
+            processor_time: proxy.processor_time()?.saturating_sub(before),
+        });
+        Ok(())
+    }
+
+    /// New connections to random Services, one after the other.
+    fn connect(&mut self, setting: &Setting) -> anyhow::Result<()> {
+        let mut random = fastrand::Rng::with_seed(u64::from(self.size));
+        let services: Vec<Service> = (0..setting.effort.connections)
+            .map(|_| Service(random.u32(0..self.size)))
+            .collect();
+        let times = self.namespace.run(|| {
+            let times = services.iter().map(|s| probe::connection_time(s.address()));
+            times.collect::<Option<Vec<Duration>>>()
+        });
+        self.figures.connections = times.with_context(|| {
+            format!(
+                "{}: a Service that is served did not answer",
+                self.arm.name()
+            )
+        })?;
+        Ok(())
+    }
+
+    fn end(&mut self, proxy: Proxy) -> anyhow::Result<()> {
+        self.figures.memory.push(proxy.anonymous_memory()?);
+        let count = self.figures.changes.len();
+        let memory = self.figures.memory.last().copied().unwrap_or_default();
+        self.say(&format!("{count} changes, RssAnon {memory:.1} MB"));
+        proxy.stop()
+    }
+
+    fn start(&self, arm: Arm, setting: &Setting) -> anyhow::Result<Proxy> {
+        let mut path = OsString::from("PATH=");
+        path.push(setting.programs.path(arm.variant())?);
+        let mut command = self.namespace.command("env");
+        command
+            .arg(path)
+            .args(arm.command_line(&setting.weft, &setting.kube_proxy))
+            .arg(flag("kubeconfig", &setting.kubeconfig))
+            .arg(format!("--hostname-override={NODE}"))
+            .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))
+            // In nftables mode kube-proxy takes it too.
+            .args([
+                "--iptables-min-sync-period=0s",
+                "--conntrack-max-per-core=0",
+            ]);
+        Proxy::start(&mut command, setting.programs.log(arm.label()))
+    }
+
+    /// Waits for an answer of a Service; None when it takes too long.
+    fn wait(
+        &self,
+        service: Service,
+        expected: Answer,
+        limit: Duration,
+        proxy: &mut Proxy,
+    ) -> anyhow::Result<Option<Instant>> {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            let chunk = Duration::from_secs(2).min(limit.saturating_sub(began.elapsed()));
+            let until = Instant::now() + chunk;
+            let wait = || probe::wait_for(service.address(), expected, began, until);
+            if let Some(seen) = self.namespace.run(wait) {
+                return Ok(Some(seen));
+            }
+            proxy.check()?;
+        }
+        Ok(None)
+    }
+
+    fn expect(
+        &self,
+        service: Service,
+        expected: Answer,
+        proxy: &mut Proxy,
+    ) -> anyhow::Result<Instant> {
+        match self.wait(service, expected, CHANGE_LIMIT, proxy)? {
+            Some(seen) => Ok(seen),
+            None => bail!(
+                "{expected:?} did not come in {CHANGE_LIMIT:?}; the proxy said:\n{}",
+                proxy.last_words()
+            ),
+        }
+    }
+
+    fn say(&self, words: &str) {
+        eprintln!(
+            "[proxy] {} Services, {}: {words}",
+            self.size,
+            self.arm.name()
+        );
+    }
+}
+
+impl Setting {
+    fn change(&self, service: Service, side: Side) -> anyhow::Result<Instant> {
+        self.runtime.block_on(self.cluster.change(service, side))
+    }
+}
+
+fn flag(name: &str, value: &Path) -> OsString {
+    let mut flag = OsString::from(format!("--{name}="));
+    flag.push(value);
+    flag
+}

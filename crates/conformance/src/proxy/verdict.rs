@@ -1,0 +1,129 @@
+//! What is said about the figures, and what was promised of them.
+
+use crate::{
+    outcome::{Outcome, Target},
+    proxy::{
+        arm::Arm,
+        figures::{FIRST_SYNC, Kind, MEMORY},
+        ground,
+        trial::{Setting, Trial},
+    },
+};
+
+/// The size at which promises were made.
+const PROMISED: u32 = 10_000;
+
+/// Fills in how it was measured, and with what.
+pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Result<()> {
+    let effort = setting.effort;
+    outcome.method = format!(
+        "Services of five endpoints in one real API server; each proxy in a network namespace of \
+         its own, one at a time, min-sync-period 0, in two passes of which the second has the \
+         opposite order. The kernel is asked by new TCP connections from the namespace: a first \
+         sync is over when {} Services all over the list answer, a changed slice (all five \
+         endpoints move to another port) when the new port answers, a Service is added (Service, \
+         then slice) when it answers, removed when it refuses. Latencies are from the moment the \
+         last write is sent, so that they hold the API server's part too, as medians of {} changes of each kind; where {} s of a pass did not \
+         suffice for half of them, of fewer. Processor time is that of the proxy and all its \
+         children until they are quiet again, as a mean. RssAnon is the proxy's own after all \
+         changes. New connections are timed by connect(2) to {} random Services, with the proxy \
+         idle. The gap is the longest time without an answered new connection, of 1,000 begun in \
+         a second, while the proxy is started again over its rules. A full sync is waited for {} s.",
+        super::trial::SAMPLE,
+        2 * effort.changes,
+        effort.budget.as_secs(),
+        effort.connections,
+        effort.patience.as_secs(),
+    );
+    let version = setting.runtime.block_on(setting.cluster.version())?;
+    outcome.versions = vec![
+        ground::version(&setting.weft, &["version"])?,
+        format!(
+            "kube-proxy {}",
+            trim(&ground::version(&setting.kube_proxy, &["--version"])?)
+        ),
+        format!("kube-apiserver {version}"),
+    ];
+    for (program, argument) in [
+        ("iptables-legacy", "--version"),
+        ("iptables-nft", "--version"),
+        ("nft", "--version"),
+        ("uname", "-sr"),
+    ] {
+        if let Ok(program) = ground::find(program) {
+            outcome
+                .versions
+                .push(ground::version(&program, &[argument])?);
+        }
+    }
+    Ok(())
+}
+
+fn trim(version: &str) -> &str {
+    version.strip_prefix("Kubernetes ").unwrap_or(version)
+}
+
+/// What a reader of one arm's figures has to know.
+pub(crate) fn remarks(trial: &Trial, size: u32, setting: &Setting) -> Vec<String> {
+    let whose = format!("{} at {size} Services", trial.arm.name());
+    let mut remarks = Vec::new();
+    if let Some(first) = trial.figures.first_sync {
+        let took = first.took.as_secs();
+        if first.given_up {
+            remarks.push(format!(
+                "{whose}: the first sync was not over after {took} s. The figure is a lower bound; \
+                 nothing else could be measured."
+            ));
+        } else if first.is_slow() {
+            remarks.push(format!(
+                "{whose}: not started again, since its first sync took {took} s; all changes were \
+                 made in the first pass."
+            ));
+        }
+    }
+    let wanted = u64::from(2 * setting.effort.changes);
+    for kind in Kind::ALL {
+        let count = trial.figures.of_kind(kind).count() as u64;
+        if count > 0 && count < wanted {
+            let kind = kind.name();
+            remarks.push(format!(
+                "{whose}: {kind} {count} times instead of {wanted}."
+            ));
+        }
+    }
+    remarks
+}
+
+/// Sets what was promised beside what was measured.
+pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
+    let at = Some(PROMISED);
+    if outcome.measures.iter().all(|measure| measure.size != at) {
+        return;
+    }
+    let both = |pair: [Arm; 2]| pair.iter().all(|arm| arms.contains(arm));
+    let nft = [Arm::KubeProxyNft, Arm::WeftNft];
+    if both(nft) {
+        let names = nft.map(Arm::name);
+        let mut claim = |name: &str, target| {
+            outcome.claim(name, at, names, Some(Target::AtLeast(target)));
+        };
+        claim(Kind::Changed.name(), 20.0);
+        claim(&Kind::Changed.processor_time(), 20.0);
+        claim(FIRST_SYNC, 10.0);
+    }
+    let legacy = [Arm::WeftLegacy, Arm::KubeProxyLegacy];
+    if both(legacy) {
+        for kind in Kind::ALL {
+            for name in [kind.name(), &kind.processor_time()] {
+                let target = Some(Target::AtMost(1.05));
+                outcome.claim(name, at, legacy.map(Arm::name), target);
+            }
+        }
+    }
+    for [kube_proxy, weft] in [[Arm::KubeProxyLegacy, Arm::WeftLegacy], nft] {
+        if both([kube_proxy, weft]) {
+            let names = [weft.name(), kube_proxy.name()];
+            outcome.claim(MEMORY, at, names, Some(Target::AtMost(0.25)));
+        }
+    }
+}
