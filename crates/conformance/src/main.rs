@@ -10,6 +10,7 @@ use clap::Parser;
 
 mod outcome;
 mod report;
+mod routes;
 
 use outcome::Outcome;
 
@@ -17,6 +18,8 @@ use outcome::Outcome;
 #[derive(Debug, Parser)]
 #[command(name = "weft-conformance")]
 enum Command {
+    /// Routes at a cloud provider, beside a cloud-controller-manager.
+    Routes(routes::Arguments),
     /// Make report.html and report.md of all outcomes in a directory.
     Report {
         /// Where the outcomes are, and where the report goes.
@@ -26,6 +29,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
+        Command::Routes(arguments) => routes::compare(arguments),
         Command::Report { directory } => report::write(&directory),
     }
 }

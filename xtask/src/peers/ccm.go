@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,10 @@ const (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "versions" {
+		printVersions()
+		return
+	}
 	settings, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
 		klog.Fatalf("options: %v", err)
@@ -55,6 +60,17 @@ func main() {
 	command := app.NewCloudControllerManagerCommand(
 		settings, provider, controllers, aliases, cliflag.NamedFlagSets{}, wait.NeverStop)
 	os.Exit(cli.Run(command))
+}
+
+// printVersions says what the program is made of.
+func printVersions() {
+	build, _ := debug.ReadBuildInfo()
+	for _, module := range build.Deps {
+		switch module.Path {
+		case "k8s.io/cloud-provider", "github.com/hetznercloud/hcloud-go/v2":
+			fmt.Println(module.Path, module.Version)
+		}
+	}
 }
 
 func provider(*config.CompletedConfig) cloudprovider.Interface {
