@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
 use weft_testkit::clouds::HcloudLatency;
 
 mod arm;
@@ -73,7 +74,13 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
     // An earlier part of this program may have done so.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
-    let runs = runtime.block_on(run_all(&traces, &programs, &logs, warm_up))?;
+    let runs = runtime.block_on(async {
+        tokio::select! {
+            runs = run_all(&traces, &programs, &logs, warm_up) => runs,
+            // Whatever was started ends with the future that is dropped.
+            told = told_to_end() => told.and_then(|()| bail!("told to end")),
+        }
+    })?;
 
     let mut outcome = text::outcome(&programs, &traces, &LATENCY, arguments.seed);
     outcome.versions = versions;
@@ -156,6 +163,15 @@ async fn run_all(
         by_trace.entry(run.trace).or_default().push(run);
     }
     Ok(by_trace)
+}
+
+async fn told_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        told = tokio::signal::ctrl_c() => told?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
 }
 
 async fn count_down(total: Duration) -> std::convert::Infallible {

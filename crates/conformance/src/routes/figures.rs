@@ -8,6 +8,7 @@ use super::{
     arm::{ARMS, Arm, FORMULA},
     calls::ENDPOINTS,
     ideal,
+    ledger::Wait,
     run::Run,
     trace::Trace,
 };
@@ -143,12 +144,7 @@ fn calls(sink: &mut Sink, run: &Run, runs: &[Run]) {
 }
 
 fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
-    let waits: Vec<f64> = run
-        .found
-        .waits
-        .iter()
-        .filter_map(|one| one.seconds())
-        .collect();
+    let waits: Vec<f64> = run.found.waits.iter().filter_map(Wait::seconds).collect();
     sink.add_percentile("wait for a route, p50", &waits, 50.0);
     sink.add_percentile("wait for a route, p99", &waits, 99.0);
     sink.add_percentile("wait for the condition, p50", &run.told, 50.0);
@@ -158,7 +154,7 @@ fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
         .waits
         .iter()
         .filter(|one| trace.refused_once.contains(&one.machine));
-    let refused: Vec<Option<f64>> = refused.map(|one| one.seconds()).collect();
+    let refused: Vec<Option<f64>> = refused.map(Wait::seconds).collect();
     // One that never got its route has no longest wait.
     if let Some(refused) = refused.into_iter().collect::<Option<Vec<f64>>>() {
         sink.add_percentile("longest wait after one refused create", &refused, 100.0);

@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_at_the_end_is_counted() {
-        let [gone, never, left] = [1, 2, 3].map(|number| Machine::new(number, 9 - number as u8));
+        let [gone, never, left] =
+            [(1, 8), (2, 7), (3, 6)].map(|(number, range)| Machine::new(number, range));
         let mut ledger = Ledger::default();
         ledger.begin_with(gone);
         ledger.forget(gone, 1.0);

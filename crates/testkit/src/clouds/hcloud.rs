@@ -407,3 +407,38 @@ impl Hcloud {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    async fn get(double: &HcloudDouble, path: &str) -> String {
+        let mut stream = TcpStream::connect(double.running.address).await.unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: double\r\nauthorization: Bearer any\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_token_can_be_tried_on_locations_and_faults_can_be_forgotten() {
+        let double = HcloudDouble::start(HcloudOptions::default()).await.unwrap();
+        double.add_fault(Fault::fail("list_locations", 2, "maintenance"));
+        assert!(get(&double, "/v1/locations").await.contains("HTTP/1.1 503"));
+        double.clear_faults();
+        let answer = get(&double, "/v1/locations").await;
+        assert!(answer.contains(r#""name":"fsn1""#), "{answer}");
+        let results = [("maintenance", 1), ("ok", 1)];
+        let results = results.map(|(result, count)| (result.to_owned(), count));
+        let expected = BTreeMap::from([("list_locations".to_owned(), results.into())]);
+        assert_eq!(double.counters(), expected);
+    }
+}
