@@ -30,9 +30,6 @@ use cluster::{Cluster, Etcd};
 use run::{Run, Stage};
 use trace::Trace;
 
-/// About what the real provider takes.
-const LATENCY: HcloudLatency = HcloudLatency::REAL;
-
 /// What a comparison of routes needs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -57,6 +54,20 @@ pub(crate) struct Arguments {
     /// Only the trace of this name.
     #[arg(long)]
     trace: Option<String>,
+    /// Play so many traces at the same time; each has three API servers.
+    #[arg(long, default_value_t = 2)]
+    at_once: usize,
+    /// How long a change of a route locks the provider's network, in milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    action: u64,
+}
+
+/// What all runs have in common.
+struct Setting<'a> {
+    programs: &'a Programs,
+    latency: HcloudLatency,
+    logs: &'a Path,
+    warm_up: Duration,
 }
 
 /// Runs all arms through all traces and writes what was seen.
@@ -68,26 +79,36 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         ccm: arguments.ccm,
     };
     let versions = programs.versions()?;
+    let latency = HcloudLatency {
+        action: Duration::from_millis(arguments.action),
+        ..HcloudLatency::REAL
+    };
     let logs = arguments.output.join("routes-logs");
     fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
     let warm_up = Duration::from_secs(if arguments.quick { 15 } else { 40 });
+    let setting = Setting {
+        programs: &programs,
+        latency,
+        logs: &logs,
+        warm_up,
+    };
     // An earlier part of this program may have done so.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
     let runs = runtime.block_on(async {
         tokio::select! {
-            runs = run_all(&traces, &programs, &logs, warm_up) => runs,
+            runs = run_all(&traces, arguments.at_once.max(1), &setting) => runs,
             // Whatever was started ends with the future that is dropped.
             told = told_to_end() => told.and_then(|()| bail!("told to end")),
         }
     })?;
 
-    let mut outcome = text::outcome(&programs, &traces, &LATENCY, arguments.seed);
+    let mut outcome = text::outcome(&programs, &traces, &latency, arguments.seed);
     outcome.versions = versions;
     let mut mistakes = Vec::new();
     for trace in &traces {
         let runs = &runs[trace.name];
-        figures::add(&mut outcome, trace, runs, &LATENCY);
+        figures::add(&mut outcome, trace, runs, &latency);
         figures::claim(&mut outcome, trace, !arguments.quick);
         mistakes.extend(figures::mistakes_of_ours(trace, runs));
     }
@@ -119,50 +140,54 @@ fn traces(arguments: &Arguments) -> anyhow::Result<Vec<Trace>> {
     Ok(traces)
 }
 
-/// All at the same time: a trace takes its ten minutes however many are played, and whatever
-/// disturbs one arm disturbs the others too.
+/// The arms of a trace always run at the same time: whatever disturbs one disturbs the others too.
 async fn run_all(
     traces: &[Trace],
-    programs: &Programs,
-    logs: &Path,
-    warm_up: Duration,
+    at_once: usize,
+    setting: &Setting<'_>,
 ) -> anyhow::Result<BTreeMap<&'static str, Vec<Run>>> {
+    let mut by_trace: BTreeMap<&'static str, Vec<Run>> = BTreeMap::new();
+    for traces in traces.chunks(at_once) {
+        for run in run_some(traces, setting).await? {
+            progress(&run.summary());
+            by_trace.entry(run.trace).or_default().push(run);
+        }
+    }
+    Ok(by_trace)
+}
+
+async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec<Run>> {
     let directory = tempfile::tempdir()?;
     let home = directory.path();
-    let etcd = Etcd::start(&programs.peers, home)?;
-    let count = traces.len() * ARMS.len();
-    progress(&format!("starting {count} API servers"));
-    let mut preparing = Vec::new();
+    let peers = &setting.programs.peers;
+    let etcd = Etcd::start(peers, home)?;
+    let names: Vec<&str> = traces.iter().map(|trace| trace.name).collect();
+    progress(&format!("{}: starting API servers", names.join(", ")));
+    let mut stages = Vec::new();
+    // One after the other: they give up when they have to wait for each other too long.
     for trace in traces {
         for arm in ARMS {
             let name = format!("{}-{}", trace.name, arm.name());
-            let cluster = Cluster::start(&name, &programs.peers, &etcd, home)?;
-            preparing.push(Stage::prepare(arm, trace.clone(), LATENCY, cluster));
+            let cluster = Cluster::start(&name, peers, &etcd, home)?;
+            stages.push(Stage::prepare(arm, trace.clone(), setting.latency, cluster).await?);
         }
     }
-    let stages = futures::future::try_join_all(preparing).await?;
     let length = traces.iter().map(|trace| trace.length).max();
-    let total = warm_up + length.unwrap_or_default();
+    let total = setting.warm_up + length.unwrap_or_default();
     progress(&format!(
-        "all answer; the traces take {} s",
+        "{}: {} s from now",
+        names.join(", "),
         total.as_secs()
     ));
     let running = stages.into_iter().map(|stage| async {
         let name = stage.name();
-        let run = stage.run(programs, logs, warm_up).await;
+        let run = stage.run(setting).await;
         run.with_context(|| name)
     });
-    let runs = tokio::select! {
-        runs = futures::future::try_join_all(running) => runs?,
+    tokio::select! {
+        runs = futures::future::try_join_all(running) => runs,
         never = count_down(total) => match never {},
-    };
-    drop(etcd);
-    let mut by_trace: BTreeMap<&'static str, Vec<Run>> = BTreeMap::new();
-    for run in runs {
-        progress(&run.summary());
-        by_trace.entry(run.trace).or_default().push(run);
     }
-    Ok(by_trace)
 }
 
 async fn told_to_end() -> anyhow::Result<()> {

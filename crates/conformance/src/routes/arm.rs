@@ -77,6 +77,8 @@ impl Arm {
         };
         command
             .args(["--cloud-provider=hcloud", "--secure-port=0"])
+            // Nobody else wants to lead, and on a busy machine a lease can be lost.
+            .arg("--leader-elect=false")
             .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .env("HCLOUD_TOKEN", TOKEN)

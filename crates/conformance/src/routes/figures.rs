@@ -159,7 +159,6 @@ fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
     if let Some(refused) = refused.into_iter().collect::<Option<Vec<f64>>>() {
         sink.add_percentile("longest wait after one refused create", &refused, 100.0);
     }
-    sink.add_percentile("route left after its node, p50", &run.found.stale, 50.0);
     sink.add_percentile("route left after its node, p99", &run.found.stale, 99.0);
 }
 
@@ -168,7 +167,6 @@ fn mistakes(sink: &mut Sink, run: &Run) {
     let unserved = found.waits.iter().filter(|one| one.until.is_none()).count();
     sink.add("nodes that never got a route", "", number(unserved as u64));
     sink.add("routes right at the end", "", found.right.into());
-    sink.add("routes missing at the end", "", found.missing.into());
     sink.add("routes left over at the end", "", found.leftover.into());
     sink.add("routes lost while wanted", "", found.lost.into());
     sink.add(

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -12,7 +11,8 @@ use tokio::time::Instant;
 use weft_testkit::clouds::{HcloudDouble, HcloudLatency, HcloudOptions};
 
 use super::{
-    arm::{Arm, NETWORK, Programs},
+    Setting,
+    arm::{Arm, NETWORK},
     calls::Calls,
     cluster::Cluster,
     conditions::Conditions,
@@ -112,18 +112,13 @@ impl Stage {
     }
 
     /// Starts the program, lets it find its feet, and plays the trace.
-    pub(super) async fn run(
-        mut self,
-        programs: &Programs,
-        directory: &Path,
-        warm_up: Duration,
-    ) -> anyhow::Result<Run> {
+    pub(super) async fn run(mut self, setting: &Setting<'_>) -> anyhow::Result<Run> {
         let endpoint = self.double.endpoint();
         let kubeconfig = &self.cluster.kubeconfig;
-        let mut command = self.arm.command(programs, kubeconfig, &endpoint);
+        let mut command = self.arm.command(setting.programs, kubeconfig, &endpoint);
         let name = format!("{}-{}", self.trace.name, self.arm.name());
-        let mut process = Process::start(&name, directory, &mut command)?;
-        let begin = Instant::now() + warm_up;
+        let mut process = Process::start(&name, setting.logs, &mut command)?;
+        let begin = Instant::now() + setting.warm_up;
         tokio::time::sleep_until(begin).await;
         process.check()?;
         let start = Calls(self.double.counters());
@@ -131,6 +126,7 @@ impl Stage {
         tokio::select! {
             played = self.player.play(&self.trace, begin) => played?,
             () = look(&self.double, &self.ledger, begin) => {}
+            ended = has_ended(&mut process) => return Err(ended),
         }
         process.check()?;
         let table = player::table(&self.double);
@@ -159,6 +155,16 @@ async fn look(double: &HcloudDouble, ledger: &Mutex<Ledger>, begin: Instant) {
         ticks.tick().await;
         let table = player::table(double);
         player::locked(ledger).see(&table, begin.elapsed().as_secs_f64());
+    }
+}
+
+/// Why the program ended, as soon as it does.
+async fn has_ended(process: &mut Process) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Err(ended) = process.check() {
+            return ended;
+        }
     }
 }
 

@@ -52,7 +52,7 @@ fn method(latency: &HcloudLatency, seed: u64) -> String {
          does. Calls are counted by the double, after a warm-up with all nodes and routes in \
          place. A wait begins when a Node has range, provider ID and address, and ends when the \
          double's table, looked at every 25 ms, has the route, or a watch tells the condition. \
-         All programs run with their defaults.",
+         All programs run with their defaults, but without leader election.",
         latency.list.as_millis(),
         latency.mutation.as_millis(),
         latency.action.as_millis(),
@@ -92,8 +92,8 @@ fn peer(programs: &Programs) -> Vec<String> {
 const FIGURES: [&str; 3] = [
     "Waits are of the routes that came; those that never came are counted beside them and are in \
      no percentile. Where a node's server goes before its Node, the route may go from then on.",
-    "The formula for calls: each change once, two polls of its action, and one question about the \
-     machine of each node that joins or moves. For waits: 1 s beyond what a provider that takes \
+    "The formula for calls: each change once, a poll of its action every half second, and one \
+     question about the machine of each node that joins or moves. For waits: 1 s beyond what a provider that takes \
      one change at a time needs for this trace; after a refused create 5 s. For routes: those \
      wanted. Upstream's controller does not ask about machines one by one; it reads all of them.",
     "How long changes lock the network decides what waves cost upstream's controller: it makes \
