@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use weft_testkit::clouds::{Fault, HcloudDouble, HcloudRoute, HcloudServer};
 
 use super::{
-    ledger::{Ledger, Moment, Table},
+    ledger::{Ledger, Table},
     trace::{Event, Machine, Step, Trace},
 };
 
@@ -56,13 +56,13 @@ impl Player {
     /// Nodes, servers and routes that are there before anything begins.
     pub(super) async fn prepare(&mut self, trace: &Trace) -> anyhow::Result<()> {
         for &machine in &trace.nodes {
-            self.servers.insert(machine.number, machine);
+            self.place(machine);
             self.register(machine).await?;
             self.give_range(machine).await?;
             self.give_identity(machine).await?;
+            self.tell_address(machine).await?;
             locked(&self.ledger).begin_with(machine);
         }
-        self.tell_servers();
         let routes = trace.nodes.iter().map(|machine| HcloudRoute {
             destination: machine.destination(),
             gateway: machine.address().to_string(),
@@ -85,48 +85,29 @@ impl Player {
     }
 
     async fn step(&mut self, step: &Step, begin: Instant) -> anyhow::Result<()> {
-        let now = || begin.elapsed().as_secs_f64();
         match *step {
             Step::Register(machine) => {
-                self.servers.insert(machine.number, machine);
-                self.tell_servers();
-                self.register(machine).await
+                self.place(machine);
+                self.register(machine).await?;
             }
-            Step::Range(machine) => self.give_range(machine).await,
+            Step::Range(machine) => self.give_range(machine).await?,
             Step::Identify(machine) => {
-                let patch = json!({"spec": {"providerID": provider_id(machine)}});
-                self.patch(machine, &patch).await?;
-                self.want(machine, now());
-                self.tell_address(machine).await
+                self.give_identity(machine).await?;
+                self.want(machine, begin).await?;
             }
             Step::Move(machine) => {
                 locked(&self.ledger).release(machine);
-                self.servers.insert(machine.number, machine);
-                self.tell_servers();
-                Ok(())
+                self.place(machine);
             }
-            Step::Tell(machine) => {
-                self.want(machine, now());
-                self.tell_address(machine).await
-            }
+            Step::Tell(machine) => self.want(machine, begin).await?,
             Step::Terminate(machine) => {
                 locked(&self.ledger).release(machine);
                 self.servers.remove(&machine.number);
                 self.tell_servers();
-                Ok(())
             }
-            Step::Delete(machine) => {
-                locked(&self.ledger).forget(machine, now());
-                let how = DeleteParams::default();
-                self.nodes.delete(&machine.name(), &how).await?;
-                Ok(())
-            }
-            Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await,
-            Step::Label(machine) => {
-                let value = begin.elapsed().as_millis().to_string();
-                let patch = json!({"metadata": {"labels": {"weft.dev/noise": value}}});
-                self.patch(machine, &patch).await
-            }
+            Step::Delete(machine) => self.delete(machine, begin).await?,
+            Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await?,
+            Step::Label(machine) => self.label(machine, begin).await?,
             Step::Refuse {
                 endpoints,
                 code,
@@ -135,17 +116,37 @@ impl Player {
                 for endpoint in endpoints {
                     self.double.add_fault(Fault::fail(endpoint, times, code));
                 }
-                Ok(())
             }
-            Step::Recover => {
-                self.double.clear_faults();
-                Ok(())
-            }
+            Step::Recover => self.double.clear_faults(),
         }
+        Ok(())
     }
 
-    fn want(&self, machine: Machine, now: Moment) {
+    /// The Node has everything with this write, and from now on its route is waited for.
+    async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let now = begin.elapsed().as_secs_f64();
         locked(&self.ledger).want(machine, now);
+        self.tell_address(machine).await
+    }
+
+    async fn delete(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let now = begin.elapsed().as_secs_f64();
+        locked(&self.ledger).forget(machine, now);
+        let how = DeleteParams::default();
+        self.nodes.delete(&machine.name(), &how).await?;
+        Ok(())
+    }
+
+    async fn label(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let value = begin.elapsed().as_millis().to_string();
+        let patch = json!({"metadata": {"labels": {"weft.dev/noise": value}}});
+        self.patch(machine, &patch).await
+    }
+
+    /// The server is there, at this address.
+    fn place(&mut self, machine: Machine) {
+        self.servers.insert(machine.number, machine);
+        self.tell_servers();
     }
 
     fn tell_servers(&self) {
@@ -175,9 +176,9 @@ impl Player {
     }
 
     async fn give_identity(&self, machine: Machine) -> anyhow::Result<()> {
-        let patch = json!({"spec": {"providerID": provider_id(machine)}});
-        self.patch(machine, &patch).await?;
-        self.tell_address(machine).await
+        let id = format!("hcloud://{}", machine.number);
+        let patch = json!({"spec": {"providerID": id}});
+        self.patch(machine, &patch).await
     }
 
     async fn tell_address(&self, machine: Machine) -> anyhow::Result<()> {
@@ -209,10 +210,6 @@ impl Player {
         self.nodes.patch_status(&name, &how, &patch).await?;
         Ok(())
     }
-}
-
-fn provider_id(machine: Machine) -> String {
-    format!("hcloud://{}", machine.number)
 }
 
 /// The condition that a kubelet renews.
