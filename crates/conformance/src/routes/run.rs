@@ -31,11 +31,12 @@ const CALLS_PER_HOUR: u32 = 3600;
 pub(super) struct Stage {
     arm: Arm,
     trace: Trace,
+    /// Ends before the server that it watches.
+    conditions: Conditions,
     cluster: Cluster,
     double: Arc<HcloudDouble>,
     player: Player,
     ledger: Arc<Mutex<Ledger>>,
-    conditions: Conditions,
 }
 
 /// What an arm did in a trace.

@@ -76,8 +76,8 @@ fn peer(programs: &Programs) -> Vec<String> {
     let made = match programs.ccm {
         None => {
             "The cloud-controller-manager is upstream's k8s.io/cloud-provider: command, flags, \
-             leader election, route controller and queue. The provider below it is ours, on \
-             Hetzner's own client hcloud-go with its retries and polling; it makes the calls that \
+             route controller and queue. The provider below it is ours, on Hetzner's own client \
+             hcloud-go with its retries and polling; it makes the calls that \
              hcloud-cloud-controller-manager makes for routes and caches servers as long (10 s for \
              a list, 60 s for a create), without its events and metrics."
         }
@@ -93,9 +93,10 @@ const FIGURES: [&str; 3] = [
     "Waits are of the routes that came; those that never came are counted beside them and are in \
      no percentile. Where a node's server goes before its Node, the route may go from then on.",
     "The formula for calls: each change once, a poll of its action every half second, and one \
-     question about the machine of each node that joins or moves. For waits: 1 s beyond what a provider that takes \
-     one change at a time needs for this trace; after a refused create 5 s. For routes: those \
-     wanted. Upstream's controller does not ask about machines one by one; it reads all of them.",
+     question about the machine of each node that joins or moves. For waits: 1 s beyond what this \
+     trace takes at a provider that makes one change at a time and is asked every half second \
+     whether it is done; after a refused create 5 s beyond that. For routes: those wanted. \
+     Upstream's controller does not ask about machines one by one; it reads all of them.",
     "How long changes lock the network decides what waves cost upstream's controller: it makes \
      all changes of a pass at once, tries each refused one again five times within a second, and \
      then leaves it to the next pass.",
