@@ -16,6 +16,7 @@ use crate::process::{self, Progress};
 mod module;
 mod moto;
 mod plugins;
+mod written;
 
 pub(crate) use moto::Moto;
 
@@ -60,18 +61,18 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 /// Builds whatever is not there yet.
 pub(crate) fn build() -> anyhow::Result<()> {
     let directory = directory()?;
-    let (programs, informers) = (is_complete(&directory), has_informers(&directory));
+    let (programs, written) = (is_complete(&directory), written::are_built(&directory));
     let plugins = plugins::are_built(&directory);
     if !programs {
         build_programs(&directory)?;
     }
-    if !informers {
-        build_informers(&directory)?;
+    if !written {
+        written::build(&directory)?;
     }
     if !plugins {
         plugins::build(&directory)?;
     }
-    if programs && informers && plugins {
+    if programs && written && plugins {
         let bin = directory.join("bin");
         eprintln!("peers are up to date in {}", bin.display());
     }
@@ -93,41 +94,6 @@ fn build_programs(directory: &Path) -> anyhow::Result<()> {
         directory.join("bin").display()
     ));
     Ok(())
-}
-
-/// A controller of the kind people write, in a module of its own: what controller-runtime needs
-/// must not change what Kubernetes is built with.
-const INFORMERS: &str = "informers";
-
-fn build_informers(directory: &Path) -> anyhow::Result<()> {
-    let module = directory.join(INFORMERS);
-    fs::create_dir_all(&module).with_context(|| format!("create {}", module.display()))?;
-    fs::write(module.join("go.mod"), module::informers_go_mod()).context("write go.mod")?;
-    fs::write(module.join("main.go"), module::INFORMERS_MAIN).context("write main.go")?;
-    let go = Go {
-        module,
-        link_flags: "-s -w".to_owned(),
-    };
-    go.check_version()?;
-    let mut progress = Progress::of(1);
-    let program = directory.join("bin").join(INFORMERS);
-    progress.step(INFORMERS, || go.build(".", &program))?;
-    fs::write(informers_stamp(directory), informers_recipe()).context("write the stamp")?;
-    progress.finish(&format!("{} is built", program.display()));
-    Ok(())
-}
-
-fn has_informers(directory: &Path) -> bool {
-    fs::read_to_string(informers_stamp(directory)).is_ok_and(|made| made == informers_recipe())
-        && directory.join("bin").join(INFORMERS).is_file()
-}
-
-fn informers_stamp(directory: &Path) -> PathBuf {
-    directory.join("informers-recipe")
-}
-
-fn informers_recipe() -> String {
-    module::informers_go_mod() + module::INFORMERS_MAIN
 }
 
 fn is_complete(directory: &Path) -> bool {

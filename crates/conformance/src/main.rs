@@ -11,6 +11,7 @@ use clap::Parser;
 mod outcome;
 mod proxy;
 mod report;
+mod routes;
 
 use outcome::Outcome;
 
@@ -18,6 +19,8 @@ use outcome::Outcome;
 #[derive(Debug, Parser)]
 #[command(name = "weft-conformance")]
 enum Command {
+    /// Routes at a cloud provider, beside a cloud-controller-manager.
+    Routes(routes::Arguments),
     /// Make report.html and report.md of all outcomes in a directory.
     Report {
         /// Where the outcomes are, and where the report goes.
@@ -29,6 +32,7 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
+        Command::Routes(arguments) => routes::compare(arguments),
         Command::Report { directory } => report::write(&directory),
         Command::Proxy(arguments) => proxy::run(&arguments),
     }

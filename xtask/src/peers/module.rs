@@ -33,15 +33,26 @@ func main() {
 /// The controller-runtime that is made for this Kubernetes release.
 const CONTROLLER_RUNTIME: &str = "v0.24.1";
 
-/// A controller that the tests of the embedded API server run.
-pub(super) const INFORMERS_MAIN: &str = include_str!("informers.go");
-
-/// The module of that controller.
+/// The module of the controller that the tests of the embedded API server run.
 pub(super) fn informers_go_mod() -> String {
     format!(
         "module weft-informers\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
          \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
          \tsigs.k8s.io/controller-runtime {CONTROLLER_RUNTIME}\n)\n"
+    )
+}
+
+/// The client of Hetzner's API that hcloud-cloud-controller-manager uses.
+const HCLOUD: &str = "v2.47.0";
+
+/// The module of the cloud-controller-manager whose route controller is compared.
+pub(super) fn ccm_go_mod() -> String {
+    format!(
+        "module weft-ccm\n\ngo 1.26.0\n\nrequire (\n\
+         \tgithub.com/hetznercloud/hcloud-go/v2 {HCLOUD}\n\tk8s.io/api {STAGING}\n\
+         \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
+         \tk8s.io/cloud-provider {STAGING}\n\tk8s.io/component-base {STAGING}\n\
+         \tk8s.io/klog/v2 v2.140.0\n)\n"
     )
 }
 

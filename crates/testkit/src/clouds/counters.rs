@@ -26,6 +26,12 @@ impl Counters {
         self.0.values().flat_map(BTreeMap::values).sum()
     }
 
+    pub(super) fn by_name(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        let all = self.0.iter();
+        all.map(|(endpoint, results)| ((*endpoint).to_owned(), results.clone()))
+            .collect()
+    }
+
     pub(super) fn to_json(&self) -> serde_json::Value {
         serde_json::json!(self.0)
     }

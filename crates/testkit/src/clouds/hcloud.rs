@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,7 +29,7 @@ use refusal::Refusal;
 /// A double of the Hetzner Cloud API: one network, its routes, and servers.
 ///
 /// Endpoints are counted as `get_network`, `list_networks`, `add_route`, `delete_route`,
-/// `get_actions`, `list_servers`, `get_server` and `other`.
+/// `get_actions`, `list_servers`, `get_server`, `list_locations` and `other`.
 #[derive(Debug)]
 pub struct HcloudDouble {
     double: Arc<Double<Hcloud>>,
@@ -162,6 +163,16 @@ impl HcloudDouble {
         self.double.faults().add(fault);
     }
 
+    /// Nothing goes wrong any more.
+    pub fn clear_faults(&self) {
+        self.double.faults().clear();
+    }
+
+    /// All calls by endpoint and result.
+    pub fn counters(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        self.double.counters().by_name()
+    }
+
     /// The routes that are there.
     pub fn routes(&self) -> Vec<HcloudRoute> {
         self.double.cloud.state().network.routes.clone()
@@ -246,6 +257,7 @@ impl Hcloud {
             "get_actions" => (StatusCode::OK, state.network.actions(asked, &segments)?),
             "list_servers" => (StatusCode::OK, state.list_servers(asked)),
             "get_server" => (StatusCode::OK, state.server(segments[1])?),
+            "list_locations" => (StatusCode::OK, locations(asked)),
             _ => return Err(Refusal::code("not_found")),
         };
         Ok(Reply::json(status, &body))
@@ -296,7 +308,7 @@ impl State {
                    "mac_address": "86:00:00:00:00:01"})
         });
         let private: Vec<Value> = attached.into_iter().collect();
-        let location = json!({"id": 1, "name": "fsn1", "network_zone": "eu-central"});
+        let location = location();
         json!({
             "id": server.id, "name": server.name, "status": "running",
             "created": "2026-01-01T00:00:00Z", "labels": {}, "location": location,
@@ -306,6 +318,15 @@ impl State {
             "private_net": private,
         })
     }
+}
+
+/// Asked for by programs that want to know whether their token is good.
+fn locations(asked: &Asked) -> Value {
+    Page::of(asked, vec![location()]).to_json("locations")
+}
+
+fn location() -> Value {
+    json!({"id": 1, "name": "fsn1", "network_zone": "eu-central"})
 }
 
 impl Cloud for Hcloud {
@@ -319,6 +340,7 @@ impl Cloud for Hcloud {
             ("GET", ["v1", "actions"] | ["v1", "actions", _]) => "get_actions",
             ("GET", ["v1", "servers"]) => "list_servers",
             ("GET", ["v1", "servers", _]) => "get_server",
+            ("GET", ["v1", "locations"]) => "list_locations",
             _ => "other",
         }
     }
@@ -383,5 +405,40 @@ impl Hcloud {
             ("RateLimit-Remaining", bucket.remaining().to_string()),
             ("RateLimit-Reset", reset.as_secs().to_string()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    async fn get(double: &HcloudDouble, path: &str) -> String {
+        let mut stream = TcpStream::connect(double.running.address).await.unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: double\r\nauthorization: Bearer any\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_token_can_be_tried_on_locations_and_faults_can_be_forgotten() {
+        let double = HcloudDouble::start(HcloudOptions::default()).await.unwrap();
+        double.add_fault(Fault::fail("list_locations", 2, "maintenance"));
+        assert!(get(&double, "/v1/locations").await.contains("HTTP/1.1 503"));
+        double.clear_faults();
+        let answer = get(&double, "/v1/locations").await;
+        assert!(answer.contains(r#""name":"fsn1""#), "{answer}");
+        let results = [("maintenance", 1), ("ok", 1)];
+        let results = results.map(|(result, count)| (result.to_owned(), count));
+        let expected = BTreeMap::from([("list_locations".to_owned(), results.into())]);
+        assert_eq!(double.counters(), expected);
     }
 }

@@ -1,0 +1,213 @@
+//! Routes at a cloud provider: upstream's route controller in a cloud-controller-manager, with the
+//! feature gate of KEP-5237 off and on, beside `weft routes`, through the same seeded traces.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use weft_testkit::clouds::HcloudLatency;
+
+mod arm;
+mod calls;
+mod cluster;
+mod conditions;
+mod figures;
+mod ideal;
+mod ledger;
+mod player;
+mod process;
+mod run;
+mod text;
+mod trace;
+
+use arm::{ARMS, Programs};
+use cluster::{Cluster, Etcd};
+use run::{Run, Stage};
+use trace::Trace;
+
+/// What a comparison of routes needs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The program under test.
+    #[arg(long)]
+    weft: PathBuf,
+    /// The directory of the peers' programs.
+    #[arg(long)]
+    peers: PathBuf,
+    /// Where the outcome goes, and logs.
+    #[arg(long)]
+    output: PathBuf,
+    /// One trace of 40 seconds, and no judgement.
+    #[arg(long)]
+    quick: bool,
+    /// A cloud-controller-manager for Hetzner Cloud in place of the one among the peers.
+    #[arg(long)]
+    ccm: Option<PathBuf>,
+    /// Which traces: the same number gives the same ones.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only the trace of this name.
+    #[arg(long)]
+    trace: Option<String>,
+    /// Play so many traces at the same time; each has three API servers.
+    #[arg(long, default_value_t = 2)]
+    at_once: usize,
+    /// How long a change of a route locks the provider's network, in milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    action: u64,
+}
+
+/// What all runs have in common.
+struct Setting<'a> {
+    programs: &'a Programs,
+    latency: HcloudLatency,
+    logs: &'a Path,
+    warm_up: Duration,
+}
+
+/// Runs all arms through all traces and writes what was seen.
+pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
+    let traces = traces(&arguments)?;
+    let programs = Programs {
+        weft: arguments.weft,
+        peers: arguments.peers,
+        ccm: arguments.ccm,
+    };
+    let versions = programs.versions()?;
+    let latency = HcloudLatency {
+        action: Duration::from_millis(arguments.action),
+        ..HcloudLatency::REAL
+    };
+    let logs = arguments.output.join("routes-logs");
+    fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
+    let warm_up = Duration::from_secs(if arguments.quick { 15 } else { 40 });
+    let setting = Setting {
+        programs: &programs,
+        latency,
+        logs: &logs,
+        warm_up,
+    };
+    // An earlier part of this program may have done so.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new()?;
+    let runs = runtime.block_on(async {
+        tokio::select! {
+            runs = run_all(&traces, arguments.at_once.max(1), &setting) => runs,
+            // Whatever was started ends with the future that is dropped.
+            told = told_to_end() => told.and_then(|()| bail!("told to end")),
+        }
+    })?;
+
+    let mut outcome = text::outcome(&programs, &traces, &latency, arguments.seed);
+    outcome.versions = versions;
+    let mut mistakes = Vec::new();
+    for trace in &traces {
+        let runs = &runs[trace.name];
+        figures::add(&mut outcome, trace, runs, &latency);
+        figures::claim(&mut outcome, trace, !arguments.quick);
+        mistakes.extend(figures::mistakes_of_ours(trace, runs));
+    }
+    let late = runs.values().flatten().map(|run| run.late).max();
+    outcome.notes.push(text::lateness(late.unwrap_or_default()));
+    outcome.write(&arguments.output)?;
+    if !mistakes.is_empty() {
+        bail!("weft made mistakes: {}", mistakes.join("; "));
+    }
+    Ok(())
+}
+
+fn traces(arguments: &Arguments) -> anyhow::Result<Vec<Trace>> {
+    let seed = arguments.seed;
+    let mut traces = if arguments.quick {
+        vec![trace::rehearsal(seed)]
+    } else {
+        vec![
+            trace::steady(seed),
+            trace::quiet(seed),
+            trace::waves(seed),
+            trace::failures(seed),
+        ]
+    };
+    if let Some(name) = &arguments.trace {
+        traces.retain(|trace| trace.name == name);
+        anyhow::ensure!(!traces.is_empty(), "there is no trace {name}");
+    }
+    Ok(traces)
+}
+
+/// The arms of a trace always run at the same time: whatever disturbs one disturbs the others too.
+async fn run_all(
+    traces: &[Trace],
+    at_once: usize,
+    setting: &Setting<'_>,
+) -> anyhow::Result<BTreeMap<&'static str, Vec<Run>>> {
+    let mut by_trace: BTreeMap<&'static str, Vec<Run>> = BTreeMap::new();
+    for traces in traces.chunks(at_once) {
+        for run in run_some(traces, setting).await? {
+            progress(&run.summary());
+            by_trace.entry(run.trace).or_default().push(run);
+        }
+    }
+    Ok(by_trace)
+}
+
+async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec<Run>> {
+    let directory = tempfile::tempdir()?;
+    let home = directory.path();
+    let peers = &setting.programs.peers;
+    let etcd = Etcd::start(peers, home)?;
+    let names: Vec<&str> = traces.iter().map(|trace| trace.name).collect();
+    progress(&format!("{}: starting API servers", names.join(", ")));
+    let mut stages = Vec::new();
+    // One after the other: they give up when they have to wait for each other too long.
+    for trace in traces {
+        for arm in ARMS {
+            let name = format!("{}-{}", trace.name, arm.name());
+            let cluster = Cluster::start(&name, peers, &etcd, home)?;
+            stages.push(Stage::prepare(arm, trace.clone(), setting.latency, cluster).await?);
+        }
+    }
+    let length = traces.iter().map(|trace| trace.length).max();
+    let total = setting.warm_up + length.unwrap_or_default();
+    progress(&format!(
+        "{}: {} s from now",
+        names.join(", "),
+        total.as_secs()
+    ));
+    let running = stages.into_iter().map(|stage| async {
+        let name = stage.name();
+        let run = stage.run(setting).await;
+        run.with_context(|| name)
+    });
+    tokio::select! {
+        runs = futures::future::try_join_all(running) => runs,
+        never = count_down(total) => match never {},
+    }
+}
+
+async fn told_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        told = tokio::signal::ctrl_c() => told?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+async fn count_down(total: Duration) -> std::convert::Infallible {
+    let begun = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let (gone, total) = (begun.elapsed().as_secs(), total.as_secs());
+        progress(&format!("{gone} s of {total} s"));
+    }
+}
+
+fn progress(what: &str) {
+    eprintln!("[routes] {what}");
+}

@@ -1,0 +1,129 @@
+//! Those that are compared, as commands.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+
+/// The range that the nodes' ranges are of.
+const CLUSTER_CIDR: &str = "10.244.0.0/16";
+pub(super) const TOKEN: &str = "a-token-of-sixty-four-characters-for-a-double-that-takes-any-one";
+pub(super) const NETWORK: &str = "weft";
+
+/// One of those compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Arm {
+    /// Upstream's controller as it is by default: it looks every ten seconds.
+    Polling,
+    /// With the feature gate of KEP-5237 on.
+    Watching,
+    Weft,
+}
+
+pub(super) const ARMS: [Arm; 3] = [Arm::Polling, Arm::Watching, Arm::Weft];
+
+/// The column of what can be computed and need not be measured.
+pub(super) const FORMULA: &str = "formula";
+
+/// Where the programs are.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) weft: PathBuf,
+    pub(super) peers: PathBuf,
+    /// A cloud-controller-manager in place of the one among the peers.
+    pub(super) ccm: Option<PathBuf>,
+}
+
+impl Arm {
+    /// The heading of its column.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Polling => "upstream, gate off",
+            Self::Watching => "upstream, gate on",
+            Self::Weft => "weft",
+        }
+    }
+
+    /// In names of files.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::Watching => "watching",
+            Self::Weft => "weft",
+        }
+    }
+
+    /// With every setting at its default, but for what a loopback needs.
+    pub(super) fn command(self, programs: &Programs, kubeconfig: &Path, endpoint: &str) -> Command {
+        let mut command = match self {
+            Self::Weft => {
+                let mut command = Command::new(&programs.weft);
+                command.arg("routes");
+                command
+            }
+            Self::Polling | Self::Watching => {
+                let gate = self == Self::Watching;
+                let mut command = Command::new(programs.ccm());
+                command
+                    .args(["--allow-untagged-cloud", "--controllers=node-route-controller"])
+                    .arg("--bind-address=127.0.0.1")
+                    .arg(format!(
+                        "--feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation={gate}"
+                    ));
+                command
+            }
+        };
+        command
+            .args(["--cloud-provider=hcloud", "--secure-port=0"])
+            // Nobody else wants to lead, and on a busy machine a lease can be lost.
+            .arg("--leader-elect=false")
+            .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .env("HCLOUD_TOKEN", TOKEN)
+            .env("HCLOUD_ENDPOINT", endpoint)
+            .env("HCLOUD_NETWORK", NETWORK)
+            // For hcloud-cloud-controller-manager: no question to a metadata service, no port for
+            // metrics, no load balancers.
+            .env("HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK", "true")
+            .env("HCLOUD_METRICS_ENABLED", "false")
+            .env("HCLOUD_LOAD_BALANCERS_ENABLED", "false");
+        command
+    }
+}
+
+impl Programs {
+    fn ccm(&self) -> PathBuf {
+        self.ccm.clone().unwrap_or_else(|| self.peers.join("ccm"))
+    }
+
+    /// What the programs say about themselves.
+    pub(super) fn versions(&self) -> anyhow::Result<Vec<String>> {
+        let api_server = said(&self.peers.join("kube-apiserver"), "--version")?;
+        let mut versions = vec![said(&self.weft, "--version")?];
+        match &self.ccm {
+            None => versions.extend(said(&self.ccm(), "versions")?.lines().map(str::to_owned)),
+            Some(ccm) => {
+                let name = ccm.file_name().unwrap_or_default().to_string_lossy();
+                versions.push(format!("{name} ({})", said(ccm, "--version")?));
+            }
+        }
+        versions.push(format!("kube-apiserver of {api_server}"));
+        Ok(versions)
+    }
+}
+
+fn said(program: &Path, flag: &str) -> anyhow::Result<String> {
+    let output = Command::new(program)
+        .arg(flag)
+        .output()
+        .with_context(|| format!("run {}", program.display()))?;
+    anyhow::ensure!(
+        output.status.success(),
+        "{} {flag}: {}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -1,0 +1,242 @@
+//! Measures and claims of what was seen.
+
+use weft_testkit::clouds::HcloudLatency;
+
+use crate::outcome::{Outcome, Target};
+
+use super::{
+    arm::{ARMS, Arm, FORMULA},
+    calls::ENDPOINTS,
+    ideal,
+    ledger::Wait,
+    run::Run,
+    trace::Trace,
+};
+
+/// Times the calls that are needed at least.
+const MOST_CALLS: f64 = 1.2;
+/// Seconds beyond what the provider takes.
+const LONGEST_WAIT: f64 = 1.0;
+/// Seconds until a create that was refused once has happened, beyond what the provider takes.
+const LONGEST_RECOVERY: f64 = 5.0;
+
+/// All figures of one trace.
+pub(super) fn add(outcome: &mut Outcome, trace: &Trace, runs: &[Run], latency: &HcloudLatency) {
+    for run in runs {
+        let sink = &mut Sink {
+            outcome,
+            trace: trace.name,
+            arm: run.arm.label(),
+        };
+        calls(sink, run, runs);
+        waits(sink, trace, run);
+        mistakes(sink, run);
+        sink.add(
+            "processor time of the controller",
+            "s",
+            run.processor_seconds,
+        );
+        sink.add(
+            "RssAnon of the controller at the end",
+            "MB",
+            run.anonymous_megabytes,
+        );
+    }
+    let sink = &mut Sink {
+        outcome,
+        trace: trace.name,
+        arm: FORMULA,
+    };
+    formulas(sink, trace, runs, latency);
+}
+
+/// The ratios that are told, and where something was promised, judged.
+pub(super) fn claim(outcome: &mut Outcome, trace: &Trace, judged: bool) {
+    let name = |what: &str| format!("{}: {what}", trace.name);
+    let target = |target| Some(target).filter(|_| judged);
+    for what in ["calls", "wait for a route, p50", "wait for a route, p99"] {
+        let name = name(what);
+        for peer in [Arm::Polling, Arm::Watching] {
+            let arms = [peer.label(), Arm::Weft.label()];
+            if arms
+                .iter()
+                .all(|arm| outcome.value(&name, None, arm).is_some())
+            {
+                outcome.claim(&name, None, arms, None);
+            }
+        }
+    }
+    let promises = [
+        ("calls", Target::AtMost(MOST_CALLS)),
+        ("wait for a route, p99", Target::AtMost(1.0)),
+        ("longest wait after one refused create", Target::AtMost(1.0)),
+        ("routes right at the end", Target::AtLeast(1.0)),
+    ];
+    for (what, promise) in promises {
+        let name = name(what);
+        if outcome
+            .value(&name, None, FORMULA)
+            .is_some_and(|value| value > 0.0)
+        {
+            let arms = [Arm::Weft.label(), FORMULA];
+            outcome.claim(&name, None, arms, target(promise));
+        }
+    }
+}
+
+/// What must never happen to ours, in words.
+pub(super) fn mistakes_of_ours(trace: &Trace, runs: &[Run]) -> Vec<String> {
+    let ours = runs.iter().filter(|run| run.arm == Arm::Weft);
+    ours.flat_map(|run| {
+        let found = &run.found;
+        [
+            (found.lost, "routes were lost that were wanted"),
+            (found.missing, "routes were missing at the end"),
+            (found.leftover, "routes were left over at the end"),
+            (
+                run.told_early,
+                "nodes were told of a route before it was there",
+            ),
+        ]
+    })
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{}: {count} {what}", trace.name))
+    .collect()
+}
+
+struct Sink<'a> {
+    outcome: &'a mut Outcome,
+    trace: &'static str,
+    arm: &'static str,
+}
+
+impl Sink<'_> {
+    fn add(&mut self, name: &str, unit: &str, value: f64) {
+        let name = format!("{}: {name}", self.trace);
+        self.outcome.add(&name, None, unit, self.arm, value);
+    }
+
+    /// Nothing where there is nothing to take it from.
+    fn add_percentile(&mut self, name: &str, values: &[f64], percent: f64) {
+        if let Some(value) = percentile(values, percent) {
+            self.add(name, "s", value);
+        }
+    }
+}
+
+fn calls(sink: &mut Sink, run: &Run, runs: &[Run]) {
+    sink.add("calls", "", number(run.calls.total()));
+    for (endpoint, name) in ENDPOINTS {
+        if runs.iter().any(|run| run.calls.of(endpoint) > 0) {
+            sink.add(
+                &format!("calls, {name}"),
+                "",
+                number(run.calls.of(endpoint)),
+            );
+        }
+    }
+    sink.add("calls refused", "", number(run.calls.refused()));
+    sink.add(
+        "calls at the start, before the trace",
+        "",
+        number(run.start.total()),
+    );
+}
+
+fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
+    let waits: Vec<f64> = run.found.waits.iter().filter_map(Wait::seconds).collect();
+    sink.add_percentile("wait for a route, p50", &waits, 50.0);
+    sink.add_percentile("wait for a route, p99", &waits, 99.0);
+    sink.add_percentile("wait for the condition, p50", &run.told, 50.0);
+    sink.add_percentile("wait for the condition, p99", &run.told, 99.0);
+    let refused = run
+        .found
+        .waits
+        .iter()
+        .filter(|one| trace.refused_once.contains(&one.machine));
+    let refused: Vec<Option<f64>> = refused.map(Wait::seconds).collect();
+    // One that never got its route has no longest wait.
+    if let Some(refused) = refused.into_iter().collect::<Option<Vec<f64>>>() {
+        sink.add_percentile("longest wait after one refused create", &refused, 100.0);
+    }
+    sink.add_percentile("route left after its node, p99", &run.found.stale, 99.0);
+}
+
+fn mistakes(sink: &mut Sink, run: &Run) {
+    let found = &run.found;
+    let unserved = found.waits.iter().filter(|one| one.until.is_none()).count();
+    sink.add("nodes that never got a route", "", number(unserved as u64));
+    sink.add("routes right at the end", "", found.right.into());
+    sink.add("routes left over at the end", "", found.leftover.into());
+    sink.add("routes lost while wanted", "", found.lost.into());
+    sink.add(
+        "nodes told of a route before it was there",
+        "",
+        run.told_early.into(),
+    );
+}
+
+/// Formulas hold where nothing fails.
+fn formulas(sink: &mut Sink, trace: &Trace, runs: &[Run], latency: &HcloudLatency) {
+    let wanted = runs
+        .iter()
+        .map(|run| run.found.right + run.found.missing)
+        .max();
+    if let Some(wanted) = wanted {
+        sink.add("routes right at the end", "", wanted.into());
+    }
+    let waits = ideal::waits(trace, latency);
+    if trace.refused_once.is_empty() {
+        sink.add("calls", "", ideal::calls(trace, latency));
+        if let Some(least) = percentile(&waits, 99.0) {
+            sink.add("wait for a route, p99", "s", LONGEST_WAIT + least);
+        }
+    } else if let Some(least) = percentile(&waits, 0.0) {
+        sink.add(
+            "longest wait after one refused create",
+            "s",
+            LONGEST_RECOVERY + least,
+        );
+    }
+}
+
+/// The smallest value that so many percent do not exceed.
+fn percentile(values: &[f64], percent: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (percent / 100.0 * number(sorted.len() as u64))
+        .ceil()
+        .max(1.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between one and the number of values"
+    )]
+    sorted.get(rank as usize - 1).copied()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+/// The columns.
+pub(super) fn columns() -> Vec<&'static str> {
+    ARMS.iter()
+        .map(|arm| arm.label())
+        .chain([FORMULA])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values = [4.0, 1.0, 3.0, 2.0];
+        let found = [0.0, 50.0, 51.0, 99.0, 100.0].map(|percent| percentile(&values, percent));
+        assert_eq!(found, [1.0, 2.0, 3.0, 4.0, 4.0].map(Some));
+        assert_eq!(percentile(&[], 50.0), None);
+    }
+}

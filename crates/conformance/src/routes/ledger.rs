@@ -1,0 +1,229 @@
+//! What routes are wanted, and what became of them: pure bookkeeping over observations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::trace::Machine;
+
+/// Routes by destination, as a provider has them: each leads to one gateway.
+pub(super) type Table = BTreeMap<String, String>;
+
+/// Seconds since the beginning of a trace.
+pub(super) type Moment = f64;
+
+/// Wishes of one cluster, and how they were met.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    wishes: BTreeMap<String, Wish>,
+    /// Routes whose nodes are gone, since when.
+    stale: BTreeMap<(String, String), Moment>,
+    found: Found,
+}
+
+#[derive(Debug)]
+struct Wish {
+    machine: Machine,
+    gateway: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It was never seen in the table.
+    Awaited,
+    Met,
+    /// It was in the table and is not any more, although it is still wanted.
+    Lost,
+}
+
+/// A node's wait for its route.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Wait {
+    pub(super) machine: Machine,
+    /// When the route could be made.
+    pub(super) since: Moment,
+    /// When it was there; never, if its node left before, or the trace ended.
+    pub(super) until: Option<Moment>,
+}
+
+impl Wait {
+    pub(super) fn seconds(&self) -> Option<f64> {
+        Some(self.until? - self.since)
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Found {
+    /// One for every route that was wanted after the beginning, in that order.
+    pub(super) waits: Vec<Wait>,
+    /// From the end of a Node until its route was gone.
+    pub(super) stale: Vec<f64>,
+    /// Routes that vanished while they were wanted.
+    pub(super) lost: u32,
+    /// Wanted at the end, and not there.
+    pub(super) missing: u32,
+    /// Wanted at the end, and there.
+    pub(super) right: u32,
+    /// There at the end, and wanted by nobody.
+    pub(super) leftover: u32,
+}
+
+impl Ledger {
+    /// A route that is there before the trace begins.
+    pub(super) fn begin_with(&mut self, machine: Machine) {
+        self.insert(machine, State::Met);
+    }
+
+    /// From now on a route to this machine can be made.
+    pub(super) fn want(&mut self, machine: Machine, now: Moment) {
+        self.found.waits.push(Wait {
+            machine,
+            since: now,
+            until: None,
+        });
+        self.insert(machine, State::Awaited);
+    }
+
+    fn insert(&mut self, machine: Machine, state: State) {
+        let wish = Wish {
+            machine,
+            gateway: machine.address().to_string(),
+            state,
+        };
+        self.wishes.insert(machine.destination(), wish);
+    }
+
+    /// The machine is gone or about to get another address: whether its route stays or goes does
+    /// not matter until its Node changes.
+    pub(super) fn release(&mut self, machine: Machine) {
+        let destination = machine.destination();
+        // Its range may be another's by now.
+        let known = self.wishes.get(&destination);
+        if known.is_some_and(|wish| wish.machine.number == machine.number) {
+            self.wishes.remove(&destination);
+        }
+    }
+
+    /// The Node is gone, and its route should go too.
+    pub(super) fn forget(&mut self, machine: Machine, now: Moment) {
+        self.release(machine);
+        let route = (machine.destination(), machine.address().to_string());
+        self.stale.insert(route, now);
+    }
+
+    /// Compares what is wanted with what is there.
+    pub(super) fn see(&mut self, table: &Table, now: Moment) {
+        for (destination, wish) in &mut self.wishes {
+            let right = table.get(destination) == Some(&wish.gateway);
+            match (wish.state, right) {
+                (State::Awaited, true) => {
+                    let waits = self.found.waits.iter_mut().rev();
+                    for wait in waits.filter(|wait| wait.machine == wish.machine).take(1) {
+                        wait.until = Some(now);
+                    }
+                    wish.state = State::Met;
+                }
+                (State::Lost, true) => wish.state = State::Met,
+                (State::Met, false) => {
+                    self.found.lost += 1;
+                    wish.state = State::Lost;
+                }
+                (State::Awaited | State::Lost, false) | (State::Met, true) => {}
+            }
+        }
+        self.stale.retain(|(destination, gateway), since| {
+            let there = table.get(destination) == Some(gateway);
+            if !there {
+                self.found.stale.push(now - *since);
+            }
+            there
+        });
+    }
+
+    /// What is to be said at the end.
+    pub(super) fn close(mut self, table: &Table, now: Moment) -> Found {
+        self.see(table, now);
+        let right: BTreeSet<&String> = self
+            .wishes
+            .iter()
+            .filter(|(destination, wish)| table.get(*destination) == Some(&wish.gateway))
+            .map(|(destination, _)| destination)
+            .collect();
+        self.found.right = count(right.len());
+        self.found.missing = count(self.wishes.len() - right.len());
+        self.found.leftover = count(table.keys().filter(|key| !right.contains(key)).count());
+        self.found
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("a table has at most some hundred routes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(machines: &[Machine]) -> Table {
+        let route = |machine: &Machine| (machine.destination(), machine.address().to_string());
+        machines.iter().map(route).collect()
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_route_leads_to_the_right_machine() {
+        let (old, new) = (Machine::new(1, 7), Machine::new(2, 7));
+        let mut ledger = Ledger::default();
+        ledger.want(new, 3.0);
+        ledger.see(&table(&[old]), 4.0);
+        ledger.see(&table(&[new]), 5.5);
+        ledger.see(&table(&[new]), 6.5);
+        let found = ledger.close(&table(&[new]), 7.0);
+        assert_eq!(found.waits.len(), 1);
+        assert_eq!(found.waits[0].seconds(), Some(2.5));
+        assert_eq!((found.right, found.missing, found.leftover), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_route_that_vanishes_while_it_is_wanted_is_lost_once() {
+        let machine = Machine::new(1, 1);
+        let mut ledger = Ledger::default();
+        ledger.begin_with(machine);
+        for now in [1.0, 2.0] {
+            ledger.see(&Table::new(), now);
+        }
+        ledger.see(&table(&[machine]), 3.0);
+        let found = ledger.close(&table(&[machine]), 4.0);
+        assert_eq!((found.lost, found.missing), (1, 0));
+        assert_eq!(found.waits, []);
+    }
+
+    #[test]
+    fn a_route_of_a_machine_that_is_gone_may_go_before_its_node() {
+        let machine = Machine::new(1, 1);
+        let mut ledger = Ledger::default();
+        ledger.begin_with(machine);
+        ledger.release(machine);
+        ledger.see(&Table::new(), 1.0);
+        ledger.forget(machine, 2.0);
+        ledger.see(&Table::new(), 2.5);
+        let found = ledger.close(&Table::new(), 3.0);
+        assert_eq!(found.lost, 0);
+        assert_eq!(found.stale, [0.5]);
+    }
+
+    #[test]
+    fn what_is_wrong_at_the_end_is_counted() {
+        let [gone, never, left] =
+            [(1, 8), (2, 7), (3, 6)].map(|(number, range)| Machine::new(number, range));
+        let mut ledger = Ledger::default();
+        ledger.begin_with(gone);
+        ledger.forget(gone, 1.0);
+        ledger.want(left, 1.0);
+        ledger.forget(left, 2.0);
+        ledger.want(never, 3.0);
+        let found = ledger.close(&table(&[gone]), 9.0);
+        assert_eq!((found.leftover, found.missing, found.right), (1, 1, 0));
+        let waits = found.waits.iter().map(Wait::seconds);
+        assert_eq!(waits.collect::<Vec<_>>(), [None, None]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Plays a trace: writes Nodes as kubelets and controllers would, and changes the provider.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use weft_testkit::clouds::{Fault, HcloudDouble, HcloudRoute, HcloudServer};
+
+use super::{
+    ledger::{Ledger, Table},
+    trace::{Event, Machine, Step, Trace},
+};
+
+/// Servers of the project that are no nodes.
+const OTHERS: u16 = 10;
+
+/// A cluster with its provider, and what it wants.
+pub(super) struct Player {
+    nodes: Api<Node>,
+    double: Arc<HcloudDouble>,
+    servers: BTreeMap<u16, Machine>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// The most that a step was late.
+    pub(super) late: Duration,
+}
+
+pub(super) fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Player {
+    pub(super) fn new(
+        client: Client,
+        double: Arc<HcloudDouble>,
+        ledger: Arc<Mutex<Ledger>>,
+    ) -> Self {
+        Self {
+            nodes: Api::all(client),
+            double,
+            servers: BTreeMap::new(),
+            ledger,
+            late: Duration::ZERO,
+        }
+    }
+
+    /// Nodes, servers and routes that are there before anything begins.
+    pub(super) async fn prepare(&mut self, trace: &Trace) -> anyhow::Result<()> {
+        for &machine in &trace.nodes {
+            self.place(machine);
+            self.register(machine).await?;
+            self.give_range(machine).await?;
+            self.give_identity(machine).await?;
+            self.tell_address(machine).await?;
+            locked(&self.ledger).begin_with(machine);
+        }
+        let routes = trace.nodes.iter().map(|machine| HcloudRoute {
+            destination: machine.destination(),
+            gateway: machine.address().to_string(),
+        });
+        self.double.set_routes(routes.collect());
+        Ok(())
+    }
+
+    /// Does everything at its time.
+    pub(super) async fn play(&mut self, trace: &Trace, begin: Instant) -> anyhow::Result<()> {
+        for Event { at, step } in &trace.events {
+            tokio::time::sleep_until(begin + *at).await;
+            self.late = self.late.max((begin + *at).elapsed());
+            self.step(step, begin)
+                .await
+                .with_context(|| format!("{step:?}"))?;
+        }
+        tokio::time::sleep_until(begin + trace.length).await;
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step, begin: Instant) -> anyhow::Result<()> {
+        match *step {
+            Step::Register(machine) => {
+                self.place(machine);
+                self.register(machine).await?;
+            }
+            Step::Range(machine) => self.give_range(machine).await?,
+            Step::Identify(machine) => {
+                self.give_identity(machine).await?;
+                self.want(machine, begin).await?;
+            }
+            Step::Move(machine) => {
+                locked(&self.ledger).release(machine);
+                self.place(machine);
+            }
+            Step::Tell(machine) => self.want(machine, begin).await?,
+            Step::Terminate(machine) => {
+                locked(&self.ledger).release(machine);
+                self.servers.remove(&machine.number);
+                self.tell_servers();
+            }
+            Step::Delete(machine) => self.delete(machine, begin).await?,
+            Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await?,
+            Step::Label(machine) => self.label(machine, begin).await?,
+            Step::Refuse {
+                endpoints,
+                code,
+                times,
+            } => {
+                for endpoint in endpoints {
+                    self.double.add_fault(Fault::fail(endpoint, times, code));
+                }
+            }
+            Step::Recover => self.double.clear_faults(),
+        }
+        Ok(())
+    }
+
+    /// The Node has everything with this write, and from now on its route is waited for.
+    async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let now = begin.elapsed().as_secs_f64();
+        locked(&self.ledger).want(machine, now);
+        self.tell_address(machine).await
+    }
+
+    async fn delete(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let now = begin.elapsed().as_secs_f64();
+        locked(&self.ledger).forget(machine, now);
+        let how = DeleteParams::default();
+        self.nodes.delete(&machine.name(), &how).await?;
+        Ok(())
+    }
+
+    async fn label(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
+        let value = begin.elapsed().as_millis().to_string();
+        let patch = json!({"metadata": {"labels": {"weft.dev/noise": value}}});
+        self.patch(machine, &patch).await
+    }
+
+    /// The server is there, at this address.
+    fn place(&mut self, machine: Machine) {
+        self.servers.insert(machine.number, machine);
+        self.tell_servers();
+    }
+
+    fn tell_servers(&self) {
+        let ours = self.servers.values().map(|machine| HcloudServer {
+            id: machine.number.into(),
+            name: machine.name(),
+            ip: Some(machine.address()),
+        });
+        let others = (0..OTHERS).map(|number| HcloudServer {
+            id: 10_000 + u64::from(number),
+            name: format!("other-{number}"),
+            ip: None,
+        });
+        self.double.set_servers(ours.chain(others).collect());
+    }
+
+    async fn register(&self, machine: Machine) -> anyhow::Result<()> {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": machine.name()}}))?;
+        self.nodes.create(&PostParams::default(), &node).await?;
+        Ok(())
+    }
+
+    async fn give_range(&self, machine: Machine) -> anyhow::Result<()> {
+        let range = machine.destination();
+        let patch = json!({"spec": {"podCIDR": range, "podCIDRs": [range]}});
+        self.patch(machine, &patch).await
+    }
+
+    async fn give_identity(&self, machine: Machine) -> anyhow::Result<()> {
+        let id = format!("hcloud://{}", machine.number);
+        let patch = json!({"spec": {"providerID": id}});
+        self.patch(machine, &patch).await
+    }
+
+    async fn tell_address(&self, machine: Machine) -> anyhow::Result<()> {
+        let addresses = json!([
+            {"type": "Hostname", "address": machine.name()},
+            {"type": "InternalIP", "address": machine.address().to_string()},
+        ]);
+        // One address replaces another, where a strategic patch would keep both.
+        let patch = json!({"status": {"addresses": addresses}});
+        let how = PatchParams::default();
+        let name = machine.name();
+        self.nodes
+            .patch_status(&name, &how, &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
+    async fn patch(&self, machine: Machine, patch: &Value) -> anyhow::Result<()> {
+        let how = PatchParams::default();
+        let patch = Patch::Strategic(patch);
+        self.nodes.patch(&machine.name(), &how, &patch).await?;
+        Ok(())
+    }
+
+    async fn patch_status(&self, machine: Machine, patch: &Value) -> anyhow::Result<()> {
+        let how = PatchParams::default();
+        let patch = Patch::Strategic(patch);
+        let name = machine.name();
+        self.nodes.patch_status(&name, &how, &patch).await?;
+        Ok(())
+    }
+}
+
+/// The condition that a kubelet renews.
+fn heartbeat() -> Value {
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "a heartbeat",
+        "lastHeartbeatTime": now, "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}})
+}
+
+/// What the provider has.
+pub(super) fn table(double: &HcloudDouble) -> Table {
+    let routes = double.routes().into_iter();
+    routes
+        .map(|route| (route.destination, route.gateway))
+        .collect()
+}

@@ -1,0 +1,214 @@
+//! One arm living through one trace.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::time::Instant;
+use weft_testkit::clouds::{HcloudDouble, HcloudLatency, HcloudOptions};
+
+use super::{
+    Setting,
+    arm::{Arm, NETWORK},
+    calls::Calls,
+    cluster::Cluster,
+    conditions::Conditions,
+    ledger::{Found, Ledger, Wait},
+    player::{self, Player},
+    process::Process,
+    trace::Trace,
+};
+
+/// How often the provider's table is looked at.
+const LOOK: Duration = Duration::from_millis(25);
+/// What Hetzner allows a project.
+const CALLS_PER_HOUR: u32 = 3600;
+
+/// An arm with its own API server and its own provider, ready to begin.
+pub(super) struct Stage {
+    arm: Arm,
+    trace: Trace,
+    /// Ends before the server that it watches.
+    conditions: Conditions,
+    cluster: Cluster,
+    double: Arc<HcloudDouble>,
+    player: Player,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+/// What an arm did in a trace.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) arm: Arm,
+    pub(super) trace: &'static str,
+    /// Calls from the program's start until the trace began.
+    pub(super) start: Calls,
+    /// Calls in the trace.
+    pub(super) calls: Calls,
+    pub(super) found: Found,
+    /// From when a joining node's route could be made until its condition said it was there.
+    pub(super) told: Vec<f64>,
+    /// Nodes that were told of a route before it was there.
+    pub(super) told_early: u32,
+    pub(super) processor_seconds: f64,
+    pub(super) anonymous_megabytes: f64,
+    /// The most that a step of the trace was late.
+    pub(super) late: Duration,
+}
+
+impl Run {
+    /// In one line.
+    pub(super) fn summary(&self) -> String {
+        let found = &self.found;
+        let waits = found.waits.iter().filter_map(Wait::seconds);
+        format!(
+            "{}, {}: {} calls, {} of {} joins and moves routed, the slowest after {:.1} s; {} lost, \
+             {} left over",
+            self.trace,
+            self.arm.label(),
+            self.calls.total(),
+            waits.clone().count(),
+            found.waits.len(),
+            waits.fold(0.0, f64::max),
+            found.lost,
+            found.leftover,
+        )
+    }
+}
+
+impl Stage {
+    pub(super) fn name(&self) -> String {
+        format!("{}, {}", self.trace.name, self.arm.label())
+    }
+
+    pub(super) async fn prepare(
+        arm: Arm,
+        trace: Trace,
+        latency: HcloudLatency,
+        mut cluster: Cluster,
+    ) -> anyhow::Result<Self> {
+        let client = cluster.client().await?;
+        let options = HcloudOptions {
+            network_name: NETWORK.to_owned(),
+            latency,
+            calls_per_hour: Some(CALLS_PER_HOUR),
+            ..HcloudOptions::default()
+        };
+        let double = HcloudDouble::start(options).await?;
+        let (double, ledger) = (Arc::new(double), Arc::new(Mutex::new(Ledger::default())));
+        let mut player = Player::new(client.clone(), double.clone(), ledger.clone());
+        player.prepare(&trace).await.context("the first nodes")?;
+        Ok(Self {
+            conditions: Conditions::watch(client),
+            arm,
+            trace,
+            cluster,
+            double,
+            player,
+            ledger,
+        })
+    }
+
+    /// Starts the program, lets it find its feet, and plays the trace.
+    pub(super) async fn run(mut self, setting: &Setting<'_>) -> anyhow::Result<Run> {
+        let endpoint = self.double.endpoint();
+        let kubeconfig = &self.cluster.kubeconfig;
+        let mut command = self.arm.command(setting.programs, kubeconfig, &endpoint);
+        let name = format!("{}-{}", self.trace.name, self.arm.name());
+        let mut process = Process::start(&name, setting.logs, &mut command)?;
+        let begin = Instant::now() + setting.warm_up;
+        tokio::time::sleep_until(begin).await;
+        process.check()?;
+        let start = Calls(self.double.counters());
+        let used = process.processor_seconds()?;
+        tokio::select! {
+            played = self.player.play(&self.trace, begin) => played?,
+            () = look(&self.double, &self.ledger, begin) => {}
+            ended = has_ended(&mut process) => return Err(ended),
+        }
+        process.check()?;
+        let table = player::table(&self.double);
+        let ledger = std::mem::take(&mut *player::locked(&self.ledger));
+        let found = ledger.close(&table, begin.elapsed().as_secs_f64());
+        let (told, told_early) = told(&found, &self.conditions.seen(), begin);
+        Ok(Run {
+            arm: self.arm,
+            trace: self.trace.name,
+            calls: Calls(self.double.counters()).since(&start),
+            start,
+            found,
+            told,
+            told_early,
+            processor_seconds: process.processor_seconds()? - used,
+            anonymous_megabytes: process.anonymous_megabytes()?,
+            late: self.player.late,
+        })
+    }
+}
+
+/// Looks at the table for as long as it is let.
+async fn look(double: &HcloudDouble, ledger: &Mutex<Ledger>, begin: Instant) {
+    let mut ticks = tokio::time::interval(LOOK);
+    loop {
+        ticks.tick().await;
+        let table = player::table(double);
+        player::locked(ledger).see(&table, begin.elapsed().as_secs_f64());
+    }
+}
+
+/// Why the program ended, as soon as it does.
+async fn has_ended(process: &mut Process) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Err(ended) = process.check() {
+            return ended;
+        }
+    }
+}
+
+/// How long joining nodes waited to be told, and how many were told too early.
+fn told(found: &Found, seen: &BTreeMap<String, Instant>, begin: Instant) -> (Vec<f64>, u32) {
+    let mut waits = Vec::new();
+    let mut early = 0;
+    // A node that only moved was told when it joined.
+    for wait in found.waits.iter().filter(|wait| wait.machine.moved == 0) {
+        let Some(moment) = seen.get(&wait.machine.name()) else {
+            continue;
+        };
+        let moment = moment.duration_since(begin).as_secs_f64();
+        waits.push(moment - wait.since);
+        // The table is looked at now and then only.
+        let there = wait.until.map(|until| until - 2.0 * LOOK.as_secs_f64());
+        early += u32::from(there.is_none_or(|there| moment < there));
+    }
+    (waits, early)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::trace::Machine, *};
+
+    #[tokio::test]
+    async fn a_node_that_is_told_before_its_route_is_there_is_counted() {
+        let begin = Instant::now();
+        let wait = |number, until| Wait {
+            machine: Machine::new(number, 1),
+            since: 1.0,
+            until,
+        };
+        let found = Found {
+            waits: vec![wait(1, Some(3.0)), wait(2, Some(3.0)), wait(3, None)],
+            ..Found::default()
+        };
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let seen = BTreeMap::from([
+            ("node-1".to_owned(), at(4)),
+            ("node-2".to_owned(), at(2)),
+            ("node-3".to_owned(), at(9)),
+        ]);
+        assert_eq!(told(&found, &seen, begin), (vec![3.0, 1.0, 8.0], 2));
+    }
+}
