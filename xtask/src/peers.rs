@@ -19,7 +19,7 @@ mod plugins;
 
 pub(crate) use moto::Moto;
 
-use module::{ETCD, KUBERNETES};
+use module::{ETCD, KUBERNETES, Own};
 
 /// What is built, and the Go package it is built from.
 const PROGRAMS: [(&str, &str); 4] = [
@@ -60,18 +60,22 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 /// Builds whatever is not there yet.
 pub(crate) fn build() -> anyhow::Result<()> {
     let directory = directory()?;
-    let (programs, informers) = (is_complete(&directory), has_informers(&directory));
+    let programs = is_complete(&directory);
+    let missing: Vec<&Own> = module::OWN
+        .iter()
+        .filter(|own| !own.is_built(&directory))
+        .collect();
     let plugins = plugins::are_built(&directory);
     if !programs {
         build_programs(&directory)?;
     }
-    if !informers {
-        build_informers(&directory)?;
+    for own in &missing {
+        own.build(&directory)?;
     }
     if !plugins {
         plugins::build(&directory)?;
     }
-    if programs && informers && plugins {
+    if programs && missing.is_empty() && plugins {
         let bin = directory.join("bin");
         eprintln!("peers are up to date in {}", bin.display());
     }
@@ -95,39 +99,37 @@ fn build_programs(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A controller of the kind people write, in a module of its own: what controller-runtime needs
-/// must not change what Kubernetes is built with.
-const INFORMERS: &str = "informers";
+impl Own {
+    fn build(&self, directory: &Path) -> anyhow::Result<()> {
+        let module = directory.join(self.name);
+        fs::create_dir_all(&module).with_context(|| format!("create {}", module.display()))?;
+        fs::write(module.join("go.mod"), self.go_mod()).context("write go.mod")?;
+        fs::write(module.join("main.go"), self.main).context("write main.go")?;
+        let go = Go {
+            module,
+            link_flags: "-s -w".to_owned(),
+        };
+        go.check_version()?;
+        let mut progress = Progress::of(1);
+        let program = directory.join("bin").join(self.name);
+        progress.step(self.name, || go.build(".", &program))?;
+        fs::write(self.stamp(directory), self.recipe()).context("write the stamp")?;
+        progress.finish(&format!("{} is built", program.display()));
+        Ok(())
+    }
 
-fn build_informers(directory: &Path) -> anyhow::Result<()> {
-    let module = directory.join(INFORMERS);
-    fs::create_dir_all(&module).with_context(|| format!("create {}", module.display()))?;
-    fs::write(module.join("go.mod"), module::informers_go_mod()).context("write go.mod")?;
-    fs::write(module.join("main.go"), module::INFORMERS_MAIN).context("write main.go")?;
-    let go = Go {
-        module,
-        link_flags: "-s -w".to_owned(),
-    };
-    go.check_version()?;
-    let mut progress = Progress::of(1);
-    let program = directory.join("bin").join(INFORMERS);
-    progress.step(INFORMERS, || go.build(".", &program))?;
-    fs::write(informers_stamp(directory), informers_recipe()).context("write the stamp")?;
-    progress.finish(&format!("{} is built", program.display()));
-    Ok(())
-}
+    fn is_built(&self, directory: &Path) -> bool {
+        fs::read_to_string(self.stamp(directory)).is_ok_and(|made| made == self.recipe())
+            && directory.join("bin").join(self.name).is_file()
+    }
 
-fn has_informers(directory: &Path) -> bool {
-    fs::read_to_string(informers_stamp(directory)).is_ok_and(|made| made == informers_recipe())
-        && directory.join("bin").join(INFORMERS).is_file()
-}
+    fn stamp(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}-recipe", self.name))
+    }
 
-fn informers_stamp(directory: &Path) -> PathBuf {
-    directory.join("informers-recipe")
-}
-
-fn informers_recipe() -> String {
-    module::informers_go_mod() + module::INFORMERS_MAIN
+    fn recipe(&self) -> String {
+        self.go_mod() + self.main
+    }
 }
 
 fn is_complete(directory: &Path) -> bool {

@@ -33,16 +33,36 @@ func main() {
 /// The controller-runtime that is made for this Kubernetes release.
 const CONTROLLER_RUNTIME: &str = "v0.24.1";
 
-/// A controller that the tests of the embedded API server run.
-pub(super) const INFORMERS_MAIN: &str = include_str!("informers.go");
+/// A program of our own on controller-runtime, in a module of its own: what controller-runtime
+/// needs must not change what Kubernetes is built with.
+pub(super) struct Own {
+    pub(super) name: &'static str,
+    /// The text of its only file.
+    pub(super) main: &'static str,
+}
 
-/// The module of that controller.
-pub(super) fn informers_go_mod() -> String {
-    format!(
-        "module weft-informers\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
-         \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
-         \tsigs.k8s.io/controller-runtime {CONTROLLER_RUNTIME}\n)\n"
-    )
+pub(super) const OWN: [Own; 2] = [
+    // A controller of the kind people write, which the tests of the embedded API server run.
+    Own {
+        name: "informers",
+        main: include_str!("informers.go"),
+    },
+    // A cache that is compared with the runtime's.
+    Own {
+        name: "cache",
+        main: include_str!("cache.go"),
+    },
+];
+
+impl Own {
+    pub(super) fn go_mod(&self) -> String {
+        format!(
+            "module weft-{}\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
+             \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
+             \tsigs.k8s.io/controller-runtime {CONTROLLER_RUNTIME}\n)\n",
+            self.name
+        )
+    }
 }
 
 /// The CNI project's own plugins; since this minor version they speak CNI 1.1.
