@@ -8,8 +8,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+mod cache_subject;
 mod outcome;
 mod report;
+mod runtime;
 
 use outcome::Outcome;
 
@@ -22,10 +24,23 @@ enum Command {
         /// Where the outcomes are, and where the report goes.
         directory: PathBuf,
     },
+    /// Compare the runtime with controller-runtime.
+    Runtime(runtime::Arguments),
+    /// Be the runtime's side of that comparison, and take orders on standard input.
+    #[command(hide = true)]
+    CacheSubject(cache_subject::Arguments),
 }
 
+// What a cache holds is counted exactly; resident memory would tell what the allocator keeps.
+#[global_allocator]
+static ALLOCATOR: weft_heap::Counting = weft_heap::Counting;
+
 fn main() -> anyhow::Result<()> {
+    // Fails only when there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match Command::parse() {
         Command::Report { directory } => report::write(&directory),
+        Command::Runtime(arguments) => runtime::run(&arguments),
+        Command::CacheSubject(arguments) => cache_subject::run(arguments),
     }
 }
