@@ -11,7 +11,7 @@ use crate::{
     encoding::yaml,
     handler::{
         turn::{Target, Turn},
-        write::{Means, Update, create_object, update_object},
+        write::{Means, Update, create_object, same_content, update_object},
     },
     kind::{ResourceType, Subresource},
     managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
@@ -38,7 +38,21 @@ pub(crate) fn apply(
     let applied = body(context, kind, options)?;
     let turn = Turn::take(api, context, kind, subresource);
     let (scene, target) = (turn.scene(), turn.target);
+    let named = applied.name();
+    if !named.is_empty() && named != target.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({named}) does not match the name on the URL ({})",
+            target.name
+        )));
+    }
     let Some(stored) = turn.found() else {
+        if named.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be \
+                 provided",
+                target.name
+            )));
+        }
         api.authorizer.authorize_creation(api, context)?;
         return create(&scene, &target, options, manager, applied);
     };
@@ -58,12 +72,14 @@ pub(crate) fn apply(
     let sub = target.subresource.map_or("", Subresource::name);
     let set = application.claimed(&applied);
     let mut managers = managers;
+    // Who only joins in has changed nothing at any time.
+    let time = (!same_content(&old, &object)).then(|| api.clock.now_text());
     managers.set(
         manager,
         Operation::Apply,
         &kind.api_version(),
         sub,
-        api.clock.now_text(),
+        time,
         set,
     );
     managers.write(&mut object);
@@ -116,7 +132,6 @@ fn body(context: &Context, kind: &ResourceType, options: &WriteOptions) -> Outco
         unknown,
     )?;
     let metadata = applied.metadata_mut();
-    crate::meta::default_to(metadata, "name", context.info.name.as_str());
     if kind.namespaced {
         crate::meta::default_to(metadata, "namespace", context.info.namespace.as_str());
     }
@@ -192,7 +207,7 @@ fn create(
         Operation::Apply,
         &kind.api_version(),
         "",
-        time,
+        Some(time),
         set,
     );
     let mut object = applied;

@@ -5,6 +5,7 @@ mod lifecycle;
 mod path;
 mod rules;
 mod schema;
+mod structure;
 
 use serde_json::Value;
 

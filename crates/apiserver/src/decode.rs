@@ -155,7 +155,8 @@ pub(crate) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-fn check_type(
+/// A body is of the kind and version of its path, or does not say.
+pub(crate) fn check_type(
     resource: &ResourceType,
     group: &str,
     version: &str,

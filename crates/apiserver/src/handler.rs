@@ -62,7 +62,9 @@ pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> 
     if misplaced && !(kind.namespaced && matches!(info.verb, Verb::List | Verb::Watch)) {
         // `namespaces/x` itself is cluster scoped and read as such; anything else is not there.
         let named = !info.name.is_empty();
-        return Err(if named || !kind.namespaced {
+        return Err(if kind.is_custom() && !kind.namespaced {
+            ApiError::page_not_found()
+        } else if named || !kind.namespaced {
             ApiError::resource_not_found()
         } else {
             ApiError::method_not_allowed()

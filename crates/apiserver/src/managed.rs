@@ -83,7 +83,9 @@ impl Entry {
         entry.insert("manager".into(), self.manager.clone().into());
         entry.insert("operation".into(), self.operation.name().into());
         entry.insert("apiVersion".into(), self.api_version.clone().into());
-        entry.insert("time".into(), self.time.clone().into());
+        if !self.time.is_empty() {
+            entry.insert("time".into(), self.time.clone().into());
+        }
         entry.insert("fieldsType".into(), "FieldsV1".into());
         entry.insert("fieldsV1".into(), self.set.to_json());
         if !self.subresource.is_empty() {
@@ -129,8 +131,7 @@ impl Managers {
     }
 
     pub(crate) fn write(mut self, object: &mut Object) {
-        self.0
-            .retain(|entry| !entry.set.is_empty() || entry.operation == Operation::Apply);
+        self.0.retain(|entry| !entry.set.is_empty());
         self.0.sort_by(|a, b| {
             (a.operation, &a.time, &a.manager).cmp(&(b.operation, &b.time, &b.manager))
         });
@@ -143,14 +144,14 @@ impl Managers {
         }
     }
 
-    /// Sets what a manager manages, with the time of a change.
+    /// Sets what a manager manages, with the time of a change if there was one.
     pub(crate) fn set(
         &mut self,
         manager: &str,
         operation: Operation,
         api_version: &str,
         subresource: &str,
-        time: String,
+        time: Option<String>,
         set: FieldSet,
     ) {
         let found = self
@@ -161,7 +162,9 @@ impl Managers {
             Some(entry) if entry.set == set && entry.api_version == api_version => {}
             Some(entry) => {
                 entry.set = set;
-                entry.time = time;
+                if let Some(time) = time {
+                    entry.time = time;
+                }
                 api_version.clone_into(&mut entry.api_version);
             }
             None => self.0.push(Entry {
@@ -169,7 +172,7 @@ impl Managers {
                 operation,
                 api_version: api_version.to_owned(),
                 subresource: subresource.to_owned(),
-                time,
+                time: time.unwrap_or_default(),
                 set,
             }),
         }
@@ -213,7 +216,14 @@ pub(crate) fn record(
         let mut set = own.map(|entry| entry.set.clone()).unwrap_or_default();
         set.add_all(&difference.changed);
         let time = scene.api.clock.now_text();
-        managers.set(&manager, Operation::Update, &api_version, sub, time, set);
+        managers.set(
+            &manager,
+            Operation::Update,
+            &api_version,
+            sub,
+            Some(time),
+            set,
+        );
     }
     managers.write(object);
 }

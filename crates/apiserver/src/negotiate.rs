@@ -117,6 +117,11 @@ pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Out
         ApiError::not_acceptable(format!(
             "{ACCEPTED}application/json;stream=watch, {PROTOBUF};stream=watch"
         ))
+    } else if !custom && ranges.iter().any(is_known_type) {
+        // The type is fine, but what was to be written of the object is not.
+        ApiError::not_acceptable(format!(
+            "{ACCEPTED}application/json, application/yaml, {PROTOBUF}"
+        ))
     } else if custom || ranges.iter().any(|range| range.kind == PROTOBUF) {
         ApiError::not_acceptable(format!("{ACCEPTED}application/json, application/yaml"))
     } else {
@@ -124,8 +129,16 @@ pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Out
     })
 }
 
+fn is_known_type(range: &MediaRange<'_>) -> bool {
+    matches!(range.kind, "application/json" | "application/yaml")
+}
+
 /// The format a range asks for; `None` when nobody serves it.
 fn format_of(range: &MediaRange<'_>) -> Option<Format> {
+    let version = range.parameter("v");
+    if range.parameter("as").is_some() && !matches!(version, Some("v1" | "v1beta1")) {
+        return None;
+    }
     match (range.parameter("as"), range.parameter("g")) {
         (None, _) => Some(Format::Full),
         (Some("Table"), Some("meta.k8s.io")) => Some(Format::Table),

@@ -96,13 +96,17 @@ impl ListOptions {
             return Vec::new();
         };
         let forbidden = |detail: &str| vec![FieldError::forbidden("resourceVersionMatch", detail)];
+        let mut errors = Vec::new();
         if self.version.is_empty() {
-            return forbidden(
+            errors.extend(forbidden(
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
+            ));
         }
         if self.continue_token.is_some() {
-            return forbidden("resourceVersionMatch is forbidden for continue");
+            errors.extend(forbidden(MATCH_AND_CONTINUE));
+        }
+        if !errors.is_empty() {
+            return errors;
         }
         match self.version_match {
             VersionMatch::Unset => vec![FieldError::not_supported(
@@ -136,11 +140,18 @@ impl ListOptions {
                     errors.push(error);
                 }
             }
+            // A watch that begins with what is there matches a version by default.
+            None if self.version.is_empty() && self.continue_token.is_some() => {
+                forbid(MATCH_AND_CONTINUE);
+            }
+            Some(_) if self.continue_token.is_some() => forbid(MATCH_AND_CONTINUE),
             None | Some(_) => {}
         }
         errors
     }
 }
+
+const MATCH_AND_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 
 /// A 64-bit parameter, with Go's complaint when it is none.
 fn integer(query: &Query, name: &str) -> Outcome<Option<i64>> {
@@ -197,13 +208,47 @@ impl WriteOptions {
                 return Err(ApiError::invalid_options(kind, error));
             }
         };
+        let manager = query.filled("fieldManager");
+        let errors = manager.map(manager_errors).unwrap_or_default();
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_as("meta.k8s.io", kind, "", &errors));
+        }
         Ok(Self {
             dry_run: !dry_run.is_empty(),
             validation,
-            manager: query.filled("fieldManager").map(str::to_owned),
+            manager: manager.map(str::to_owned),
             force: query.get("force").is_some_and(is_true),
         })
     }
+}
+
+/// How long the name of a manager may be.
+const MANAGER_LIMIT: usize = 128;
+
+fn manager_errors(manager: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if manager.len() > MANAGER_LIMIT {
+        errors.push(FieldError::too_long("fieldManager", MANAGER_LIMIT));
+    }
+    // The position is in bytes, and one complaint is enough.
+    let control = manager.char_indices().find(|(_, c)| c.is_control());
+    if let Some((position, c)) = control {
+        let shown: String = manager
+            .chars()
+            .map(|c| match c {
+                c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+                c => c.to_string(),
+            })
+            .collect();
+        let code = u32::from(c);
+        let detail = format!("invalid character U+{code:04X} (at position {position})");
+        errors.push(FieldError {
+            field: "fieldManager".to_owned(),
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: \"{shown}\": {detail}"),
+        });
+    }
+    errors
 }
 
 /// What happens to the objects a deleted object owns.
@@ -258,6 +303,12 @@ impl DeleteOptions {
                 return Err(ApiError::invalid_options("DeleteOptions", error));
             }
         };
+        let orphans = body.is_some_and(|body| body.get("orphanDependents").is_some());
+        if let Some(policy) = text("propagationPolicy").filter(|_| orphans) {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            let error = FieldError::invalid("propagationPolicy", &json!(policy), detail);
+            return Err(ApiError::invalid_options("DeleteOptions", error));
+        }
         let grace = match body {
             Some(body) => body.get("gracePeriodSeconds").and_then(Value::as_i64),
             None => integer(query, "gracePeriodSeconds")?,

@@ -1,11 +1,14 @@
 //! What is particular about single kinds: defaults, admission, validation.
 
+mod address;
+mod data;
 pub(crate) mod event;
 mod metadata;
 mod namespace;
 mod node;
 mod pod;
 pub(crate) mod service;
+mod slice;
 mod small;
 mod workload;
 

@@ -75,6 +75,10 @@ impl FieldError {
         )
     }
 
+    pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(field, "FieldValueNotFound", format!("Not found: {value}"))
+    }
+
     pub(crate) fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let message = format!("Too long: may not be more than {limit} bytes");
         Self::new(field, "FieldValueTooLong", message)
@@ -177,6 +181,16 @@ impl ApiError {
             .with_details(resource_details(resource, name))
     }
 
+    /// A Pod that is placed already: the one conflict that names the subresource.
+    pub(crate) fn binding_conflict(name: &str, detail: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding {name:?}: {detail}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(details(
+            "",
+            "pods/binding",
+            name,
+        ))
+    }
+
     /// A failed delete precondition: the real server names the kind here, not the resource.
     pub(crate) fn precondition(resource: &ResourceType, name: &str, detail: &str) -> Self {
         let what = resource.qualified_kind();
@@ -234,6 +248,19 @@ impl ApiError {
     /// An option of the request that breaks the rules.
     pub(crate) fn invalid_options(kind: &str, error: FieldError) -> Self {
         Self::invalid_as("meta.k8s.io", kind, "", &[error])
+    }
+
+    /// The same failure to read an object, when a patch made that object.
+    pub(crate) fn of_patch(self, patched: &str) -> Self {
+        if self.code != StatusCode::BAD_REQUEST {
+            return self;
+        }
+        let detail = match self.message.split_once(" cannot be handled as a ") {
+            Some((_, rest)) => rest.split_once(": ").map_or(rest, |(_, detail)| detail),
+            None => &self.message,
+        };
+        let error = FieldError::invalid("patch", &json!(patched), detail);
+        Self::invalid_as("", "", "", &[error])
     }
 
     pub(crate) fn unprocessable() -> Self {

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+mod cache_subject;
 mod outcome;
 mod proxy;
 mod report;
 mod routes;
+mod runtime;
 
 use outcome::Outcome;
 
@@ -28,12 +30,25 @@ enum Command {
     },
     /// Compare service proxies in speed, memory and what packets feel.
     Proxy(proxy::Arguments),
+    /// Compare the runtime with controller-runtime.
+    Runtime(runtime::Arguments),
+    /// Be the runtime's side of that comparison, and take orders on standard input.
+    #[command(hide = true)]
+    CacheSubject(cache_subject::Arguments),
 }
 
+// What a cache holds is counted exactly; resident memory would tell what the allocator keeps.
+#[global_allocator]
+static ALLOCATOR: weft_heap::Counting = weft_heap::Counting;
+
 fn main() -> anyhow::Result<()> {
+    // Fails only when there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match Command::parse() {
         Command::Routes(arguments) => routes::compare(arguments),
         Command::Report { directory } => report::write(&directory),
         Command::Proxy(arguments) => proxy::run(&arguments),
+        Command::Runtime(arguments) => runtime::run(&arguments),
+        Command::CacheSubject(arguments) => cache_subject::run(arguments),
     }
 }

@@ -35,8 +35,17 @@ const CONTROLLER_RUNTIME: &str = "v0.24.1";
 
 /// The module of the controller that the tests of the embedded API server run.
 pub(super) fn informers_go_mod() -> String {
+    on_controller_runtime("informers")
+}
+
+/// The module of the cache that is compared with the runtime's.
+pub(super) fn cache_go_mod() -> String {
+    on_controller_runtime("cache")
+}
+
+fn on_controller_runtime(name: &str) -> String {
     format!(
-        "module weft-informers\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
+        "module weft-{name}\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/api {STAGING}\n\
          \tk8s.io/apimachinery {STAGING}\n\tk8s.io/client-go {STAGING}\n\
          \tsigs.k8s.io/controller-runtime {CONTROLLER_RUNTIME}\n)\n"
     )

@@ -15,11 +15,16 @@ struct Program {
     go_mod: fn() -> String,
 }
 
-const PROGRAMS: [Program; 2] = [
+const PROGRAMS: [Program; 3] = [
     Program {
         name: "informers",
         main: include_str!("informers.go"),
         go_mod: module::informers_go_mod,
+    },
+    Program {
+        name: "cache",
+        main: include_str!("cache.go"),
+        go_mod: module::cache_go_mod,
     },
     Program {
         name: "ccm",

@@ -11,7 +11,13 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
-        &["weft-model", "weft-ruleset", "weft-runtime", "weft-testkit"],
+        &[
+            "weft-heap",
+            "weft-model",
+            "weft-ruleset",
+            "weft-runtime",
+            "weft-testkit",
+        ],
     ),
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),

@@ -246,7 +246,7 @@ async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(
     let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
     let ending = stop.clone();
     parts.spawn(async move {
-        daemon.run(ending).await;
+        Box::pin(daemon.run(ending)).await;
         Ok(())
     });
     let opened = tokio::select! {

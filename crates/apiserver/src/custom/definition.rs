@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath, rules};
+use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath, rules, structure};
 use crate::{
     handler::table::Column,
     kind::{
@@ -97,7 +97,9 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
         .collect();
     if schemas.windows(2).all(|pair| pair[0] == pair[1]) {
         if let Some(Some(schema)) = schemas.first() {
-            errors.extend(rules::errors(schema, "spec.validation.openAPIV3Schema"));
+            let field = "spec.validation.openAPIV3Schema";
+            errors.extend(structure::errors(schema, field));
+            errors.extend(rules::errors(schema, field));
         }
         return;
     }
@@ -106,7 +108,13 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
         errors.extend(
             schema
                 .into_iter()
-                .flat_map(|schema| rules::errors(schema, &field)),
+                .flat_map(|schema| {
+                    [
+                        structure::errors(schema, &field),
+                        rules::errors(schema, &field),
+                    ]
+                })
+                .flatten(),
         );
     }
 }
@@ -115,19 +123,43 @@ fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {
     let storage = versions(object)
         .filter(|version| flag(version, "storage"))
         .count();
-    if storage != 1 {
-        let shown: Vec<Value> = versions(object)
-            .map(|version| {
-                json!({
-                    "Name": version.get("name"), "Served": version.get("served"),
-                    "Storage": version.get("storage"), "Deprecated": false,
-                    "DeprecationWarning": null, "Schema": null, "Subresources": null,
-                    "AdditionalPrinterColumns": null, "SelectableFields": null,
-                })
+    let shown = || -> Value {
+        let shown = |version: &Value| {
+            json!({
+                "Name": version.get("name"), "Served": version.get("served"),
+                "Storage": version.get("storage"), "Deprecated": false,
+                "DeprecationWarning": null, "Schema": null, "Subresources": null,
+                "AdditionalPrinterColumns": null, "SelectableFields": null,
             })
-            .collect();
+        };
+        versions(object).map(shown).collect()
+    };
+    for (position, version) in versions(object).enumerate() {
+        let name = text(version, "name");
+        if is_dns_1035_label(name) {
+            continue;
+        }
+        // The first is told twice: once it was a field of its own.
+        let own = format!("spec.versions[{position}].name");
+        let fields = [
+            Some(own),
+            (position == 0).then(|| "spec.version".to_owned()),
+        ];
+        for field in fields.into_iter().flatten() {
+            errors.push(FieldError::invalid(field, &json!(name), DNS_1035));
+        }
+    }
+    if storage != 1 {
         let text = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", &json!(shown), text));
+        errors.push(FieldError::invalid("spec.versions", &shown(), text));
+    }
+    let mut names: Vec<&str> = versions(object)
+        .map(|version| text(version, "name"))
+        .collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        let text = "must contain unique version names";
+        errors.push(FieldError::invalid("spec.versions", &shown(), text));
     }
     for (position, version) in versions(object).enumerate() {
         if version.pointer("/schema/openAPIV3Schema").is_none() {
@@ -143,6 +175,17 @@ fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {
             text,
         ));
     }
+}
+
+const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or \
+    '-', start with an alphabetic character, and end with an alphanumeric character (e.g. \
+    'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+fn is_dns_1035_label(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.chars().all(fits)
 }
 
 /// Groups of the Kubernetes community need someone's approval.

@@ -105,13 +105,28 @@ fn options(context: &Context) -> Outcome<DeleteOptions> {
     }
     let refused = |error: String| ApiError::bad_request(error);
     let document = match BodyType::of(context, false)? {
-        BodyType::Json => json_body::parse(&context.body)
-            .map_err(|error| refused(json_body::go_error(&error, &context.body)))?,
+        BodyType::Json => json_body::parse(&context.body).map_err(|error| {
+            let error = json_body::go_error(&error, &context.body);
+            refused(format!(
+                "couldn't get version/kind; json parse error: {error}"
+            ))
+        })?,
         BodyType::Yaml => yaml::parse(&context.body).map_err(refused)?,
         BodyType::Protobuf => {
             crate::schema::protobuf::decode(&context.body, "", "v1", "DeleteOptions")?
         }
     };
+    let text = |name: &str| {
+        let text = document.value.get(name).and_then(Value::as_str);
+        text.unwrap_or_default()
+    };
+    if !["", "DeleteOptions"].contains(&text("kind")) {
+        return Err(refused(format!(
+            "no kind {:?} is registered for version {:?}",
+            text("kind"),
+            text("apiVersion")
+        )));
+    }
     DeleteOptions::read(&context.query, Some(&document.value))
 }
 

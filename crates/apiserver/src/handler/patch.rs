@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     api::{Api, BODY_LIMIT, Context},
+    decode,
     encoding::json,
     handler::{
         read::object_reply,
@@ -14,6 +15,7 @@ use crate::{
         write::{Means, Update, update_object},
     },
     kind::{ResourceType, Subresource},
+    meta::Meta as _,
     options::WriteOptions,
     patch,
     reply::Reply,
@@ -70,15 +72,7 @@ pub(crate) fn patch(
     let turn = Turn::take(api, context, kind, subresource);
     let stored = turn.find()?;
     let mut object = change.apply(kind, view::object(kind, &stored))?;
-    let unknown = crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut object)?;
-    crate::decode::report(
-        context,
-        &kind.kind,
-        &kind.version,
-        options.validation,
-        Vec::new(),
-        unknown,
-    )?;
+    read(context, kind, &options, &mut object)?;
     let update = Update {
         target: turn.target,
         options: &options,
@@ -87,6 +81,34 @@ pub(crate) fn patch(
     let stored = update_object(&turn.scene(), &update, &stored, object)?;
     drop(turn);
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
+}
+
+/// Reads what a patch made as a body would be read. The fault is the patch's.
+fn read(
+    context: &Context,
+    kind: &ResourceType,
+    options: &WriteOptions,
+    object: &mut Object,
+) -> Outcome<()> {
+    let mut shown = object.clone();
+    let read = (|| {
+        if !kind.is_custom() {
+            decode::check_type(kind, &kind.group, &kind.version, &kind.kind, object, &[])?;
+        }
+        let unknown = crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, object)?;
+        decode::report(
+            context,
+            &kind.kind,
+            &kind.version,
+            options.validation,
+            Vec::new(),
+            unknown,
+        )
+    })();
+    read.map_err(|error: ApiError| {
+        shown.metadata_mut().remove("managedFields");
+        error.of_patch(&Value::Object(shown).to_string())
+    })
 }
 
 /// A parsed patch.

@@ -13,7 +13,7 @@ use crate::{
     meta::Meta as _,
     options::FieldValidation,
     reply::Reply,
-    status::{ApiError, Outcome},
+    status::{ApiError, FieldError, Outcome},
     store::Object,
 };
 
@@ -24,6 +24,9 @@ pub(crate) fn create(
     kind: &Arc<ResourceType>,
 ) -> Outcome<Reply> {
     let mut review = decode::object(context, kind, FieldValidation::Ignore)?;
+    if kind.kind.ends_with("AccessReview") {
+        check_question(&review)?;
+    }
     let status = match kind.kind.as_str() {
         "SelfSubjectReview" => json!({"userInfo": context.user.to_info()}),
         "TokenReview" => token_review(api, &review),
@@ -41,7 +44,7 @@ pub(crate) fn create(
             };
             if user.name.is_empty() && user.groups.is_empty() {
                 let text = "at least one of user or group must be specified";
-                let error = crate::status::FieldError::invalid("spec.user", &json!(""), text);
+                let error = FieldError::invalid("spec.user", &json!(""), text);
                 return Err(ApiError::invalid(kind, "", &[error]));
             }
             access_review(api, &user, &review)
@@ -50,6 +53,21 @@ pub(crate) fn create(
     review.metadata_mut();
     review.insert("status".into(), status);
     Ok(Reply::value(StatusCode::CREATED, Value::Object(review)))
+}
+
+/// A review asks about a resource or about a path.
+fn check_question(review: &Object) -> Outcome<()> {
+    let asks = |name: &str| review.at(&["spec", name]).is_some_and(Value::is_object);
+    if asks("resourceAttributes") != asks("nonResourceAttributes") {
+        return Ok(());
+    }
+    let said = review.at(&["spec", "resourceAttributes"]);
+    let text = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+    let value = said.cloned().unwrap_or_default();
+    let error = FieldError::invalid("spec.resourceAttributes", &value, text);
+    // Upstream names the group and forgets the kind.
+    let group = "authorization.k8s.io";
+    Err(ApiError::invalid_as(group, "", "", &[error]))
 }
 
 fn token_review(api: &Api, review: &Object) -> Value {

@@ -23,7 +23,7 @@ use crate::{
     options::{DeleteOptions, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    status::{ApiError, Outcome},
+    status::{ApiError, FieldError, Outcome},
     store::Object,
     view,
 };
@@ -144,13 +144,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         .and_then(Value::as_str)
         .unwrap_or_default();
     if node.is_empty() {
-        let error = crate::status::FieldError::required("target.name", "");
-        return Err(ApiError::invalid_as(
-            "",
-            "Binding",
-            binding.name(),
-            &[error],
-        ));
+        return Err(ApiError::untyped("target.name: Required value"));
     }
     let turn = Turn::take(api, context, kind, Some(Subresource::Binding));
     let stored = turn.find()?;
@@ -171,7 +165,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
             "pod {} is already assigned to node {current:?}",
             stored.name
         );
-        return Err(ApiError::conflict(kind, &stored.name, &detail));
+        return Err(ApiError::binding_conflict(&stored.name, &detail));
     }
     admit_creation(&turn, binding.clone(), options.dry_run)?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
@@ -205,6 +199,7 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
 /// A token that stands for a ServiceAccount.
 fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     const DEFAULT_SECONDS: i64 = 3600;
+    const LEAST_SECONDS: i64 = 600;
     let mut request = body(context, kind, Subresource::Token)?;
     let turn = Turn::take(api, context, kind, Some(Subresource::Token));
     let stored = turn.find()?;
@@ -215,6 +210,12 @@ fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
         .get("expirationSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(DEFAULT_SECONDS);
+    if seconds < LEAST_SECONDS {
+        let text = "may not specify a duration less than 10 minutes";
+        let error = FieldError::invalid("spec.expirationSeconds", &json!(seconds), text);
+        let group = "authentication.k8s.io";
+        return Err(ApiError::invalid_as(group, "TokenRequest", "", &[error]));
+    }
     spec.insert("expirationSeconds".into(), seconds.into());
     crate::meta::default_to(spec, "audiences", json!(["https://kubernetes.default.svc"]));
     let expires = api

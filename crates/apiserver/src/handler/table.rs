@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, Context},
     kind::ResourceType,
-    status::{ApiError, FieldError, Outcome},
+    status::{ApiError, Outcome},
     store::{Object, Stored},
     view,
 };
@@ -26,11 +26,10 @@ impl Include {
             None | Some("" | "Metadata") => Ok(Self::Metadata),
             Some("None") => Ok(Self::None),
             Some("Object") => Ok(Self::Object),
-            Some(other) => {
-                let known = ["Metadata", "None", "Object"];
-                let error = FieldError::not_supported("includeObject", &json!(other), &known);
-                Err(ApiError::invalid_options("TableOptions", error))
-            }
+            Some(other) => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
+                 must be 'Metadata', 'Object', 'None', or empty"
+            ))),
         }
     }
 }

@@ -63,7 +63,9 @@ pub(crate) async fn watch(
     }
     let start = match (options.send_initial_events, version) {
         (Some(true), version) => {
-            wait_for(api, version.unwrap_or_default()).await?;
+            if let Err(error) = wait_for(api, version.unwrap_or_default()).await {
+                return Ok(error_stream(&error));
+            }
             WatchStart::Present
         }
         (Some(false), None | Some(0)) => WatchStart::Now,

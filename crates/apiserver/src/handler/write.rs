@@ -7,9 +7,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+pub(crate) use changes::same_content;
 use changes::{
-    check_names, check_version, finalizer_errors, grow_generation, keep_identity, same_content,
-    separate,
+    check_names, check_version, finalizer_errors, grow_generation, keep_identity, separate,
 };
 
 use crate::{

@@ -43,6 +43,14 @@ fn path_segment_errors(name: &str) -> Vec<String> {
 /// Complaints about the metadata of a new object or of a changed one.
 pub(crate) fn metadata_errors(kind: &ResourceType, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let prefix = object.meta_text("generateName");
+    if !prefix.is_empty() {
+        // What follows it begins with a letter or digit: a hyphen or dot may end it.
+        let shown = json!(prefix);
+        for text in name_errors(kind.rules.name, &format!("{prefix}x")) {
+            errors.push(FieldError::invalid("metadata.generateName", &shown, &text));
+        }
+    }
     let name = object.name();
     if name.is_empty() {
         errors.push(FieldError::required(
@@ -105,45 +113,60 @@ pub(crate) fn metadata_errors(kind: &ResourceType, object: &Object) -> Vec<Field
     errors
 }
 
+/// Upstream tells which field is missing but not of which owner.
 fn owner_errors(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = object
         .at(&["metadata", "ownerReferences"])
         .and_then(Value::as_array);
-    let mut controllers = 0;
-    for (position, owner) in owners.into_iter().flatten().enumerate() {
-        let field = |name: &str| format!("metadata.ownerReferences[{position}].{name}");
-        for name in ["kind", "name", "uid"] {
-            if owner
-                .get(name)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .is_empty()
-            {
-                errors.push(FieldError::invalid(
-                    field(name),
-                    &json!(""),
-                    "must not be empty",
-                ));
+    let text = |owner: &Value, name: &str| {
+        let text = owner.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let mut controllers = Vec::new();
+    for owner in owners.into_iter().flatten() {
+        for (name, complaint) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text(owner, name).is_empty() {
+                let field = format!("metadata.ownerReferences.{name}");
+                errors.push(FieldError::invalid(field, &json!(""), complaint));
             }
         }
-        if owner
-            .get("apiVersion")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .is_empty()
-        {
-            let text = "version must not be empty";
-            errors.push(FieldError::invalid(field("apiVersion"), &json!(""), text));
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            controllers.push(format!("{}/{}", text(owner, "kind"), text(owner, "name")));
         }
-        controllers += usize::from(owner.get("controller") == Some(&Value::Bool(true)));
     }
-    if controllers > 1 {
-        let text = "Only one reference can have Controller set to true";
-        let owners = owners.cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
-            "metadata.ownerReferences",
-            &json!(owners),
-            text,
-        ));
+    if let [first, second, ..] = &controllers[..] {
+        let complaint = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for \
+             {first} and {second}"
+        );
+        let shown: Vec<String> = owners.into_iter().flatten().map(shown).collect();
+        errors.push(FieldError {
+            field: "metadata.ownerReferences".to_owned(),
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: [{}]: {complaint}", shown.join(",")),
+        });
     }
+}
+
+/// An owner in the order in which upstream writes its fields.
+fn shown(owner: &Value) -> String {
+    let names = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let member = |name: &str| {
+        let value = owner.get(name)?;
+        Some(format!("{name:?}:{value}"))
+    };
+    let members: Vec<String> = names.into_iter().filter_map(member).collect();
+    format!("{{{}}}", members.join(","))
 }

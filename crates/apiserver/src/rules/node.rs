@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use weft_model::selector::syntax;
 
+use super::address::NO_NETWORK;
 use crate::{
     meta::{Meta as _, object_mut},
     status::FieldError,
@@ -69,6 +71,7 @@ impl FirstText for Object {
 }
 
 pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    taint_errors(object, errors);
     let list = |object: &Object| {
         object
             .at(&["spec", "podCIDRs"])
@@ -84,7 +87,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
             None => errors.push(FieldError::invalid(
                 format!("spec.podCIDRs[{position}]"),
                 cidr,
-                "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+                NO_NETWORK,
             )),
         }
     }
@@ -103,6 +106,47 @@ pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
     if provider(old).is_some() && provider(old) != provider(object) {
         let text = "node updates may not change providerID except from \"\" to valid";
         errors.push(FieldError::forbidden("spec.providerID", text));
+    }
+}
+
+/// Upstream tells of taints as if they were metadata, which they once were.
+fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
+    let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let taints = object.at(&["spec", "taints"]).and_then(Value::as_array);
+    let mut seen = Vec::new();
+    for (position, taint) in taints.into_iter().flatten().enumerate() {
+        let text = |name: &str| taint.get(name).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| format!("metadata.taints[{position}].{name}");
+        let (key, value, effect) = (text("key"), text("value"), text("effect"));
+        for complaint in syntax::qualified_name_errors(key) {
+            errors.push(FieldError::invalid(field("key"), &json!(key), &complaint));
+        }
+        for complaint in syntax::label_value_errors(value) {
+            errors.push(FieldError::invalid(
+                field("value"),
+                &json!(value),
+                &complaint,
+            ));
+        }
+        if effect.is_empty() {
+            errors.push(FieldError::required(field("effect"), ""));
+        } else if !known.contains(&effect) {
+            let error = FieldError::not_supported(field("effect"), &json!(effect), &known);
+            errors.push(error);
+        }
+        if seen.contains(&(key, effect)) {
+            let added = taint.get("timeAdded").cloned().unwrap_or_default();
+            errors.push(FieldError {
+                field: format!("metadata.taints[{position}]"),
+                reason: "FieldValueDuplicate",
+                message: format!(
+                    "Duplicate value: {{\"Key\":{key:?},\"Value\":{value:?},\
+                     \"Effect\":{effect:?},\"TimeAdded\":{added}}}: taints must be unique by key \
+                     and effect pair"
+                ),
+            });
+        }
+        seen.push((key, effect));
     }
 }
 

@@ -212,6 +212,12 @@ pub(super) fn validate_spec(path: &str, spec: &Value, errors: &mut Vec<FieldErro
         errors.push(FieldError::required(format!("{path}.containers"), ""));
         return;
     };
+    let volumes = spec.get("volumes").and_then(Value::as_array);
+    let volumes: Vec<Value> = volumes
+        .into_iter()
+        .flatten()
+        .filter_map(|volume| volume.get("name").cloned())
+        .collect();
     let mut names: Vec<&str> = Vec::new();
     for (position, container) in containers.iter().enumerate() {
         let text = |name: &str| {
@@ -235,6 +241,14 @@ pub(super) fn validate_spec(path: &str, spec: &Value, errors: &mut Vec<FieldErro
         }
         if text("image").is_empty() {
             errors.push(FieldError::required(field("image"), ""));
+        }
+        let mounts = container.get("volumeMounts").and_then(Value::as_array);
+        for (number, mount) in mounts.into_iter().flatten().enumerate() {
+            let name = mount.get("name").cloned().unwrap_or_default();
+            if !volumes.contains(&name) {
+                let field = field(&format!("volumeMounts[{number}].name"));
+                errors.push(FieldError::not_found(field, &name));
+            }
         }
     }
     let policy = spec

@@ -1,15 +1,17 @@
 //! Services: defaults, rules, and the addresses and ports handed out to them.
 
 mod allocator;
+mod validation;
 
 use serde_json::{Value, json};
 
 pub(crate) use allocator::{Allocator, release};
+pub(super) use validation::validate;
 
 use super::Scene;
 use crate::{
     meta::{Meta as _, copy_member, default_to, object_mut},
-    status::{ApiError, FieldError, Outcome},
+    status::{ApiError, Outcome},
     store::Object,
 };
 
@@ -51,11 +53,22 @@ impl View<'_> {
         self.kind() == "LoadBalancer" && self.text("externalTrafficPolicy") == "Local"
     }
 
+    /// Whether traffic from outside of the cluster reaches it.
+    fn is_external(&self) -> bool {
+        match self.kind() {
+            "NodePort" | "LoadBalancer" => true,
+            "ClusterIP" => !self.list(&["spec", "externalIPs"]).is_empty(),
+            _ => false,
+        }
+    }
+
     fn ports(&self) -> &[Value] {
-        self.0
-            .at(&["spec", "ports"])
-            .and_then(Value::as_array)
-            .map_or(&[], Vec::as_slice)
+        self.list(&["spec", "ports"])
+    }
+
+    fn list(&self, path: &[&str]) -> &[Value] {
+        let list = self.0.at(path).and_then(Value::as_array);
+        list.map_or(&[], Vec::as_slice)
     }
 }
 
@@ -116,10 +129,18 @@ pub(super) fn prepare(scene: &Scene<'_>, object: &mut Object, old: Option<&Objec
         default_to(spec, "internalTrafficPolicy", "Cluster");
         default_families(scene, spec);
     }
-    if external_ips && let Some(context) = scene.context {
-        let text =
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-        context.warn(text);
+    let close = spec.get("trafficDistribution") == Some(&json!("PreferClose"));
+    if let Some(context) = scene.context {
+        if external_ips {
+            let text =
+                "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+            context.warn(text);
+        }
+        if close {
+            let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \
+                        \"PreferSameZone\"";
+            context.warn(text);
+        }
     }
     default_status(object);
 }
@@ -196,6 +217,8 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         return;
     };
     let cleared_status = old_kind == "LoadBalancer" && new_kind != "LoadBalancer";
+    let no_longer_external = View(old).is_external() && !View(object).is_external();
+    let needs_health_port = View(object).needs_health_port();
     let spec = object_mut(object, "spec");
     if new_kind != "ExternalName" && old_kind != "ExternalName" {
         let said = spec
@@ -253,166 +276,26 @@ fn keep_allocated(object: &mut Object, old: &Object) {
             port.remove("nodePort");
         }
     }
-    if !keeps_ports && old_kind != new_kind {
-        for name in [
-            "externalTrafficPolicy",
-            "allocateLoadBalancerNodePorts",
-            "healthCheckNodePort",
-            "loadBalancerClass",
-        ] {
-            if spec.get(name) == old_spec.get(name) {
-                spec.remove(name);
-            }
-        }
-    } else if !spec.contains_key("healthCheckNodePort") {
-        copy_member(old_spec, spec, "healthCheckNodePort");
+    // What only the old type had a use for goes, unless the update says something else.
+    let mut useless = Vec::new();
+    if no_longer_external {
+        useless.push("externalTrafficPolicy");
     }
-    if new_kind == "NodePort" && old_kind == "LoadBalancer" {
-        spec.remove("allocateLoadBalancerNodePorts");
+    if cleared_status {
+        useless.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if needs_health_port && !spec.contains_key("healthCheckNodePort") {
+        copy_member(old_spec, spec, "healthCheckNodePort");
+    } else if !needs_health_port {
+        useless.push("healthCheckNodePort");
+    }
+    for name in useless {
+        if spec.get(name) == old_spec.get(name) {
+            spec.remove(name);
+        }
     }
     if cleared_status {
         object.insert("status".into(), json!({"loadBalancer": {}}));
-    }
-}
-
-/// Complaints about a Service.
-pub(super) fn validate(
-    scene: &Scene<'_>,
-    object: &Object,
-    old: Option<&Object>,
-    errors: &mut Vec<FieldError>,
-) {
-    let view = View(object);
-    let known = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    if !known.contains(&view.kind()) {
-        errors.push(FieldError::not_supported(
-            "spec.type",
-            &json!(view.kind()),
-            &known,
-        ));
-    }
-    validate_ports(&view, errors);
-    validate_address(&view, old, errors);
-    validate_families(scene, &view, errors);
-    if view.kind() == "ExternalName" && view.text("externalName").is_empty() {
-        errors.push(FieldError::required("spec.externalName", ""));
-    }
-    let ingress = object
-        .at(&["status", "loadBalancer", "ingress"])
-        .and_then(Value::as_array);
-    if view.kind() != "LoadBalancer" && ingress.is_some_and(|list| !list.is_empty()) {
-        let text = "may only be used when `spec.type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden("status.loadBalancer.ingress", text));
-    }
-}
-
-fn validate_ports(view: &View<'_>, errors: &mut Vec<FieldError>) {
-    let ports = view.ports();
-    if ports.is_empty() && !view.is_headless() && view.kind() != "ExternalName" {
-        errors.push(FieldError::required("spec.ports", ""));
-    }
-    let mut seen: Vec<(Value, Value)> = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    for (position, port) in ports.iter().enumerate() {
-        let field = |name: &str| format!("spec.ports[{position}].{name}");
-        let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
-        if name.is_empty() && ports.len() > 1 {
-            errors.push(FieldError::required(field("name"), ""));
-        } else if names.contains(&name) && !name.is_empty() {
-            errors.push(FieldError::duplicate(field("name"), &json!(name)));
-        }
-        names.push(name);
-        let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
-        if !(1..=65_535).contains(&number) {
-            let text = "must be between 1 and 65535, inclusive";
-            errors.push(FieldError::invalid(field("port"), &json!(number), text));
-        }
-        let protocol = port.get("protocol").cloned().unwrap_or_default();
-        let known = ["SCTP", "TCP", "UDP"];
-        if !known.iter().any(|known| protocol == *known) {
-            errors.push(FieldError::not_supported(
-                field("protocol"),
-                &protocol,
-                &known,
-            ));
-        }
-        if matches!(view.kind(), "ClusterIP" | "ExternalName")
-            && port
-                .get("nodePort")
-                .and_then(Value::as_i64)
-                .is_some_and(|port| port != 0)
-        {
-            let text = format!("may not be used when `type` is '{}'", view.kind());
-            errors.push(FieldError::forbidden(field("nodePort"), &text));
-        }
-        let pair = (
-            port.get("port").cloned().unwrap_or_default(),
-            protocol.clone(),
-        );
-        if seen.contains(&pair) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{protocol},\"AppProtocol\":null,\"Port\":{number},\
-                 \"TargetPort\":0,\"NodePort\":0}}"
-            );
-            errors.push(FieldError {
-                field: format!("spec.ports[{position}]"),
-                reason: "FieldValueDuplicate",
-                message: format!("Duplicate value: {shown}"),
-            });
-        }
-        seen.push(pair);
-    }
-}
-
-fn validate_address(view: &View<'_>, old: Option<&Object>, errors: &mut Vec<FieldError>) {
-    let address = view.text("clusterIP");
-    if address.is_empty() || address == HEADLESS {
-        return;
-    }
-    if address.parse::<std::net::IpAddr>().is_err() {
-        let text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            &json!(address),
-            text,
-        ));
-        return;
-    }
-    let before = old
-        .map(View)
-        .map(|old| old.text("clusterIP").to_owned())
-        .unwrap_or_default();
-    if !before.is_empty() && before != address {
-        let text = "may not change once set";
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            &json!([address]),
-            text,
-        ));
-    }
-}
-
-fn validate_families(scene: &Scene<'_>, view: &View<'_>, errors: &mut Vec<FieldError>) {
-    let families = scene.api.allocator.families();
-    if view.is_headless() || view.kind() == "ExternalName" {
-        return;
-    }
-    if view.text("ipFamilyPolicy") == "RequireDualStack" && families.len() < 2 {
-        let text = "this cluster is not configured for dual-stack services";
-        let value = json!("RequireDualStack");
-        errors.push(FieldError::invalid("spec.ipFamilyPolicy", &value, text));
-        return;
-    }
-    let said = view.0.at(&["spec", "ipFamilies"]).and_then(Value::as_array);
-    for (position, family) in said.into_iter().flatten().enumerate() {
-        if !families.iter().any(|known| family == known) {
-            let text = "not configured on this cluster";
-            errors.push(FieldError::invalid(
-                format!("spec.ipFamilies[{position}]"),
-                family,
-                text,
-            ));
-        }
     }
 }
 

@@ -1,38 +1,21 @@
 //! Kinds with a rule or two.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
+use super::{data, slice};
 use crate::{
     meta::{Meta as _, default_to, object_mut},
     status::FieldError,
     store::Object,
 };
 
-/// What ConfigMaps and Secrets may hold.
-const DATA_LIMIT: usize = 1024 * 1024;
-
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Defaults.
 pub(super) fn prepare(group: &str, kind: &str, object: &mut Object) {
     match (group, kind) {
-        ("", "Secret") => {
-            default_to(object, "type", "Opaque");
-            if let Some(Value::Object(texts)) = object.remove("stringData") {
-                let data = object_mut(object, "data");
-                for (name, text) in texts {
-                    let bytes = STANDARD.encode(text.as_str().unwrap_or_default());
-                    data.insert(name, bytes.into());
-                }
-            }
-        }
-        ("discovery.k8s.io", "EndpointSlice") => {
-            for port in elements(object, "ports") {
-                default_to(port, "name", "");
-                default_to(port, "protocol", "TCP");
-            }
-        }
+        ("", "Secret") => data::prepare_secret(object),
+        ("discovery.k8s.io", "EndpointSlice") => slice::prepare(object),
         ("networking.k8s.io", "NetworkPolicy") => {
             let spec = object_mut(object, "spec");
             let egress = spec
@@ -101,39 +84,20 @@ pub(super) fn validate(
     errors: &mut Vec<FieldError>,
 ) {
     match (group, kind) {
-        ("", "ConfigMap" | "Secret") => {
-            let size = |name: &str| {
-                let data = object
-                    .get(name)
-                    .and_then(Value::as_object)
-                    .into_iter()
-                    .flatten();
-                data.map(|(_, value)| value.as_str().map_or(0, str::len))
-                    .sum::<usize>()
-            };
-            if size("data") + size("binaryData") > DATA_LIMIT {
-                errors.push(FieldError::too_long("[]", DATA_LIMIT));
-            }
-            frozen_data(object, old, errors);
-        }
-        ("coordination.k8s.io", "Lease") => {
-            let seconds = object.at(&["spec", "leaseDurationSeconds"]);
-            if let Some(value) = seconds.filter(|value| value.as_i64().is_some_and(|n| n <= 0)) {
-                let text = "must be greater than 0";
-                errors.push(FieldError::invalid(
-                    "spec.leaseDurationSeconds",
-                    value,
-                    text,
-                ));
-            }
-        }
-        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice(object, old, errors),
+        ("", "ConfigMap" | "Secret") => data::validate(kind, object, old, errors),
+        ("coordination.k8s.io", "Lease") => lease(object, errors),
+        (RBAC, "Role" | "ClusterRole") => rules(kind, object, errors),
+        ("discovery.k8s.io", "EndpointSlice") => slice::validate(object, old, errors),
         ("" | "events.k8s.io", "Event") => event(group, object, old, errors),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => {
             if let Some(old) = old
                 && old.get("roleRef") != object.get("roleRef")
             {
-                let value = object.get("roleRef").cloned().unwrap_or_default();
+                // Upstream shows its own type.
+                let said = |name: &str| object.at(&["roleRef", name]).cloned();
+                let value = json!({
+                    "APIGroup": said("apiGroup"), "Kind": said("kind"), "Name": said("name"),
+                });
                 errors.push(FieldError::invalid(
                     "roleRef",
                     &value,
@@ -150,78 +114,45 @@ pub(super) fn validate(
     }
 }
 
-fn frozen_data(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
-    let Some(old) = old.filter(|old| old.get("immutable") == Some(&json!(true))) else {
-        return;
-    };
-    if object.get("immutable") != Some(&json!(true)) {
-        errors.push(FieldError::forbidden(
-            "immutable",
-            "field is immutable when `immutable` is set",
-        ));
-    }
-    for name in ["data", "binaryData"] {
-        if old.get(name) != object.get(name) {
-            errors.push(FieldError::forbidden(
-                name,
-                "field is immutable when `immutable` is set",
-            ));
+fn lease(object: &Object, errors: &mut Vec<FieldError>) {
+    for (name, least, text) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        let value = object.at(&["spec", name]);
+        if let Some(value) = value.filter(|value| value.as_i64().is_some_and(|n| n < least)) {
+            errors.push(FieldError::invalid(format!("spec.{name}"), value, text));
         }
     }
 }
 
-fn endpoint_slice(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
-    let known = ["IPv4", "IPv6", "FQDN"];
-    match object.text("addressType") {
-        "" => errors.push(FieldError::required("addressType", "")),
-        kind if !known.contains(&kind) => {
-            errors.push(FieldError::not_supported(
-                "addressType",
-                &json!(kind),
-                &known,
-            ));
+/// Rules of a role are complete.
+fn rules(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
+    let rules = object.get("rules").and_then(Value::as_array);
+    for (position, rule) in rules.into_iter().flatten().enumerate() {
+        let field = |name: &str| format!("rules[{position}].{name}");
+        let list = |name: &str| rule.get(name).and_then(Value::as_array);
+        let is_empty = |name: &str| list(name).is_none_or(Vec::is_empty);
+        if is_empty("verbs") {
+            let text = "verbs must contain at least one value";
+            errors.push(FieldError::required(field("verbs"), text));
         }
-        kind => {
-            if let Some(old) = old.filter(|old| old.text("addressType") != kind) {
-                let _ = old;
-                errors.push(FieldError::invalid(
-                    "addressType",
-                    &json!(kind),
-                    "field is immutable",
-                ));
-            }
-            addresses(kind, object, errors);
-        }
-    }
-}
-
-fn addresses(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
-    let endpoints = object.get("endpoints").and_then(Value::as_array);
-    for (position, endpoint) in endpoints.into_iter().flatten().enumerate() {
-        let addresses = endpoint.get("addresses").and_then(Value::as_array);
-        let field = format!("endpoints[{position}].addresses");
-        if addresses.is_none_or(Vec::is_empty) {
-            errors.push(FieldError::required(
-                field,
-                "must contain at least 1 address",
-            ));
+        if let Some(paths) = list("nonResourceURLs").filter(|paths| !paths.is_empty()) {
+            let both = !is_empty("apiGroups") || !is_empty("resources");
+            let text = match (kind, both) {
+                ("Role", _) => "namespaced rules cannot apply to non-resource URLs",
+                (_, true) => "rules cannot apply to both regular resources and non-resource URLs",
+                _ => continue,
+            };
+            let field = field("nonResourceURLs");
+            errors.push(FieldError::invalid(field, &json!(paths), text));
             continue;
         }
-        for (number, address) in addresses.into_iter().flatten().enumerate() {
-            let text = address.as_str().unwrap_or_default();
-            let complaint = match (kind, text.parse::<std::net::IpAddr>()) {
-                ("IPv4", Ok(ip)) if ip.is_ipv4() => continue,
-                ("IPv6", Ok(ip)) if ip.is_ipv6() => continue,
-                ("FQDN", _) => continue,
-                (_, Err(_)) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                ("IPv4", _) => "must be an IPv4 address",
-                _ => "must be an IPv6 address",
-            };
-            errors.push(FieldError::invalid(
-                format!("{field}[{number}]"),
-                address,
-                complaint,
-            ));
+        for (name, what) in [("apiGroups", "api group"), ("resources", "resource")] {
+            if is_empty(name) {
+                let text = format!("resource rules must supply at least one {what}");
+                errors.push(FieldError::required(field(name), &text));
+            }
         }
     }
 }

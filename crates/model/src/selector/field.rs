@@ -75,7 +75,10 @@ impl FieldSelector {
     /// Reads the text form, for instance `metadata.name=a,status.phase!=Failed`.
     pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let mut requirements = Vec::new();
-        for term in split_terms(text) {
+        let mut terms: Vec<&str> = split_terms(text).into_iter().collect();
+        // Upstream reads them in this order, and complains about the first that it cannot read.
+        terms.sort_unstable();
+        for term in terms {
             if term.is_empty() {
                 continue;
             }

@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
         let (Token::Identifier, key) = head else {
             return Err(wrong(head.1, "identifier"));
         };
-        if let Some(text) = syntax::qualified_name_errors(key).into_iter().next() {
+        if let Some(text) = syntax::label_key_errors(key).into_iter().next() {
             return Err(invalid("<nil>", key, &text));
         }
         let plain = |operator| Requirement {

@@ -55,6 +55,14 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
     errors
 }
 
+/// Complaints about a label key, which is a qualified name by another name.
+pub fn label_key_errors(text: &str) -> Vec<String> {
+    if text.split('/').count() > 2 {
+        return vec![QUALIFIED.to_owned()];
+    }
+    qualified_name_errors(text)
+}
+
 /// Complaints about a label value; empty when it is fine.
 pub fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
@@ -121,7 +129,8 @@ mod tests {
             qualified_name_errors("/x"),
             ["prefix part must be non-empty"]
         );
-        assert_eq!(qualified_name_errors("a/b/c").len(), 1);
+        assert_eq!(label_key_errors("a/b/c"), [QUALIFIED]);
+        assert_ne!(qualified_name_errors("a/b/c"), [QUALIFIED]);
         assert_eq!(qualified_name_errors(&"x".repeat(64)).len(), 1);
     }
 

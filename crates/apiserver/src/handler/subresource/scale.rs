@@ -21,7 +21,7 @@ use crate::{
     options::{FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    status::{ApiError, Outcome},
+    status::{ApiError, FieldError, Outcome},
     store::Object,
     view,
 };
@@ -69,6 +69,12 @@ pub(super) fn handle(
         .at(&["spec", "replicas"])
         .and_then(Value::as_i64)
         .unwrap_or(0);
+    if replicas < 0 {
+        let text = "must be greater than or equal to 0";
+        let error = FieldError::invalid("spec.replicas", &json!(replicas), text);
+        let name = turn.target.name;
+        return Err(ApiError::invalid_as("autoscaling", "Scale", name, &[error]));
+    }
     let mut object = object;
     set_replicas(kind, &mut object, replicas);
     let version = scale.meta_text("resourceVersion").to_owned();

@@ -104,6 +104,16 @@ pub(super) fn keep_identity(
             &[error.clone(), error],
         ));
     }
+    let said = object.meta_text("deletionTimestamp");
+    if !said.is_empty() && said != old.meta_text("deletionTimestamp") {
+        let value = json!(said);
+        let error = FieldError::invalid("metadata.deletionTimestamp", &value, "field is immutable");
+        return Err(ApiError::invalid(
+            kind,
+            update.target.name,
+            &[error.clone(), error],
+        ));
+    }
     let Some(old_metadata) = old.metadata() else {
         return Ok(());
     };
@@ -207,7 +217,7 @@ fn differs(old: &Object, new: &Object, counts: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Equal but for who manages what.
-pub(super) fn same_content(old: &Object, new: &Object) -> bool {
+pub(crate) fn same_content(old: &Object, new: &Object) -> bool {
     let metadata_same = match (old.metadata(), new.metadata()) {
         (Some(old), Some(new)) => !differs(old, new, |name| name != "managedFields"),
         _ => false,

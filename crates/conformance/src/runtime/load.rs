@@ -1,0 +1,134 @@
+//! What is put into the API server, and changed there.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+
+use super::{pods, server::Server};
+
+/// Requests under way at once: enough that the server is the limit.
+const WRITERS: usize = 16;
+/// Pods of one namespace.
+const PER_NAMESPACE: usize = 2500;
+/// ConfigMaps and Secrets that cycles list.
+const SMALL: usize = 200;
+
+/// Objects in namespaces of this run.
+pub(super) struct Load {
+    server: Server,
+    prefix: String,
+    pods: usize,
+}
+
+/// When a burst of changes began and ended, in Unix time.
+pub(super) struct Burst {
+    pub(super) began: f64,
+    pub(super) ended: f64,
+}
+
+impl Load {
+    pub(super) fn new(server: &Server, pods: usize) -> Self {
+        Self {
+            server: server.clone(),
+            prefix: format!("runtime-{}", std::process::id()),
+            pods,
+        }
+    }
+
+    fn namespaces(&self) -> impl Iterator<Item = String> {
+        (0..self.pods.div_ceil(PER_NAMESPACE)).map(|number| format!("{}-{number}", self.prefix))
+    }
+
+    fn collection(&self, index: usize) -> String {
+        let number = index / PER_NAMESPACE;
+        format!("/api/v1/namespaces/{}-{number}/pods", self.prefix)
+    }
+
+    /// Creates everything; Pods report that they run.
+    pub(super) async fn create(&self) -> anyhow::Result<()> {
+        for name in self.namespaces() {
+            let namespace = json!({"metadata": {"name": name}});
+            self.server.post("/api/v1/namespaces", &namespace).await?;
+        }
+        for kind in ["configmaps", "secrets"] {
+            let collection = format!("/api/v1/namespaces/{}-0/{kind}", self.prefix);
+            in_parallel(SMALL, "small objects", |index| {
+                let object = small(kind, index);
+                let collection = &collection;
+                async move { self.server.post(collection, &object).await }
+            })
+            .await?;
+        }
+        in_parallel(self.pods, "Pods created", |index| async move {
+            let collection = self.collection(index);
+            self.server.post(&collection, &pods::pod(index)).await?;
+            let status = format!("{collection}/{}/status", pods::name(index));
+            self.server.merge(&status, &pods::running(index)).await
+        })
+        .await
+    }
+
+    /// Changes the status of the first Pods, each once.
+    pub(super) async fn change(&self, count: usize, round: usize) -> anyhow::Result<Burst> {
+        let began = unix_time();
+        in_parallel(count, "Pods changed", |index| async move {
+            let collection = self.collection(index);
+            let status = format!("{collection}/{}/status", pods::name(index));
+            self.server.merge(&status, &pods::restarted(round)).await
+        })
+        .await?;
+        let ended = unix_time();
+        Ok(Burst { began, ended })
+    }
+
+    /// Deletes everything. Without a controller manager a namespace is never emptied by itself.
+    pub(super) async fn delete(&self) -> anyhow::Result<()> {
+        let at_once = json!({"gracePeriodSeconds": 0});
+        let collections: Vec<String> = self
+            .namespaces()
+            .flat_map(|name| {
+                ["pods", "configmaps", "secrets"]
+                    .map(|kind| format!("/api/v1/namespaces/{name}/{kind}"))
+            })
+            .collect();
+        futures::stream::iter(&collections)
+            .map(|collection| self.server.delete(collection, &at_once))
+            .buffer_unordered(4)
+            .try_collect()
+            .await
+    }
+}
+
+fn small(kind: &str, index: usize) -> Value {
+    let data = match kind {
+        "secrets" => "stringData",
+        _ => "data",
+    };
+    json!({"metadata": {"name": format!("settings-{index}")}, data: {"text": "x".repeat(200)}})
+}
+
+pub(super) fn unix_time() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64()
+}
+
+async fn in_parallel<F: Future<Output = anyhow::Result<()>>>(
+    count: usize,
+    what: &str,
+    request: impl Fn(usize) -> F,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut told = began;
+    let mut done = 0_usize;
+    let mut answers = futures::stream::iter((0..count).map(request)).buffer_unordered(WRITERS);
+    while answers.try_next().await?.is_some() {
+        done += 1;
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            let seconds = began.elapsed().as_secs();
+            eprintln!("[runtime] {done} of {count} {what} after {seconds} s");
+        }
+    }
+    Ok(())
+}
