@@ -20,7 +20,7 @@ mod written;
 
 pub(crate) use moto::Moto;
 
-use module::{ETCD, KUBERNETES};
+use module::{ETCD, KUBERNETES, NEWEST};
 
 /// What is built, and the Go package it is built from.
 const PROGRAMS: [(&str, &str); 4] = [
@@ -62,7 +62,7 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 pub(crate) fn build() -> anyhow::Result<()> {
     let directory = directory()?;
     let (programs, written) = (is_complete(&directory), written::are_built(&directory));
-    let plugins = plugins::are_built(&directory);
+    let (plugins, newest) = (plugins::are_built(&directory), has_newest(&directory));
     if !programs {
         build_programs(&directory)?;
     }
@@ -72,7 +72,10 @@ pub(crate) fn build() -> anyhow::Result<()> {
     if !plugins {
         plugins::build(&directory)?;
     }
-    if programs && written && plugins {
+    if !newest {
+        build_newest(&directory)?;
+    }
+    if programs && written && plugins && newest {
         let bin = directory.join("bin");
         eprintln!("peers are up to date in {}", bin.display());
     }
@@ -96,6 +99,40 @@ fn build_programs(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The newest kube-proxy, in a module of its own: one module has one Kubernetes.
+fn build_newest(directory: &Path) -> anyhow::Result<()> {
+    let module = directory.join("module-newest");
+    fs::create_dir_all(&module).with_context(|| format!("create {}", module.display()))?;
+    fs::write(module.join("go.mod"), module::BARE).context("write go.mod")?;
+    let mut go = Go {
+        module,
+        link_flags: String::new(),
+    };
+    go.check_version()?;
+    let published = go.download(&format!("k8s.io/kubernetes@{NEWEST}"))?;
+    let go_mod = module::newest_go_mod(&published.go_mod);
+    fs::write(go.module.join("go.mod"), go_mod).context("write go.mod")?;
+    go.link_flags = module::link_flags(NEWEST, &published.time);
+    let mut progress = Progress::of(1);
+    progress.step(&format!("kube-proxy {NEWEST}"), || {
+        go.build("k8s.io/kubernetes/cmd/kube-proxy", &newest(directory))
+    })?;
+    fs::write(newest_stamp(directory), NEWEST).context("write the stamp")
+}
+
+fn has_newest(directory: &Path) -> bool {
+    fs::read_to_string(newest_stamp(directory)).is_ok_and(|made| made == NEWEST)
+        && newest(directory).is_file()
+}
+
+fn newest(directory: &Path) -> PathBuf {
+    directory.join("bin/kube-proxy-newest")
+}
+
+fn newest_stamp(directory: &Path) -> PathBuf {
+    directory.join("newest-recipe")
+}
+
 fn is_complete(directory: &Path) -> bool {
     fs::read_to_string(stamp(directory)).is_ok_and(|made| made == recipe())
         && PROGRAMS
@@ -111,7 +148,7 @@ fn stamp(directory: &Path) -> PathBuf {
 fn recipe() -> String {
     format!(
         "{KUBERNETES} {ETCD}\n{}\n",
-        module::link_flags("(build date)")
+        module::link_flags(KUBERNETES, "(build date)")
     )
 }
 
@@ -138,7 +175,7 @@ impl Go {
         let published = go.download(&format!("k8s.io/kubernetes@{KUBERNETES}"))?;
         write("go.mod", &module::go_mod(&published.go_mod))?;
         write("etcd/main.go", module::ETCD_MAIN)?;
-        go.link_flags = module::link_flags(&published.time);
+        go.link_flags = module::link_flags(KUBERNETES, &published.time);
         Ok(go)
     }
 

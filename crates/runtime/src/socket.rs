@@ -174,4 +174,38 @@ mod tests {
         assert!(!may_ask(1001, 1000));
         assert!(!may_ask(1, 0));
     }
+
+    /// Connects as another user and waits for the other side to speak or to hang up.
+    fn stranger(path: PathBuf) -> std::thread::JoinHandle<usize> {
+        std::thread::spawn(move || {
+            // Of this thread only.
+            let nobody = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+            std::io::Read::read(&mut stream, &mut [0; 1]).unwrap()
+        })
+    }
+
+    #[tokio::test]
+    async fn another_user_is_refused_even_where_the_file_would_let_them_in() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not run: only root can be another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let mut listener = GuardedListener::bind(&path).unwrap();
+        for (file, mode) in [(directory.path(), 0o755), (path.as_path(), 0o666)] {
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let accepted = tokio::spawn(async move { listener.accept().await });
+        let stranger = tokio::task::spawn_blocking({
+            let stranger = stranger(path.clone());
+            move || stranger.join().unwrap()
+        });
+        assert_eq!(stranger.await.unwrap(), 0, "the daemon hangs up");
+        assert!(!accepted.is_finished(), "and never saw the stranger");
+        let _own = UnixStream::connect(&path).await.unwrap();
+        accepted.await.unwrap();
+    }
 }

@@ -7,7 +7,9 @@ use serde::Deserialize;
 
 /// The Kubernetes release that we compare ourselves with.
 pub(super) const KUBERNETES: &str = "v1.36.4";
-/// Kubernetes' staging modules carry its minor and patch version under major version 0.
+/// The newest minor version: its kube-proxy stands beside ours as well.
+pub(super) const NEWEST: &str = "v1.37.1";
+/// The staging modules of the release that we compare ourselves with.
 const STAGING: &str = "v0.36.4";
 /// The etcd that this Kubernetes release itself is tested with: an older one makes the API server
 /// refuse streaming lists.
@@ -108,16 +110,29 @@ impl Published {
 }
 
 /// The module that requires Kubernetes and etcd.
-///
+pub(super) fn go_mod(kubernetes: &str) -> String {
+    let required =
+        format!("\tgo.etcd.io/etcd/server/v3 {ETCD}\n\tk8s.io/kubernetes {KUBERNETES}\n");
+    module(&required, kubernetes, STAGING)
+}
+
+/// The module that requires the newest Kubernetes.
+pub(super) fn newest_go_mod(kubernetes: &str) -> String {
+    // Staging modules carry Kubernetes' minor and patch version under major version 0.
+    let staging = NEWEST.replacen("v1.", "v0.", 1);
+    module(
+        &format!("\tk8s.io/kubernetes {NEWEST}\n"),
+        kubernetes,
+        &staging,
+    )
+}
+
 /// Kubernetes replaces its staging modules by directories of its own repository. A dependent
 /// module has to replace each of them by the version published beside the release.
-pub(super) fn go_mod(kubernetes: &str) -> String {
-    let mut text = format!(
-        "{BARE}\nrequire (\n\tgo.etcd.io/etcd/server/v3 {ETCD}\n\tk8s.io/kubernetes {KUBERNETES}\n)\n\
-         \nreplace (\n"
-    );
+fn module(required: &str, kubernetes: &str, staging: &str) -> String {
+    let mut text = format!("{BARE}\nrequire (\n{required})\n\nreplace (\n");
     for module in staging_modules(kubernetes) {
-        writeln!(text, "\t{module} => {module} {STAGING}").expect("a string takes any text");
+        writeln!(text, "\t{module} => {module} {staging}").expect("a string takes any text");
     }
     text.push_str(")\n");
     text
@@ -134,10 +149,10 @@ fn staging_modules(go_mod: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Linker flags that drop debug tables and stamp the version as a release build does.
-pub(super) fn link_flags(build_date: &str) -> String {
-    let version: Vec<&str> = KUBERNETES.trim_start_matches('v').split('.').collect();
+pub(super) fn link_flags(release: &str, build_date: &str) -> String {
+    let version: Vec<&str> = release.trim_start_matches('v').split('.').collect();
     let values = [
-        ("gitVersion", KUBERNETES),
+        ("gitVersion", release),
         ("gitMajor", version[0]),
         ("gitMinor", version[1]),
         ("gitCommit", ""),

@@ -19,7 +19,8 @@ use weft_apiserver::ApiServer;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    case: String,
+    #[serde(rename = "case")]
+    name: String,
     /// Why ours answers differently.
     #[serde(default)]
     differs: Option<String>,
@@ -99,7 +100,7 @@ fn load() -> Vec<(String, Case)> {
         all.extend(
             cases
                 .into_iter()
-                .map(|case| (format!("{file}: {}", case.case), case)),
+                .map(|case| (format!("{file}: {}", case.name), case)),
         );
     }
     all
