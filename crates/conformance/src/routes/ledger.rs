@@ -41,6 +41,8 @@ pub(super) struct Wait {
     pub(super) machine: Machine,
     /// When the route could be made.
     pub(super) since: Moment,
+    /// When it was last seen to be missing.
+    pub(super) missing: Moment,
     /// When it was there; never, if its node left before, or the trace ended.
     pub(super) until: Option<Moment>,
 }
@@ -79,6 +81,7 @@ impl Ledger {
         self.found.waits.push(Wait {
             machine,
             since: now,
+            missing: now,
             until: None,
         });
         self.insert(machine, State::Awaited);
@@ -115,20 +118,22 @@ impl Ledger {
     pub(super) fn see(&mut self, table: &Table, now: Moment) {
         for (destination, wish) in &mut self.wishes {
             let right = table.get(destination) == Some(&wish.gateway);
-            match (wish.state, right) {
-                (State::Awaited, true) => {
-                    let waits = self.found.waits.iter_mut().rev();
-                    for wait in waits.filter(|wait| wait.machine == wish.machine).take(1) {
+            let mut waits = self.found.waits.iter_mut().rev();
+            let wait = waits.find(|wait| wait.machine == wish.machine);
+            match (wish.state, right, wait) {
+                (State::Awaited, true, wait) => {
+                    wish.state = State::Met;
+                    if let Some(wait) = wait {
                         wait.until = Some(now);
                     }
-                    wish.state = State::Met;
                 }
-                (State::Lost, true) => wish.state = State::Met,
-                (State::Met, false) => {
+                (State::Awaited, false, Some(wait)) => wait.missing = now,
+                (State::Lost, true, _) => wish.state = State::Met,
+                (State::Met, false, _) => {
                     self.found.lost += 1;
                     wish.state = State::Lost;
                 }
-                (State::Awaited | State::Lost, false) | (State::Met, true) => {}
+                (State::Awaited | State::Lost, false, _) | (State::Met, true, _) => {}
             }
         }
         self.stale.retain(|(destination, gateway), since| {
@@ -180,6 +185,7 @@ mod tests {
         let found = ledger.close(&table(&[new]), 7.0);
         assert_eq!(found.waits.len(), 1);
         assert_eq!(found.waits[0].seconds(), Some(2.5));
+        assert!((found.waits[0].missing - 4.0).abs() < 1e-9);
         assert_eq!((found.right, found.missing, found.leftover), (1, 0, 0));
     }
 
