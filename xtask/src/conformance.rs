@@ -71,7 +71,7 @@ const PARTS: [Part; 8] = [
     Part {
         name: "routes",
         quick: false,
-        run: |stage| stage.comparison("routes"),
+        run: Stage::routes,
     },
     Part {
         name: "proxy",
@@ -187,18 +187,27 @@ impl Stage {
 
     /// Runs `weft` and a peer side by side and leaves what was found for the report.
     fn comparison(&self, part: &str) -> anyhow::Result<()> {
-        workspace::remove_result(&self.output.join(format!("{part}.json")))?;
         on_the_real_server(|kubeconfig| {
-            let mut program = Command::new(release("weft-conformance"));
-            program.arg(part).arg("--kubeconfig").arg(kubeconfig);
-            program.arg("--weft").arg(release("weft"));
-            program.arg("--peers").arg(peers::directory()?.join("bin"));
-            program.arg("--output").arg(&self.output);
-            if self.quick {
-                program.arg("--quick");
-            }
-            process::run(&mut program)
+            let mut program = self.program(part)?;
+            process::run(program.arg("--kubeconfig").arg(kubeconfig))
         })
+    }
+
+    /// Each of its arms has an API server of its own.
+    fn routes(&self) -> anyhow::Result<()> {
+        process::run(&mut self.program("routes")?)
+    }
+
+    fn program(&self, part: &str) -> anyhow::Result<Command> {
+        workspace::remove_result(&self.output.join(format!("{part}.json")))?;
+        let mut program = Command::new(release("weft-conformance"));
+        program.arg(part).arg("--weft").arg(release("weft"));
+        program.arg("--peers").arg(peers::directory()?.join("bin"));
+        program.arg("--output").arg(&self.output);
+        if self.quick {
+            program.arg("--quick");
+        }
+        Ok(program)
     }
 
     fn report(&self) -> anyhow::Result<()> {
