@@ -13,8 +13,9 @@ use weft_model::{IpFamily, SharedStr};
 use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{Moment, Node, NodeAddress, ProviderError};
 
-/// First and longest wait after the provider could not be asked.
-const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// First and longest wait after the provider could not be asked. One question is for all machines,
+/// so that a long outage costs four a minute, however many nodes wait for it to end.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 /// First and longest wait after it did not know the machine, or knew it by other addresses: it may
 /// be attached to the network in a moment.
 const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
@@ -28,6 +29,16 @@ pub(crate) struct Instances {
     pending: BTreeMap<SharedStr, Pending>,
     asking: bool,
     failures: u32,
+    /// Nobody is asked about before then: that the provider did not answer says nothing about the
+    /// machine it was asked about.
+    pause: Option<Pause>,
+}
+
+#[derive(Debug)]
+struct Pause {
+    until: Moment,
+    /// The provider wants fewer calls. Otherwise any call that it answers ends the pause.
+    limited: bool,
 }
 
 #[derive(Debug)]
@@ -48,6 +59,7 @@ impl Instances {
             pending: BTreeMap::new(),
             asking: false,
             failures: 0,
+            pause: None,
         }
     }
 
@@ -107,6 +119,9 @@ impl Instances {
 
     /// The machines to ask about now, if any. Say the answer with [`Instances::answered`].
     pub(crate) fn ask(&mut self, now: Moment) -> Option<Vec<SharedStr>> {
+        if self.pause.as_ref().is_some_and(|pause| pause.until > now) {
+            return None;
+        }
         let due = self.pending.values().filter(|pending| pending.at <= now);
         let ids: BTreeSet<_> = due.filter_map(|one| one.node.provider_id.clone()).collect();
         if self.asking || ids.is_empty() {
@@ -119,7 +134,13 @@ impl Instances {
     /// When to ask again, if there is something to ask.
     pub(crate) fn wake(&self) -> Option<Moment> {
         let soonest = self.pending.values().map(|pending| pending.at).min();
-        soonest.filter(|_| !self.asking)
+        let pause = self.pause.as_ref().map(|pause| pause.until);
+        soonest.max(soonest.and(pause)).filter(|_| !self.asking)
+    }
+
+    /// The provider answered somebody else: an outage is over.
+    pub(crate) fn answers(&mut self) {
+        self.pause.take_if(|pause| !pause.limited);
     }
 
     /// The provider answered. Returns the nodes of which something is known now.
@@ -130,17 +151,12 @@ impl Instances {
         now: Moment,
     ) -> Result<Vec<Node>, ProviderError> {
         self.asking = false;
-        let result = answer.result;
-        self.failures = match &result {
-            Ok(_) => 0,
-            Err(_) => self.failures + 1,
-        };
-        if let Ok(told) = &result {
-            for id in asked {
-                // A machine that the provider does not know has no addresses.
-                let addresses = told.get(id).cloned().unwrap_or_default();
-                self.known.insert(id.clone(), addresses);
-            }
+        let told = answer.result.inspect_err(|error| self.failed(error, now))?;
+        (self.failures, self.pause) = (0, None);
+        for id in asked {
+            // A machine that the provider does not know has no addresses.
+            let addresses = told.get(id).cloned().unwrap_or_default();
+            self.known.insert(id.clone(), addresses);
         }
         let about = |pending: &Pending| {
             let id = pending.node.provider_id.as_ref();
@@ -151,20 +167,25 @@ impl Instances {
             let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
                 continue;
             };
-            if let Err(error) = &result {
-                let told = match error {
-                    ProviderError::RateLimited { after } => *after,
-                    _ => None,
-                };
-                pending.at = now + told.unwrap_or_else(|| grown(RETRY, self.failures));
-                continue;
-            }
             pending.misfits += 1;
             pending.at = now + grown(RECHECK, pending.misfits);
             let node = pending.node.clone();
             heard.extend(self.check(node, now));
         }
-        result.map(|_| heard)
+        Ok(heard)
+    }
+
+    fn failed(&mut self, error: &ProviderError, now: Moment) {
+        self.failures += 1;
+        let (limited, told) = match error {
+            ProviderError::RateLimited { after } => (true, *after),
+            _ => (false, None),
+        };
+        let wait = told.unwrap_or_else(|| grown(RETRY, self.failures));
+        self.pause = Some(Pause {
+            until: now + wait,
+            limited,
+        });
     }
 }
 
@@ -234,7 +255,61 @@ mod tests {
         let answer = Answer::from(Err(ProviderError::Uncertain));
         assert!(instances.answered(&asked, answer, FIRST).is_err());
         assert_eq!(instances.ask(FIRST), None);
+        assert_eq!(instances.wake(), Some(FIRST + RETRY.0));
         assert_eq!(instances.ask(FIRST + RETRY.0), Some(vec!["17".into()]));
+    }
+
+    /// Two nodes, the provider having failed when it was asked about the first.
+    fn in_an_outage(error: ProviderError) -> Instances {
+        let mut instances = instances();
+        instances.check(node("10.0.0.1"), FIRST);
+        let asked = instances.ask(FIRST).unwrap();
+        let answer = Answer::from(Err(error));
+        assert!(instances.answered(&asked, answer, FIRST).is_err());
+        let other = Node {
+            name: "node-2".into(),
+            provider_id: Some("18".into()),
+            ..node("10.0.0.2")
+        };
+        instances.check(other, FIRST);
+        instances
+    }
+
+    #[test]
+    fn an_outage_is_waited_for_once_however_many_nodes_come_meanwhile() {
+        let mut instances = in_an_outage(ProviderError::Uncertain);
+        assert_eq!(
+            instances.ask(FIRST),
+            None,
+            "the newcomer waits with the other"
+        );
+        let asked = instances.ask(FIRST + RETRY.0).unwrap();
+        assert_eq!(asked, ["17", "18"], "one question for both");
+    }
+
+    #[test]
+    fn an_outage_ends_for_all_when_the_provider_answers_anybody() {
+        let mut instances = in_an_outage(ProviderError::Uncertain);
+        instances.answers();
+        assert_eq!(instances.ask(FIRST).unwrap(), ["17", "18"]);
+        let after = Some(Duration::from_secs(30));
+        let mut limited = in_an_outage(ProviderError::RateLimited { after });
+        limited.answers();
+        assert_eq!(limited.ask(FIRST), None, "it wants fewer calls");
+        assert_eq!(limited.wake(), Some(FIRST + after.unwrap()));
+    }
+
+    #[test]
+    fn a_long_outage_is_asked_about_four_times_a_minute() {
+        let mut instances = in_an_outage(ProviderError::Uncertain);
+        let mut now = FIRST;
+        for _ in 0..10 {
+            now = instances.wake().unwrap();
+            let asked = instances.ask(now).unwrap();
+            let answer = Answer::from(Err(ProviderError::Uncertain));
+            assert!(instances.answered(&asked, answer, now).is_err());
+        }
+        assert_eq!(instances.wake(), Some(now + RETRY.1));
     }
 
     #[test]

@@ -343,6 +343,7 @@ impl Life {
                     self.parts.metrics.listed();
                     self.parts.board.listed();
                     self.listed = true;
+                    self.provider_answers();
                 }
                 self.controller.listed(answer.result, now);
             }
@@ -388,6 +389,13 @@ impl Life {
             let left = Some(rate.remaining);
             self.parts.board.change(|status| status.calls_left = left);
             self.controller.rate_observed(rate, now);
+        }
+    }
+
+    /// Whoever waits for the provider to answer again need not wait longer.
+    fn provider_answers(&mut self) {
+        if let Some(instances) = &mut self.instances {
+            instances.answers();
         }
     }
 
@@ -437,6 +445,7 @@ impl Life {
                 if let Some(waited) = self.newcomers.routed(&step, now) {
                     parts.metrics.created_after(waited);
                 }
+                self.provider_answers();
             }
         }
         self.controller.mutated(ticket, result, now);
