@@ -292,11 +292,11 @@ mod tests {
         let mut instances = in_an_outage(ProviderError::Uncertain);
         instances.answers();
         assert_eq!(instances.ask(FIRST).unwrap(), ["17", "18"]);
-        let after = Some(Duration::from_secs(30));
-        let mut limited = in_an_outage(ProviderError::RateLimited { after });
+        let after = Duration::from_secs(30);
+        let mut limited = in_an_outage(ProviderError::RateLimited { after: Some(after) });
         limited.answers();
         assert_eq!(limited.ask(FIRST), None, "it wants fewer calls");
-        assert_eq!(limited.wake(), Some(FIRST + after.unwrap()));
+        assert_eq!(limited.wake(), Some(FIRST + after));
     }
 
     #[test]
