@@ -11,8 +11,15 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::proxy::objects::Side;
 
-/// Far beyond what a connection on this machine needs.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// An answer is looked for with connections of at most this time: in nftables mode kube-proxy lets
+/// those to an unknown Service run into the void, and what is waited for would be seen too late.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// That there is no answer is believed after this time only.
+const DOUBT: Duration = Duration::from_millis(300);
+
+/// A connection that has to succeed gets this time, whatever else the machine does.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// So many connections in a row have to fail before a Service counts as gone: one may be lost for
 /// other reasons.
@@ -61,12 +68,11 @@ pub(crate) fn wait_for(
 ) -> Option<Instant> {
     loop {
         let began = Instant::now();
-        let times = if expected == Answer::None {
-            FAILURES
-        } else {
-            1
+        let (times, patience) = match expected {
+            Answer::None => (FAILURES, DOUBT),
+            Answer::From(_) | Answer::Unclear => (1, PATIENCE),
         };
-        if (0..times).all(|_| ask(service, PATIENCE) == expected) {
+        if (0..times).all(|_| ask(service, patience) == expected) {
             return Some(began);
         }
         if began > until {
@@ -85,7 +91,7 @@ fn pause(waited: Duration) -> Duration {
 /// How long it took to be connected, or None for one that was not.
 pub(crate) fn connection_time(service: SocketAddr) -> Option<Duration> {
     let began = Instant::now();
-    let stream = TcpStream::connect_timeout(&service, PATIENCE).ok()?;
+    let stream = TcpStream::connect_timeout(&service, LIMIT).ok()?;
     let took = began.elapsed();
     forget_at_once(&stream);
     Some(took)

@@ -127,3 +127,53 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(size: u32) -> Outcome {
+        let names = Arm::ALL.map(Arm::name);
+        let mut outcome = Outcome::new("proxy", "", &names);
+        for arm in Arm::ALL {
+            let value = match arm {
+                Arm::WeftLegacy | Arm::WeftNft => 1.0,
+                Arm::KubeProxyLegacy | Arm::KubeProxyNft | Arm::KubeProxyNftables => 15.0,
+            };
+            for kind in Kind::ALL {
+                outcome.add(kind.name(), Some(size), "ms", arm.name(), value);
+                outcome.add(&kind.processor_time(), Some(size), "ms", arm.name(), value);
+            }
+            outcome.add(FIRST_SYNC, Some(size), "s", arm.name(), value);
+            outcome.add(MEMORY, Some(size), "MB", arm.name(), value);
+        }
+        outcome
+    }
+
+    #[test]
+    fn promises_are_judged_in_the_direction_in_which_they_were_made() {
+        let mut outcome = outcome(PROMISED);
+        judge(&mut outcome, &Arm::ALL);
+        let missed: Vec<&str> = outcome
+            .claims
+            .iter()
+            .filter(|claim| claim.holds() == Some(false))
+            .map(|claim| claim.name.as_str())
+            .collect();
+        let expected = [
+            "one changed slice at 10000: kube-proxy iptables-nft / weft nft",
+            "one changed slice, processor time at 10000: kube-proxy iptables-nft / weft nft",
+        ];
+        assert_eq!(missed, expected, "15 times is not 20 times");
+        assert_eq!(outcome.claims.len(), 11);
+    }
+
+    #[test]
+    fn nothing_is_judged_at_another_size_or_without_the_other_arm() {
+        let mut small = outcome(1_000);
+        judge(&mut small, &Arm::ALL);
+        let mut alone = outcome(PROMISED);
+        judge(&mut alone, &[Arm::WeftNft, Arm::WeftLegacy]);
+        assert_eq!((small.claims.len(), alone.claims.len()), (0, 0));
+    }
+}
