@@ -7,7 +7,8 @@ use crate::{
 ///
 /// The tests are the same as in `make test`; `WEFT_TEST_KUBECONFIG` tells those that can to use
 /// that server in place of the embedded one. `weft routes` runs against it too, and it is asked
-/// whether it would apply `deploy/`. Then the service proxy is compared with a running kube-proxy,
+/// whether it would apply `deploy/`. The runtime's tests run once more against one that refuses
+/// streaming lists. Then the service proxy is compared with a running kube-proxy,
 /// over all the clusters whose seeds are kept, the live page is looked at in Chromium, and the aws
 /// provider is run against moto.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -32,6 +33,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         kubernetes::down()?;
     }
     outcome?;
+    kubernetes::without_streaming_lists(|kubeconfig| {
+        let mut tests = cargo();
+        tests.args(["test", "--locked", "-p", "weft-runtime", "--test", "it"]);
+        process::run(tests.env("WEFT_TEST_KUBECONFIG", kubeconfig))
+    })?;
     beside_kube_proxy()?;
     browser()?;
     moto()
