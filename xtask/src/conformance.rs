@@ -162,6 +162,11 @@ impl Stage {
                 process::run(&mut tests)?;
             }
             Ok(())
+        })?;
+        // Older servers list in pages, and so does ours then.
+        kubernetes::without_streaming_lists(|kubeconfig| {
+            let mut tests = self.suite("weft-runtime")?;
+            process::run(tests.env("WEFT_TEST_KUBECONFIG", kubeconfig))
         })
     }
 

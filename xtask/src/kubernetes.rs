@@ -1,7 +1,8 @@
 //! A real kube-apiserver with its etcd on loopback, for tests that compare us with it.
 //!
 //! Everything it needs lies in one directory below `target/`, so each checkout has its own. The
-//! two processes outlive this program; their pid files tell the next call where they are.
+//! two processes outlive this program; their pid files tell the next call where they are. Tests
+//! find etcd's address in a file beside the kubeconfig.
 
 use std::{
     fs,
@@ -80,30 +81,55 @@ pub(crate) fn is_running() -> bool {
 
 /// Starts it unless it runs; returns the path of the administrator's kubeconfig.
 pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
-    let cluster = Cluster::here();
-    if !cluster.is_ready() {
-        // Half of an earlier one may be left.
-        cluster.stop()?;
-        if cluster.directory.exists() {
-            fs::remove_dir_all(&cluster.directory).context("remove the data of an earlier run")?;
-        }
-        if let Err(error) = cluster.start() {
-            cluster.stop()?;
-            return Err(error);
-        }
-    }
-    Ok(cluster.kubeconfig())
+    Cluster::here().ensure()
+}
+
+/// Does something with a second one that refuses streaming lists, as servers before 1.34 do, and
+/// stops it.
+pub(crate) fn without_streaming_lists(
+    work: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let cluster = Cluster {
+        directory: workspace::target().join("kubernetes-without-streaming-lists"),
+        more_flags: &["--feature-gates=WatchList=false"],
+    };
+    let outcome = cluster
+        .ensure()
+        .and_then(|kubeconfig| work(&kubeconfig))
+        .and(Ok(()));
+    cluster.stop()?;
+    fs::remove_dir_all(&cluster.directory)
+        .with_context(|| format!("remove {}", cluster.directory.display()))?;
+    outcome
 }
 
 struct Cluster {
     directory: PathBuf,
+    /// Of kube-apiserver.
+    more_flags: &'static [&'static str],
 }
 
 impl Cluster {
     fn here() -> Self {
         Self {
             directory: workspace::target().join("kubernetes"),
+            more_flags: &[],
         }
+    }
+
+    fn ensure(&self) -> anyhow::Result<PathBuf> {
+        if !self.is_ready() {
+            // Half of an earlier one may be left.
+            self.stop()?;
+            if self.directory.exists() {
+                fs::remove_dir_all(&self.directory).context("remove the data of an earlier run")?;
+            }
+            if let Err(error) = self.start() {
+                self.stop()?;
+                return Err(error);
+            }
+        }
+        Ok(self.kubeconfig())
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -123,10 +149,17 @@ impl Cluster {
         let [client_port, peer_port, secure_port] = free_ports()?;
         workspace::create_private(&self.directory)?;
         Credentials::generate()?.write(&self.directory, secure_port)?;
+        let etcd_address = format!("http://127.0.0.1:{client_port}\n");
+        fs::write(self.directory.join("etcd-address"), etcd_address)
+            .context("write etcd's address")?;
         let etcd_flags = etcd_flags(&self.directory, client_port, peer_port);
         etcd.start(Command::new(etcd_program).args(etcd_flags))?;
         let apiserver_flags = apiserver_flags(&self.directory, client_port, secure_port);
-        apiserver.start(Command::new(apiserver_program).args(apiserver_flags))?;
+        apiserver.start(
+            Command::new(apiserver_program)
+                .args(apiserver_flags)
+                .args(self.more_flags),
+        )?;
         self.wait_until_ready()?;
         eprintln!(
             "kube-apiserver answers after {:.1} s",
@@ -226,5 +259,8 @@ fn apiserver_flags(directory: &Path, etcd_port: u16, secure_port: u16) -> Vec<St
         // It would publish a loopback address as the endpoint of `kubernetes`, which is invalid.
         "--endpoint-reconciler-type=none".to_owned(),
         "--allow-privileged=true".to_owned(),
+        // One kind is read from etcd itself, so that a test can see a version compacted there; of
+        // all others the server remembers more than etcd does.
+        "--watch-cache-sizes=ingresses.networking.k8s.io#0".to_owned(),
     ]
 }

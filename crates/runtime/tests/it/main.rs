@@ -14,5 +14,7 @@ mod leadership;
 mod lifecycle;
 mod managing;
 mod sharing;
+mod storage;
 mod telemetry;
 mod units;
+mod valve;
