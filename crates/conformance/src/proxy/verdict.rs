@@ -161,8 +161,8 @@ mod tests {
             .map(|claim| claim.name.as_str())
             .collect();
         let expected = [
-            "one changed slice at 10000: kube-proxy iptables-nft / weft nft",
-            "one changed slice, processor time at 10000: kube-proxy iptables-nft / weft nft",
+            "one changed slice at 10,000: kube-proxy iptables-nft / weft nft",
+            "one changed slice, processor time at 10,000: kube-proxy iptables-nft / weft nft",
         ];
         assert_eq!(missed, expected, "15 times is not 20 times");
         assert_eq!(outcome.claims.len(), 11);
