@@ -6,7 +6,10 @@ use std::{
     net::SocketAddr,
     os::fd::AsFd as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -100,6 +103,8 @@ pub struct World {
     common: Common,
     tokens: Vec<String>,
     nodes: Arc<Mutex<BTreeMap<u8, Node>>>,
+    /// The number of the node that came last.
+    last: AtomicU8,
     standins: Vec<ControllerHandle>,
 }
 
@@ -192,6 +197,7 @@ impl World {
             common,
             tokens,
             nodes,
+            last: AtomicU8::new(0),
         })
     }
 
@@ -233,11 +239,16 @@ impl World {
 
     /// Adds a node, with the lowest number that is free.
     pub async fn add_node(&self) -> Result<Node, WorldError> {
+        let last = self.last.load(Relaxed);
+        // A new number, as a new machine has: the addresses of one that is gone rest for minutes,
+        // and until then another of its name gets none.
         let number = {
             let nodes = self.lock();
-            (1..=MOST_NODES).find(|number| !nodes.contains_key(number))
+            let mut numbers = (last + 1..=MOST_NODES).chain(1..=last);
+            numbers.find(|number| !nodes.contains_key(number))
         };
         let number = number.ok_or(WorldError::TooManyNodes)?;
+        self.last.store(number, Relaxed);
         let token = &self.tokens[usize::from(number - 1)];
         let node = Node::start(&self.common, number, token).await?;
         self.lock().insert(number, node.clone());
