@@ -44,13 +44,13 @@ fn cut() -> io::Error {
 }
 
 /// What a body brings, up to the moment at which the valve is shut.
-fn until_shut<T, E: Into<BoxError>>(
+fn until_shut<T, E>(
     frames: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
     open: watch::Receiver<bool>,
 ) -> impl Stream<Item = Result<T, BoxError>> + Send + 'static
 where
     T: Send + 'static,
-    E: Send + 'static,
+    E: Into<BoxError> + Send + 'static,
 {
     stream::unfold(Some((frames, open)), |state| async {
         let (mut frames, mut open) = state?;
