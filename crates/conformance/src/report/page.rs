@@ -34,6 +34,9 @@ fn verdict(outcomes: &[Outcome]) -> String {
             .count()
     };
     let (held, missed) = (count(true), count(false));
+    if held + missed == 0 {
+        return "<p class=\"verdict\">Nothing was promised at these sizes.</p>\n".to_owned();
+    }
     let mut text = format!("<p class=\"verdict\">{held} promises hold");
     if missed > 0 {
         let _ = write!(text, ", <b class=\"missed\">{missed} do not</b>");

@@ -16,7 +16,7 @@ const RIGHT: f64 = 8.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 22.0;
 
-/// Colours that stay apart for most eyes, ours first.
+/// Colours that stay apart for most eyes.
 const COLOURS: [&str; 6] = [
     "#2f6fde", "#d1642a", "#7a55c7", "#1f9d76", "#b23a74", "#8a7d2c",
 ];
