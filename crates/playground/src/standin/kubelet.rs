@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
@@ -27,6 +27,7 @@ use crate::{
     network,
     place::Place,
     program::blocking,
+    traffic::{self, Protocol},
 };
 
 /// What a kubelet waits at most before it tries a pod again: ten seconds and chance. Ours is for
@@ -35,6 +36,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How long a pod goes on answering after it was told to end, as well-behaved servers do: whoever
 /// sends requests learns of it a little later.
 const LINGER: Duration = Duration::from_secs(4);
+/// How soon it asks again whether a pod answers: a pod is ready when it does, as with a readiness
+/// probe, and not when its process was started.
+const PROBE: Duration = Duration::from_millis(50);
 /// How often it looks whether the node has a network.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -66,6 +70,9 @@ struct Sandbox {
     /// Its network namespace, unless it is the node's.
     namespace: Option<String>,
     attached: Option<Attached>,
+    /// Where its process answers, and that it has.
+    port: u16,
+    answered: OnceLock<()>,
     echo: Agent,
     /// Since when it has been told to end.
     ending: OnceLock<Instant>,
@@ -235,6 +242,9 @@ impl Reconciler<ObjectKey> for Life {
             self.pods().insert(key.clone(), sandbox);
         }
         if let Some(sandbox) = self.get(key) {
+            if !sandbox.answers().await {
+                return Ok(Action::requeue(PROBE));
+            }
             self.tell(&pod, &sandbox).await?;
         }
         Ok(Action::await_change())
@@ -275,12 +285,15 @@ impl Life {
         } else {
             Some(self.attach(&namespace, &attachment).await?)
         };
-        let echo = self.echo(pod, &namespace);
+        let port = port(pod);
+        let echo = self.echo(pod, &namespace, port);
         echo.start()?;
         Ok(Sandbox {
             attachment,
+            port,
             namespace: (!host_network).then_some(namespace),
             attached,
+            answered: OnceLock::new(),
             echo,
             ending: OnceLock::new(),
         })
@@ -307,12 +320,7 @@ impl Life {
         .await
     }
 
-    fn echo(&self, pod: &Pod, namespace: &str) -> Agent {
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        let port = containers
-            .flat_map(|container| container.ports.iter().flatten())
-            .map(|port| port.container_port)
-            .next();
+    fn echo(&self, pod: &Pod, namespace: &str, port: u16) -> Agent {
         let name = pod.name_any();
         let line = vec![
             self.parts.program.display().to_string(),
@@ -320,7 +328,7 @@ impl Life {
             "pod".to_owned(),
             format!("--name={name}"),
             format!("--node={}", self.parts.node),
-            format!("--port={}", port.unwrap_or(8080)),
+            format!("--port={port}"),
         ];
         Agent::new(AgentParts {
             node: Some(self.parts.node.clone()),
@@ -404,7 +412,27 @@ fn path(pod: &Pod, subresource: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}{subresource}")
 }
 
+/// The first port of a pod's containers.
+fn port(pod: &Pod) -> u16 {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let port = ports.next().map(|port| port.container_port);
+    port.and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(8080)
+}
+
 impl Sandbox {
+    /// Whether its process answers, or has done so before.
+    async fn answers(&self) -> bool {
+        if self.answered.get().is_some() {
+            return true;
+        }
+        let network = self.attachment.network.clone();
+        let target = (Ipv4Addr::LOCALHOST, self.port).into();
+        let answer = blocking(move || traffic::ask(&network, Protocol::Http, target)).await;
+        answer.is_ok() && self.answered.set(()).is_ok()
+    }
+
     async fn end(&self, runtime: &Runtime) -> Result<(), CniError> {
         self.echo.stop().await;
         let (Some(namespace), Some(attached)) = (self.namespace.clone(), self.attached.clone())
