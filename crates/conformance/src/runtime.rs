@@ -193,7 +193,7 @@ fn version(weft: &PathBuf) -> anyhow::Result<String> {
 
 const METHOD: &str = "\
 Four processes cache the same Pods of one real kube-apiserver, each started anew and alone for every \
-round, the arms in turn; figures are medians of the rounds. A Pod is created with about 3 kB and its \
+round, the arms in turn; its figures are medians of the rounds. A Pod is created with about 3 kB and its \
 kubelet's report, to which the server adds defaults and managedFields. Time to sync is from the order \
 until a consumer was told of every Pod. Live heap is what the cache added: of Go HeapAlloc after two \
 forced collections, of ours what the allocator handed out and did not get back. RssAnon and processor \

@@ -70,12 +70,12 @@ impl Load {
     }
 
     /// Changes the status of the first Pods, each once.
-    pub(super) async fn change(&self, count: usize, round: usize) -> anyhow::Result<Burst> {
+    pub(super) async fn change(&self, count: usize) -> anyhow::Result<Burst> {
         let began = unix_time();
         in_parallel(count, "Pods changed", |index| async move {
             let collection = self.collection(index);
             let status = format!("{collection}/{}/status", pods::name(index));
-            self.server.merge(&status, &pods::restarted(round)).await
+            self.server.merge(&status, &pods::restarted()).await
         })
         .await?;
         let ended = unix_time();

@@ -16,6 +16,11 @@ use super::exposition;
 /// Watches are closed in the server's own time.
 const SETTLING: Duration = Duration::from_secs(60);
 
+/// A server with more to do than it can says one of these.
+const TRANSIENT: [u16; 4] = [429, 500, 503, 504];
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
@@ -43,17 +48,31 @@ impl Server {
         self.send("DELETE", path, "application/json", body).await
     }
 
+    /// Sends, and once more when the server could not do it in time. Everything sent here may be
+    /// repeated: what is there already is as good as created.
     async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> anyhow::Result<()> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .body(body.to_string().into_bytes())?;
-        self.client
-            .request::<Value>(request)
-            .await
-            .with_context(|| format!("{method} {path}"))?;
-        Ok(())
+        let body = body.to_string().into_bytes();
+        let mut attempt = 1;
+        loop {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("content-type", kind)
+                .body(body.clone())?;
+            match self.client.request::<Value>(request).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if attempt > 1 && status.code == 409 => {
+                    return Ok(());
+                }
+                Err(kube::Error::Api(status))
+                    if attempt < ATTEMPTS && TRANSIENT.contains(&status.code) =>
+                {
+                    attempt += 1;
+                    time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error).with_context(|| format!("{method} {path}")),
+            }
+        }
     }
 
     /// What the server calls itself.
