@@ -1,44 +1,19 @@
 //! Runs every crate's benchmark and prints one table of all figures.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
 use crate::{
     process::{self, Progress, cargo},
+    request::Request,
     workspace,
 };
 
 mod table;
 
 use table::Row;
-
-/// What to run.
-pub(crate) struct Request {
-    /// Only this part, named after its benchmark.
-    part: Option<String>,
-    /// Only see that each benchmark runs: figures of a debug build mean nothing.
-    quick: bool,
-}
-
-impl Request {
-    /// `PART=runtime` and `QUICK=1`, as `make bench` passes them on.
-    pub(crate) fn from_environment() -> Self {
-        let given = |name| env::var(name).ok().filter(|value| !value.is_empty());
-        Self {
-            part: given("PART"),
-            quick: given("QUICK").is_some_and(|value| value != "0"),
-        }
-    }
-
-    pub(crate) fn quick() -> Self {
-        Self {
-            part: None,
-            quick: true,
-        }
-    }
-}
 
 /// A crate's benchmark.
 struct Benchmark {

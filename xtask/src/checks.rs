@@ -5,6 +5,7 @@ use anyhow::ensure;
 use crate::{
     bench,
     process::{self, Progress, cargo},
+    request::Request,
     setup, suites,
 };
 
@@ -31,7 +32,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         suites::run(built, LANES, test_threads())?;
         process::run(cargo().args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
     })?;
-    progress.step("benchmarks, quick", || bench::run(&bench::Request::quick()))?;
+    progress.step("benchmarks, quick", || bench::run(&Request::quick()))?;
     progress.finish("all checks passed");
     Ok(())
 }

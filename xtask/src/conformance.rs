@@ -1,7 +1,7 @@
 //! The tests against real programs, and the comparisons with them.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -11,27 +11,11 @@ use anyhow::{Context as _, bail};
 use crate::{
     kubernetes, peers,
     process::{self, Progress, cargo},
+    request::Request,
     setup,
     suites::{self, Suite},
     workspace,
 };
-
-/// What to run: `PART=proxy` and `QUICK=1`, as `make conformance` passes them on.
-pub(crate) struct Request {
-    part: Option<String>,
-    /// No benchmarks and fewer seeds: what CI has time for.
-    quick: bool,
-}
-
-impl Request {
-    pub(crate) fn from_environment() -> Self {
-        let given = |name| env::var(name).ok().filter(|value| !value.is_empty());
-        Self {
-            part: given("PART"),
-            quick: given("QUICK").is_some_and(|value| value != "0"),
-        }
-    }
-}
 
 /// A part that can be run alone.
 struct Part {

@@ -12,10 +12,13 @@ mod conformance;
 mod kubernetes;
 mod peers;
 mod process;
+mod request;
 mod setup;
 mod suites;
 mod up;
 mod workspace;
+
+use request::Request;
 
 const HELP: &str = "\
 Usage: cargo xtask <TASK>
@@ -55,8 +58,8 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["test"] => checks::test(),
         ["lint"] => checks::lint(),
         ["endurance"] => checks::endurance(),
-        ["bench"] => bench::run(&bench::Request::from_environment()),
-        ["conformance"] => conformance::run(&conformance::Request::from_environment()),
+        ["bench"] => bench::run(&Request::from_environment()),
+        ["conformance"] => conformance::run(&Request::from_environment()),
         ["peers"] => peers::build(),
         ["kubernetes", "up"] => kubernetes::up(),
         ["kubernetes", "down"] => kubernetes::down(),

@@ -76,13 +76,18 @@ fn summary(lines: &[Value]) -> &Value {
     lines.last().expect("a summary")
 }
 
+fn assert_held(lines: &[Value]) {
+    let failed = &summary(lines)["failed"];
+    assert_eq!(*failed, serde_json::json!([]), "{lines:#?}");
+}
+
 #[test]
 fn a_cluster_network_lives_through_everything_the_demo_does_to_it() {
     let directory = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let lines = told(directory.path(), &["--once"]);
     let summary = summary(&lines);
-    assert_eq!(summary["failed"], serde_json::json!([]), "{lines:#?}");
+    assert_held(&lines);
     assert_eq!(summary["unanswered"], 0, "{lines:#?}");
     assert!(summary["answered"].as_u64().unwrap() > 200, "{summary}");
     assert!(begun.elapsed() < LIMIT);
@@ -106,11 +111,7 @@ fn it_works_for_an_ordinary_user_too_while_processes_are_killed_at_random() {
             "--seed=11",
         ],
     );
-    assert_eq!(
-        summary(&lines)["failed"],
-        serde_json::json!([]),
-        "{lines:#?}"
-    );
+    assert_held(&lines);
 }
 
 #[test]
@@ -118,11 +119,7 @@ fn it_works_for_an_ordinary_user_too_while_processes_are_killed_at_random() {
 fn it_goes_on_without_the_api_server_for_half_a_minute() {
     let directory = tempfile::tempdir().unwrap();
     let lines = told(directory.path(), &["--once", "--outage=30"]);
-    assert_eq!(
-        summary(&lines)["failed"],
-        serde_json::json!([]),
-        "{lines:#?}"
-    );
+    assert_held(&lines);
     assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
 }
 
@@ -131,11 +128,7 @@ fn it_goes_on_without_the_api_server_for_half_a_minute() {
 fn the_whole_demo_works_for_an_ordinary_user() {
     let directory = tempfile::tempdir().unwrap();
     let lines = told(directory.path(), &["--once", "--rootless"]);
-    assert_eq!(
-        summary(&lines)["failed"],
-        serde_json::json!([]),
-        "{lines:#?}"
-    );
+    assert_held(&lines);
     assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
 }
 
@@ -145,22 +138,14 @@ fn ninety_seconds_of_changes_and_crashes_end_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--once", "--churn=90", "--kill", "--seed=2026"];
     let lines = told(directory.path(), &arguments);
-    assert_eq!(
-        summary(&lines)["failed"],
-        serde_json::json!([]),
-        "{lines:#?}"
-    );
+    assert_held(&lines);
 }
 
 #[test]
 fn the_stand_ins_alone_change_nothing_of_the_network() {
     let directory = tempfile::tempdir().unwrap();
     let lines = told(directory.path(), &["--once", "--without-weft", "--nodes=2"]);
-    assert_eq!(
-        summary(&lines)["failed"],
-        serde_json::json!([]),
-        "{lines:#?}"
-    );
+    assert_held(&lines);
 }
 
 /// A playground that stays, once its demo works.

@@ -1,0 +1,29 @@
+//! What `make bench` and `make conformance` were asked for.
+
+use std::env;
+
+/// `PART=proxy` and `QUICK=1`, as make passes them on.
+pub(crate) struct Request {
+    /// Only this part.
+    pub(crate) part: Option<String>,
+    /// The least that is worth running: what CI has time for.
+    pub(crate) quick: bool,
+}
+
+impl Request {
+    pub(crate) fn from_environment() -> Self {
+        let given = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            part: given("PART"),
+            quick: given("QUICK").is_some_and(|value| value != "0"),
+        }
+    }
+
+    /// All parts, quickly.
+    pub(crate) fn quick() -> Self {
+        Self {
+            part: None,
+            quick: true,
+        }
+    }
+}
