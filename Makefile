@@ -9,7 +9,7 @@ help: ## show this list
 up: ## build weft and start the playground: a cluster network on this machine (ARGS="--once" to see and leave)
 	@ARGS="$(ARGS)" cargo xtask up
 
-test: ## set up, then check everything that CI checks
+test: ## set up, then check format, clippy, documentation, tests and that benchmarks run
 	@cargo xtask test
 
 lint: ## check the format and run clippy

@@ -25,7 +25,7 @@ Usage: cargo xtask <TASK>
 
   up                          build weft and start what there is of it, until Ctrl-C
   setup                       install the Debian packages that tests need, or say how
-  test                        everything CI does: setup, format, clippy, tests, documentation
+  test                        setup, format, clippy, documentation, tests, quick benchmarks
   lint                        format and clippy only
   endurance                   the end-to-end runs that take minutes
   bench                       run the benchmarks (PART=<crate>, QUICK=1) and print the table
