@@ -5,6 +5,7 @@ use std::{
     fmt::{self, Write as _},
 };
 
+use weft_proxy::ChainCount;
 use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::fixed::Jump;
@@ -41,6 +42,16 @@ impl Plan {
     /// How many rules are written to a table.
     pub fn rules(&self, table: Table) -> usize {
         self.part(table).rules
+    }
+
+    /// How many chains of all tables change, and how many go.
+    pub(crate) fn chain_count(&self) -> ChainCount {
+        let removed = Table::ALL.map(|table| self.part(table).removals.len());
+        let removed = removed.into_iter().sum();
+        ChainCount {
+            written: self.chains().count() - removed,
+            removed,
+        }
     }
 
     /// All chains that it writes, edits or removes.

@@ -295,6 +295,7 @@ impl State {
         SyncReport {
             full,
             bytes,
+            chains: plan.chain_count(),
             rules: [Table::Filter, Table::Nat]
                 .map(|table| (table.as_str(), count(table)))
                 .into(),

@@ -87,6 +87,8 @@ fn tally(nodes: &[(Vec<Sync>, u64)], since: Timestamp, changed: Option<Timestamp
             .filter(|sync| sync.at >= since && sync.bytes > 0)
         {
             written.syncs += 1;
+            written.chains += sync.chains_written;
+            written.chains_removed += sync.chains_removed;
             written.rules += sync.written;
             written.bytes += sync.bytes;
             // As large as the rules of today are, for as many as there were then.
@@ -114,6 +116,8 @@ mod tests {
             family: "IPv4".to_owned(),
             full: false,
             bytes,
+            chains_written: 3,
+            chains_removed: 1,
             written: 2,
             rules: 100,
             milliseconds: 3.0,
@@ -132,6 +136,8 @@ mod tests {
             written,
             Written {
                 syncs: 2,
+                chains: 6,
+                chains_removed: 2,
                 rules: 4,
                 bytes: 110,
                 bytes_of_everything: 10_000,

@@ -148,9 +148,12 @@ impl<'a> Demo<'a> {
         .await?;
         let mut added = String::new();
         step(reporter, "add a node", stream, true, async {
-            let node = self.add_node().await?;
+            let (node, cost) = self.add_node().await?;
             added.clone_from(&node.name);
-            Ok(format!("{} has routes to and from all others, and pods", node.name).into())
+            Ok(Told {
+                detail: format!("{} has routes to and from all others, and pods", node.name),
+                cost: Some(cost),
+            })
         })
         .await?;
         step(
@@ -258,6 +261,7 @@ impl<'a> Demo<'a> {
     }
 
     async fn apply(&self) -> Result<Told, DemoError> {
+        let begun = Timestamp::now();
         for object in objects() {
             create(&self.world.client, &object).await?;
         }
@@ -280,7 +284,10 @@ impl<'a> Demo<'a> {
         }
         self.pods_see_pods(&client).await?;
         checked.push("pods see each other's own addresses".to_owned());
-        Ok(checked.join(", ").into())
+        Ok(Told {
+            detail: checked.join(", "),
+            cost: Some(self.cost(begun).await),
+        })
     }
 
     /// Everything that a Service can be asked in other ways.
@@ -380,13 +387,18 @@ impl<'a> Demo<'a> {
         self.pods_ready(replicas).await?;
         self.slices_have(replicas).await?;
         self.kernels_have(replicas).await?;
+        Ok(self.cost(since).await)
+    }
+
+    /// What proxies wrote since a moment.
+    async fn cost(&self, since: Timestamp) -> Written {
         let nodes: Vec<String> = self
             .world
             .nodes()
             .into_iter()
             .map(|node| node.name)
             .collect();
-        Ok(self.observer.cost(&nodes, since).await)
+        self.observer.cost(&nodes, since).await
     }
 
     /// How often nodes asked for addresses so far.
@@ -398,8 +410,9 @@ impl<'a> Demo<'a> {
         Ok(generations.map(|generation| generation - 1).sum())
     }
 
-    async fn add_node(&self) -> Result<Node, DemoError> {
+    async fn add_node(&self) -> Result<(Node, Written), DemoError> {
         let many = self.many();
+        let begun = Timestamp::now();
         let node = self.world.add_node().await?;
         self.nodes_ready().await?;
         self.routes_complete().await?;
@@ -409,18 +422,22 @@ impl<'a> Demo<'a> {
         self.kernels_have(many + 4).await?;
         let client = self.network_of("client").await?;
         self.answering_nodes(&client).await?;
-        Ok(node)
+        Ok((node, self.cost(begun).await))
     }
 
     async fn remove_node(&self, name: &str) -> Result<Told, DemoError> {
         let many = self.many();
+        let begun = Timestamp::now();
         self.set_replicas(many).await?;
         self.pods_ready(many).await?;
         self.world.remove_node(name).await?;
         self.routes_complete().await?;
         self.pods_ready(many).await?;
         self.kernels_have(many).await?;
-        Ok(format!("its pods moved; no route to {name} is left").into())
+        Ok(Told {
+            detail: format!("its pods moved; no route to {name} is left"),
+            cost: Some(self.cost(begun).await),
+        })
     }
 
     async fn outage(&self) -> Result<Told, DemoError> {
@@ -448,12 +465,16 @@ impl<'a> Demo<'a> {
         proxy.stop().await;
         self.set_replicas(many + 3).await?;
         self.pods_ready(many + 3).await?;
+        let begun = Timestamp::now();
         proxy.start()?;
         self.kernels_have(many + 3).await?;
         self.set_replicas(many).await?;
         self.pods_ready(many).await?;
         self.kernels_have(many).await?;
-        Ok(format!("{} caught up with what it missed", proxy.status().name).into())
+        Ok(Told {
+            detail: format!("{} caught up with what it missed", proxy.status().name),
+            cost: Some(self.cost(begun).await),
+        })
     }
 
     async fn kill_everything(&self) -> Result<Told, DemoError> {

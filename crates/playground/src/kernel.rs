@@ -105,6 +105,8 @@ pub(crate) struct Sync {
     pub(crate) family: String,
     pub(crate) full: bool,
     pub(crate) bytes: u64,
+    pub(crate) chains_written: u64,
+    pub(crate) chains_removed: u64,
     pub(crate) written: u64,
     pub(crate) rules: u64,
     pub(crate) milliseconds: f64,

@@ -256,7 +256,10 @@ fn note(node: &str, sync: &Sync, everything: u64) -> Note {
         cost: Some(Cost {
             milliseconds: Some(sync.milliseconds),
             bytes: Some(sync.bytes),
-            changes: Some(format!("{} of {} rules", sync.written, sync.rules)),
+            changes: Some(format!(
+                "~{} -{} chains, {} of {} rules",
+                sync.chains_written, sync.chains_removed, sync.written, sync.rules
+            )),
             avoided_bytes: Some(everything.saturating_sub(sync.bytes)),
             ..Cost::default()
         }),

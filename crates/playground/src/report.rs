@@ -24,6 +24,10 @@ pub enum Format {
 pub struct Written {
     /// Syncs of proxies.
     pub syncs: usize,
+    /// Chains created, replaced or edited.
+    pub chains: u64,
+    /// Chains removed.
+    pub chains_removed: u64,
     /// Rules written.
     pub rules: u64,
     /// Bytes written.
@@ -213,7 +217,9 @@ fn size(bytes: u64) -> String {
 impl Written {
     fn line(&self) -> String {
         let mut line = format!(
-            "{} rules in {} syncs, {} instead of {}",
+            "~{} -{} chains, {} rules in {} syncs, {} instead of {}",
+            self.chains,
+            self.chains_removed,
             self.rules,
             self.syncs,
             size(self.bytes),
@@ -274,6 +280,8 @@ mod tests {
         assert_eq!(size(1_250_000), "1.2 MB");
         let written = Written {
             syncs: 3,
+            chains: 2,
+            chains_removed: 1,
             rules: 4,
             bytes: 812,
             bytes_of_everything: 48_211,
@@ -281,7 +289,7 @@ mod tests {
         };
         assert_eq!(
             written.line(),
-            "4 rules in 3 syncs, 812 B instead of 48.2 kB; in every kernel 14 ms after the API had it"
+            "~2 -1 chains, 4 rules in 3 syncs, 812 B instead of 48.2 kB; in every kernel 14 ms after the API had it"
         );
     }
 

@@ -54,10 +54,21 @@ pub struct SyncReport {
     pub bytes: usize,
     /// Time that programs took which were started for it.
     pub children: Duration,
+    /// Chains of all tables.
+    pub chains: ChainCount,
     /// For each table, rules that should be there and rules written now.
     pub rules: Vec<(&'static str, RuleCount)>,
     /// Service ports whose policy allows only endpoints of this node, of which there are none.
     pub without_local_endpoints: WithoutLocalEndpoints,
+}
+
+/// Chains that a sync touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainCount {
+    /// Created, replaced or edited.
+    pub written: usize,
+    /// Removed.
+    pub removed: usize,
 }
 
 /// Rules of one table.

@@ -27,6 +27,10 @@ pub struct SyncRecord {
     pub full: bool,
     /// Bytes given to the kernel.
     pub bytes: usize,
+    /// Chains created, replaced or edited.
+    pub chains_written: usize,
+    /// Chains removed.
+    pub chains_removed: usize,
     /// Rules written.
     pub written: usize,
     /// Rules that are there now.
@@ -55,6 +59,8 @@ impl SyncLog {
             family: family.as_str().to_owned(),
             full: report.full,
             bytes: report.bytes,
+            chains_written: report.chains.written,
+            chains_removed: report.chains.removed,
             written: report.rules.iter().map(|(_, count)| count.written).sum(),
             rules: report.rules.iter().map(|(_, count)| count.total).sum(),
             milliseconds: took.as_secs_f64() * 1000.0,
