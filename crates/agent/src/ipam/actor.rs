@@ -147,9 +147,13 @@ impl Actor {
             while let Ok(message) = self.messages.try_recv() {
                 self.receive(message);
             }
-            self.look();
-            self.flush();
-            self.measure();
+            // Nothing leaves before the commit that is under way has ended, and then we are here
+            // again: to look once for all that came meanwhile is soon enough.
+            if !matches!(self.disk, Disk::Busy(_)) {
+                self.look();
+                self.measure();
+                self.flush();
+            }
         }
         while matches!(self.disk, Disk::Busy(_)) {
             let done = self.disk.done().await;

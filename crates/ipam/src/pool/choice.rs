@@ -8,7 +8,6 @@ use std::{
 use weft_model::{IpFamily, Moment};
 
 use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
-use crate::config::Grant;
 
 impl Pool {
     /// Gives addresses to those who wait, in the order in which they came.
@@ -53,10 +52,11 @@ impl Pool {
             .containers
             .values()
             .flat_map(|container| &container.subnets);
-        let subnets = subnets.map(|net| IpFamily::of(net.addr()));
-        subnets
-            .chain(self.grants.values().map(Grant::family))
-            .collect()
+        let mut families: BTreeSet<IpFamily> =
+            subnets.map(|net| IpFamily::of(net.addr())).collect();
+        let granted = |family: &IpFamily| self.slots.has_granted(*family);
+        families.extend(IpFamily::ALL.into_iter().filter(granted));
+        families
     }
 
     /// The family that nobody can be served for want of.

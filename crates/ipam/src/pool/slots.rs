@@ -80,6 +80,15 @@ impl Slots {
         self.digest.families[place(family)].census
     }
 
+    /// Whether there is an address of a family that came with a grant.
+    pub(super) fn has_granted(&self, family: IpFamily) -> bool {
+        let blocks = &self.digest.families[place(family)].blocks;
+        // No grant sorts before any.
+        blocks
+            .last_key_value()
+            .is_some_and(|(grant, _)| grant.is_some())
+    }
+
     /// From the fullest block, so that others become empty and can be given back; of its addresses
     /// the one that was used the longest ago.
     pub(super) fn best(&self, family: IpFamily) -> Option<IpAddr> {
@@ -273,6 +282,10 @@ mod tests {
             for family in IpFamily::ALL {
                 let expected = best_by_walking(&slots, family);
                 assert_eq!(slots.best(family), expected, "step {step}");
+                let granted = slots
+                    .iter()
+                    .any(|(kept, slot)| IpFamily::of(*kept) == family && slot.grant.is_some());
+                assert_eq!(slots.has_granted(family), granted, "step {step}");
             }
             let cooling = slots.iter().filter_map(|(_, slot)| match slot.state {
                 State::Cooldown { until } => Some(until),

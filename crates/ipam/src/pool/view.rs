@@ -145,6 +145,9 @@ impl Pool {
         let mut chosen = Vec::new();
         for family in self.served_families() {
             let mut left = self.census(family).kept().saturating_sub(target);
+            if left == 0 {
+                continue;
+            }
             let mut candidates: Vec<(bool, &GrantName, u32)> = self
                 .grants
                 .iter()
