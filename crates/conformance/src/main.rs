@@ -8,12 +8,14 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+mod arguments;
 mod cache_subject;
 mod outcome;
 mod proxy;
 mod report;
 mod routes;
 mod runtime;
+mod version;
 
 use outcome::Outcome;
 

@@ -9,7 +9,7 @@ use std::{env, path::PathBuf, process::Command, time::Duration};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::Outcome;
+use crate::{Outcome, arguments::Common};
 
 mod arm;
 mod cluster;
@@ -34,21 +34,11 @@ const INSIDE: &str = "WEFT_CONFORMANCE_INSIDE";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The program under test.
-    #[arg(long)]
-    weft: PathBuf,
-    /// The directory of the pinned peers' programs.
-    #[arg(long)]
-    peers: PathBuf,
+    #[command(flatten)]
+    common: Common,
     /// The administrator's kubeconfig of a real kube-apiserver on loopback.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// Where the outcome goes.
-    #[arg(long)]
-    output: PathBuf,
-    /// Only show that it runs; nothing is judged.
-    #[arg(long)]
-    quick: bool,
     /// Numbers of Services, in ascending order.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 5_000, 10_000])]
     sizes: Vec<u32>,
@@ -68,7 +58,7 @@ impl Arguments {
             Arm::KubeProxyNft,
             Arm::WeftNft,
         ];
-        match (&self.arms[..], self.quick) {
+        match (&self.arms[..], self.common.quick) {
             ([], true) => iptables.to_vec(),
             ([], false) => Arm::ALL.to_vec(),
             (given, _) => given.to_vec(),
@@ -76,7 +66,7 @@ impl Arguments {
     }
 
     fn sizes(&self) -> Vec<u32> {
-        if self.quick {
+        if self.common.quick {
             vec![100]
         } else {
             self.sizes.clone()
@@ -85,7 +75,7 @@ impl Arguments {
 
     fn effort(&self) -> Effort {
         let patience = Duration::from_secs(self.patience);
-        if self.quick {
+        if self.common.quick {
             return Effort {
                 changes: 2,
                 budget: Duration::ZERO,
@@ -152,8 +142,8 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
         runtime,
         cluster,
         programs: Programs::link()?,
-        weft: arguments.weft.canonicalize()?,
-        kube_proxy: arguments.peers.join("kube-proxy").canonicalize()?,
+        weft: arguments.common.weft.canonicalize()?,
+        kube_proxy: arguments.common.peers.join("kube-proxy").canonicalize()?,
         kubeconfig: arguments.kubeconfig.canonicalize()?,
         effort: arguments.effort(),
     };
@@ -161,12 +151,12 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     for size in arguments.sizes() {
         measure(size, &arms, &mut setting, &mut outcome)?;
         // A run that is interrupted later has shown this much.
-        outcome.write(&arguments.output)?;
+        outcome.write(&arguments.common.output)?;
     }
-    if !arguments.quick {
+    if !arguments.common.quick {
         verdict::judge(&mut outcome, &arms);
     }
-    outcome.write(&arguments.output)?;
+    outcome.write(&arguments.common.output)?;
     setting.runtime.block_on(setting.cluster.clear())
 }
 

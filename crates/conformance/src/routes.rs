@@ -12,6 +12,8 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use weft_testkit::clouds::HcloudLatency;
 
+use crate::arguments::Common;
+
 mod arm;
 mod calls;
 mod cluster;
@@ -33,18 +35,8 @@ use trace::Trace;
 /// What a comparison of routes needs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The program under test.
-    #[arg(long)]
-    weft: PathBuf,
-    /// The directory of the peers' programs.
-    #[arg(long)]
-    peers: PathBuf,
-    /// Where the outcome goes, and logs.
-    #[arg(long)]
-    output: PathBuf,
-    /// One trace of 40 seconds, and no judgement.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// A cloud-controller-manager for Hetzner Cloud in place of the one among the peers.
     #[arg(long)]
     ccm: Option<PathBuf>,
@@ -74,8 +66,8 @@ struct Setting<'a> {
 pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
     let traces = traces(&arguments)?;
     let programs = Programs {
-        weft: arguments.weft,
-        peers: arguments.peers,
+        weft: arguments.common.weft,
+        peers: arguments.common.peers,
         ccm: arguments.ccm,
     };
     let versions = programs.versions()?;
@@ -83,9 +75,9 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         action: Duration::from_millis(arguments.action),
         ..HcloudLatency::REAL
     };
-    let logs = arguments.output.join("routes-logs");
+    let logs = arguments.common.output.join("routes-logs");
     fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
-    let warm_up = Duration::from_secs(if arguments.quick { 15 } else { 40 });
+    let warm_up = Duration::from_secs(if arguments.common.quick { 15 } else { 40 });
     let setting = Setting {
         programs: &programs,
         latency,
@@ -109,12 +101,12 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
     for trace in &traces {
         let runs = &runs[trace.name];
         figures::add(&mut outcome, trace, runs, &latency);
-        figures::claim(&mut outcome, trace, !arguments.quick);
+        figures::claim(&mut outcome, trace, !arguments.common.quick);
         mistakes.extend(figures::mistakes_of_ours(trace, runs));
     }
     let late = runs.values().flatten().map(|run| run.late).max();
     outcome.notes.push(text::lateness(late.unwrap_or_default()));
-    outcome.write(&arguments.output)?;
+    outcome.write(&arguments.common.output)?;
     if !mistakes.is_empty() {
         bail!("weft made mistakes: {}", mistakes.join("; "));
     }
@@ -123,7 +115,7 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
 
 fn traces(arguments: &Arguments) -> anyhow::Result<Vec<Trace>> {
     let seed = arguments.seed;
-    let mut traces = if arguments.quick {
+    let mut traces = if arguments.common.quick {
         vec![trace::rehearsal(seed)]
     } else {
         vec![

@@ -8,7 +8,11 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::outcome::{Outcome, Target};
+use crate::{
+    arguments::Common,
+    outcome::{Outcome, Target},
+    version,
+};
 
 mod cost;
 mod cycles;
@@ -28,21 +32,12 @@ use subject::Arm;
 /// Where everything is.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The program whose version the report names; the runtime itself is part of this program.
-    #[arg(long)]
-    weft: Option<PathBuf>,
-    /// Directory of the pinned peers.
-    #[arg(long)]
-    peers: PathBuf,
+    /// Of weft only the version is asked: the runtime is part of this program.
+    #[command(flatten)]
+    common: Common,
     /// Administrator's kubeconfig of a real kube-apiserver.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// Where the outcome goes.
-    #[arg(long)]
-    output: PathBuf,
-    /// Only show that it runs.
-    #[arg(long)]
-    quick: bool,
     /// How many Pods to cache.
     #[arg(long)]
     pods: Option<usize>,
@@ -81,7 +76,7 @@ impl Extent {
     };
 
     fn of(arguments: &Arguments) -> Self {
-        let extent = if arguments.quick {
+        let extent = if arguments.common.quick {
             Self::QUICK
         } else {
             Self::FULL
@@ -133,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         compared?;
         deleted?;
         claim(&mut outcome, extent);
-        outcome.write(&arguments.output)
+        outcome.write(&arguments.common.output)
     })
 }
 
@@ -144,7 +139,7 @@ async fn compare(stage: &Stage<'_>, outcome: &mut Outcome) -> anyhow::Result<()>
 }
 
 fn arms(arguments: &Arguments) -> anyhow::Result<[Arm; 4]> {
-    let theirs = arguments.peers.join("cache");
+    let theirs = arguments.common.peers.join("cache");
     ensure!(
         theirs.is_file(),
         "{} is not there: run `make peers`",
@@ -174,21 +169,9 @@ async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
     outcome
         .versions
         .push("controller-runtime v0.24.1".to_owned());
-    let ours = match &stage.arguments.weft {
-        None => concat!("weft-runtime ", env!("CARGO_PKG_VERSION")).to_owned(),
-        Some(weft) => version(weft)?,
-    };
+    let ours = version::of(&stage.arguments.common.weft, "version")?;
     outcome.versions.push(ours);
     Ok(outcome)
-}
-
-fn version(weft: &PathBuf) -> anyhow::Result<String> {
-    let output = std::process::Command::new(weft)
-        .arg("version")
-        .output()
-        .with_context(|| format!("run {}", weft.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 const METHOD: &str = "\

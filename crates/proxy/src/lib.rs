@@ -19,7 +19,9 @@ mod settings;
 mod slices;
 
 pub use address::parse_sloppy;
-pub use backend::{AuditReport, Backend, ChainCount, Desired, RuleCount, Scope, SyncError, SyncReport};
+pub use backend::{
+    AuditReport, Backend, ChainCount, Desired, RuleCount, Scope, SyncError, SyncReport,
+};
 pub use endpoint::{Endpoint, Slice, SlicePort};
 pub use frontend::{Frontend, InvalidPort};
 pub use model::{Model, Problem};

@@ -8,12 +8,11 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
     thread,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use weft_testkit::lab::Namespace;
 
 use crate::proxy::{
@@ -97,20 +96,6 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         .map(|directory| directory.join(program))
         .find(|path| path.is_file())
         .with_context(|| format!("`{program}` is not installed"))
-}
-
-/// What a program says about its version, in one line.
-pub(crate) fn version(program: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| format!("start {}", program.display()))?;
-    ensure!(
-        output.status.success(),
-        "{}: {}",
-        program.display(),
-        output.status
-    );
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// Administrators' programs are not on everyone's `PATH`.

@@ -8,6 +8,7 @@ use crate::{
         ground,
         trial::{Setting, Trial},
     },
+    version,
 };
 
 /// The size at which promises were made.
@@ -35,14 +36,14 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         effort.connections,
         effort.patience.as_secs(),
     );
-    let version = setting.runtime.block_on(setting.cluster.version())?;
+    let server = setting.runtime.block_on(setting.cluster.version())?;
     outcome.versions = vec![
-        ground::version(&setting.weft, &["version"])?,
+        version::of(&setting.weft, "version")?,
         format!(
             "kube-proxy {}",
-            trim(&ground::version(&setting.kube_proxy, &["--version"])?)
+            trim(&version::of(&setting.kube_proxy, "--version")?)
         ),
-        format!("kube-apiserver {version}"),
+        format!("kube-apiserver {server}"),
     ];
     for (program, argument) in [
         ("iptables-legacy", "--version"),
@@ -51,9 +52,7 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         ("uname", "-sr"),
     ] {
         if let Ok(program) = ground::find(program) {
-            outcome
-                .versions
-                .push(ground::version(&program, &[argument])?);
+            outcome.versions.push(version::of(&program, argument)?);
         }
     }
     Ok(())
@@ -71,8 +70,13 @@ pub(crate) fn remarks(trial: &Trial, size: u32, setting: &Setting) -> Vec<String
         let took = first.took.as_secs();
         if first.given_up {
             remarks.push(format!(
-                "{whose}: the first sync was not over after {took} s. The figure is a lower bound; \
-                 nothing else could be measured."
+                "{whose}: the first sync was not over after {took} s; the figure is a lower bound. {}",
+                if trial.figures.changes.is_empty() {
+                    "Nothing else could be measured."
+                } else {
+                    "Everything else was measured after a start over the rules that weft had made, \
+                     which are the same."
+                }
             ));
         } else if first.is_slow() {
             remarks.push(format!(

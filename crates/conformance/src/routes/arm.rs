@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::Context as _;
+use crate::version::said;
 
 /// The range that the nodes' ranges are of.
 const CLUSTER_CIDR: &str = "10.244.0.0/16";
@@ -112,18 +112,4 @@ impl Programs {
         versions.push(format!("kube-apiserver of {api_server}"));
         Ok(versions)
     }
-}
-
-fn said(program: &Path, flag: &str) -> anyhow::Result<String> {
-    let output = Command::new(program)
-        .arg(flag)
-        .output()
-        .with_context(|| format!("run {}", program.display()))?;
-    anyhow::ensure!(
-        output.status.success(),
-        "{} {flag}: {}",
-        program.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
