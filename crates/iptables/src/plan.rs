@@ -1,7 +1,7 @@
 //! A change of the kernel's rules as a value.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     fmt::{self, Write as _},
 };
 
@@ -142,6 +142,40 @@ impl TablePlan {
     }
 }
 
+/// Below this, any order will do.
+const FEW_CHAINS: usize = 100;
+
+/// The order in which chains are named, and made by the kernel.
+///
+/// iptables-nft-restore keeps them in a list sorted by name and looks for each one's place from
+/// its head: in descending order that place is always the first. iptables-nft-save gets them in the
+/// order in which they were made and sorts them by comparing with the first one, and then each part
+/// in the same way: what is in order already takes it the square of their number. So a few that
+/// halve, quarter and so on all others come before these. Of 60,000 chains each program then
+/// looks at some 250 for each, instead of at 30,000.
+fn creation_order(chains: &BTreeSet<ChainName>) -> Vec<ChainName> {
+    let sorted: Vec<ChainName> = chains.iter().copied().collect();
+    if sorted.len() < FEW_CHAINS {
+        return sorted.into_iter().rev().collect();
+    }
+    let stride = sorted.len().isqrt();
+    let is_divider = |place: usize| place % stride == stride / 2;
+    let dividers = (0..sorted.len()).filter(|place| is_divider(*place));
+    let dividers: Vec<ChainName> = dividers.map(|place| sorted[place]).collect();
+    let mut order = Vec::with_capacity(sorted.len());
+    // By halves: the middle, then the middles of both halves, and so on.
+    let mut parts = VecDeque::from([&dividers[..]]);
+    while let Some(part) = parts.pop_front() {
+        if let Some((middle, above)) = part[part.len() / 2..].split_first() {
+            order.push(*middle);
+            parts.extend([&part[..part.len() / 2], above]);
+        }
+    }
+    let others = (0..sorted.len()).rev().filter(|place| !is_divider(*place));
+    order.extend(others.map(|place| sorted[place]));
+    order
+}
+
 fn line(text: &mut String, operation: &str, chain: ChainName, rule: &Rule) {
     // Writing to a string does not fail.
     let _ = writeln!(text, "{operation} {chain} {rule}");
@@ -155,9 +189,7 @@ impl fmt::Display for Plan {
                 continue;
             }
             writeln!(f, "*{table}")?;
-            // iptables-nft keeps chains in a list sorted by name and looks for each one's place
-            // from its head: in descending order that place is always the first.
-            for chain in part.chains.iter().rev() {
+            for chain in creation_order(&part.chains) {
                 writeln!(f, ":{chain} - [0:0]")?;
             }
             f.write_str(&part.deletions)?;
@@ -169,5 +201,67 @@ impl fmt::Display for Plan {
             writeln!(f, "COMMIT")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chains(count: u32) -> BTreeSet<ChainName> {
+        let names =
+            (0..count).map(|number| format!("KUBE-SEP-{:08X}", number.wrapping_mul(0x9E37_79B1)));
+        names.map(|name| ChainName::parse(&name).unwrap()).collect()
+    }
+
+    /// How many names iptables-nft-restore looks at: for each those before it in a sorted list.
+    fn looks_of_restore(order: &[ChainName]) -> usize {
+        let mut list: Vec<ChainName> = Vec::new();
+        let mut looks = 0;
+        for chain in order {
+            let place = list.partition_point(|present| present < chain);
+            list.insert(place, *chain);
+            looks += place + 1;
+        }
+        looks
+    }
+
+    /// How many comparisons iptables-nft-save makes: with the first one, then in both parts.
+    fn looks_of_save(order: &[ChainName]) -> usize {
+        let mut parts = vec![order.to_vec()];
+        let mut looks = 0;
+        while let Some(part) = parts.pop() {
+            let Some((first, rest)) = part.split_first() else {
+                continue;
+            };
+            looks += rest.len();
+            let (below, above) = rest.iter().partition(|chain| *chain < first);
+            parts.extend([below, above]);
+        }
+        looks
+    }
+
+    #[test]
+    fn neither_program_looks_at_all_chains_for_each() {
+        let chains = chains(10_000);
+        let order = creation_order(&chains);
+        assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), chains);
+        assert_eq!(order.len(), chains.len());
+        let descending: Vec<ChainName> = chains.iter().rev().copied().collect();
+        let bound = 10_000 * 120;
+        assert!(
+            looks_of_save(&descending) > 40 * bound,
+            "that is what it is for"
+        );
+        for looks in [looks_of_restore(&order), looks_of_save(&order)] {
+            assert!(looks < bound, "{looks}");
+        }
+    }
+
+    #[test]
+    fn few_chains_are_named_from_the_last_to_the_first() {
+        let chains = chains(20);
+        assert!(creation_order(&chains).iter().eq(chains.iter().rev()));
+        assert!(creation_order(&BTreeSet::new()).is_empty());
     }
 }

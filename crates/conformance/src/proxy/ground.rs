@@ -7,7 +7,7 @@ use std::{
     io::Write as _,
     net::{Ipv4Addr, TcpListener},
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     thread,
 };
