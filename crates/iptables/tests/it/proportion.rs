@@ -4,7 +4,6 @@ use serde_json::json;
 use weft_iptables::Plan;
 use weft_model::IpFamily;
 use weft_proxy::{Backend as _, Scope, objects::Object};
-use weft_testkit::cluster::RandomCluster;
 
 use crate::world::{OPTIONS, World};
 
@@ -109,23 +108,6 @@ fn an_object_that_changes_nothing_writes_nothing() {
     let report = world.sync();
     assert_eq!(report.bytes, 0);
     assert!(world.backend.kernel().inputs.is_empty());
-}
-
-#[test]
-fn chain_lines_come_in_descending_order() {
-    let mut world = World::new(IpFamily::V4, OPTIONS);
-    let mut cluster = RandomCluster::new(11);
-    for _ in 0..20 {
-        for edit in cluster.add_service() {
-            world.edit(&edit);
-        }
-    }
-    world.sync();
-    let input = world.backend.kernel().inputs.concat();
-    for table in input.split("COMMIT\n") {
-        let chains: Vec<&str> = table.lines().filter(|l| l.starts_with(':')).collect();
-        assert!(chains.is_sorted_by(|a, b| a > b), "{chains:?}");
-    }
 }
 
 #[test]
