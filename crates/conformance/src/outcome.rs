@@ -103,6 +103,14 @@ impl Outcome {
             .copied()
     }
 
+    /// The largest size at which both arms' figures are known.
+    pub(crate) fn largest_size(&self, name: &str, arms: [&str; 2]) -> Option<u32> {
+        let of_name = self.measures.iter().filter(|measure| measure.name == name);
+        let of_both =
+            of_name.filter(|measure| arms.iter().all(|arm| measure.values.contains_key(*arm)));
+        of_both.filter_map(|measure| measure.size).max()
+    }
+
     /// Claims that one arm's figure is so many times the other's. Where either is missing there
     /// is no ratio: it cannot hold, unless nothing was promised.
     pub(crate) fn claim(

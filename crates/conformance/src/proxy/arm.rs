@@ -69,15 +69,6 @@ impl Arm {
         }
     }
 
-    /// The other proxy that makes the same rules, of those that make them quickly.
-    pub(crate) fn maker_of_the_same_rules(self) -> Option<Self> {
-        match self {
-            Self::KubeProxyLegacy => Some(Self::WeftLegacy),
-            Self::KubeProxyNft => Some(Self::WeftNft),
-            Self::WeftLegacy | Self::WeftNft | Self::KubeProxyNftables => None,
-        }
-    }
-
     /// The program and what only this arm tells it.
     pub(crate) fn command_line(self, weft: &Path, kube_proxy: &Path) -> Vec<OsString> {
         let (program, flags): (&Path, &[&str]) = match self {

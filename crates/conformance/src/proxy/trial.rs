@@ -104,11 +104,7 @@ impl Trial {
         let words = if given_up { "more than " } else { "" };
         self.say(&format!("first sync {words}{:.2} s", took.as_secs_f64()));
         if given_up {
-            drop(proxy);
-            return match self.arm.maker_of_the_same_rules() {
-                Some(maker) => self.pass_over_rules_of(maker, setting),
-                None => Ok(()),
-            };
+            return Ok(());
         }
         let passes = if first.is_slow() { 2 } else { 1 };
         self.changes(passes, &mut proxy, setting)?;
@@ -128,23 +124,6 @@ impl Trial {
             }
         }
         Ok(true)
-    }
-
-    /// What takes too long in an empty kernel is started over the rules that another proxy makes
-    /// there, which are the same: changes can be measured all the same.
-    fn pass_over_rules_of(&mut self, maker: Arm, setting: &Setting) -> anyhow::Result<()> {
-        let mut proxy = self.start(maker, setting)?;
-        if !self.serves_everywhere(&mut proxy, setting)? {
-            return Ok(());
-        }
-        proxy.wait_until_quiet(setting.effort.patience)?;
-        proxy.stop()?;
-        let Some(mut proxy) = self.restart(setting)? else {
-            return Ok(());
-        };
-        self.changes(2, &mut proxy, setting)?;
-        self.connect(setting)?;
-        self.end(proxy)
     }
 
     /// Over the rules that the first pass left.
