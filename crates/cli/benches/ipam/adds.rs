@@ -4,15 +4,19 @@ use std::{
     fs::{self, File},
     os::unix::fs::FileExt as _,
     path::Path,
-    sync::Barrier,
-    thread,
     time::Instant,
 };
 
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    task::JoinSet,
+};
 use weft_testkit::bench::{Report, Target};
 
 use crate::{
-    daemon::{Daemon, add},
+    daemon::{add_request, request},
     judge::{full_or_quick, number, p99, unless_quick},
     stage::Stage,
 };
@@ -26,11 +30,16 @@ pub(crate) fn measure(report: &mut Report) {
     let daemon = stage.start();
     daemon.until_ready();
     let file = bare_file(stage.directory.path());
-    let (mut bare, mut asked) = (Vec::new(), Vec::new());
+    let (mut bare, mut asked, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
     let before = daemon.count(SYNCS);
     for round in 0..rounds {
         bare.extend((0..syncs).map(|number| bare_sync(&file, number)));
-        asked.extend(storm(&daemon, round, each));
+        asked.extend(storm(&daemon.socket, each, |number| {
+            let pod = format!("r{round}-{number}");
+            let body = add_request(&pod).to_string();
+            request("POST", "/network/requestipconfigs", &body)
+        }));
+        nothing.extend(storm(&daemon.socket, each, |_| request("GET", "/", "")));
     }
     let synced = daemon.count(SYNCS) - before;
     let adds = number(asked.len());
@@ -49,6 +58,15 @@ pub(crate) fn measure(report: &mut Report) {
         "ms",
         asked[asked.len() / 2],
         bare[bare.len() / 2],
+        Target::None,
+    );
+    report.comparison(
+        &format!(
+            "ADD over REST, {AT_ONCE} at once, p99, beside requests that are answered at once"
+        ),
+        "ms",
+        ours,
+        p99(&mut nothing),
         Target::None,
     );
     report.figure(
@@ -80,24 +98,46 @@ fn bare_sync(file: &File, number: u64) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// How long each ADD took, in milliseconds, with fifty always under way.
-fn storm(daemon: &Daemon, round: usize, each: usize) -> Vec<f64> {
-    let start = Barrier::new(AT_ONCE);
-    let worker = &|worker: usize| {
-        start.wait();
-        let times = (0..each).map(|number| {
-            let pod = format!("r{round}-w{worker}-{number}");
-            let begun = Instant::now();
-            add(&daemon.socket, &pod).unwrap();
-            begun.elapsed().as_secs_f64() * 1e3
-        });
-        times.collect::<Vec<f64>>()
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE)
-            .map(|number| scope.spawn(move || worker(number)))
-            .collect();
-        let times = workers.into_iter().map(|worker| worker.join().unwrap());
-        times.flatten().collect()
+/// How long each request took, in milliseconds, with fifty always under way, each on a connection of
+/// its own. One thread asks: as many as there are requests would take the processors from the daemon.
+fn storm(socket: &Path, each: usize, request: impl Fn(usize) -> String) -> Vec<f64> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut workers = JoinSet::new();
+        for worker in 0..AT_ONCE {
+            let numbers = worker * each..(worker + 1) * each;
+            let requests: Vec<String> = numbers.map(&request).collect();
+            let socket = socket.to_owned();
+            workers.spawn(async move {
+                let mut times = Vec::new();
+                for request in requests {
+                    let begun = Instant::now();
+                    let answer = exchange(&socket, &request).await;
+                    times.push(begun.elapsed().as_secs_f64() * 1e3);
+                    check(&answer);
+                }
+                times
+            });
+        }
+        workers.join_all().await.concat()
     })
+}
+
+async fn exchange(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// An ADD that failed quickly is no ADD.
+fn check(answer: &str) {
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    if let Ok(body) = serde_json::from_str::<Value>(body) {
+        assert_eq!(body["response"]["ReturnCode"], 0, "{body}");
+    }
 }

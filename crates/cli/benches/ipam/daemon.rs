@@ -89,23 +89,36 @@ pub(crate) fn until(what: &str, test: impl Fn() -> bool) {
 /// answer.
 pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &Value) -> Option<Value> {
     let mut stream = UnixStream::connect(socket).ok()?;
-    let body = body.to_string();
-    let length = body.len();
-    let request = format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request = request(method, path, &body.to_string());
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
 
-/// The address that a pod gets; `None` if nobody answers.
-pub(crate) fn add(socket: &Path, pod: &str) -> Option<IpAddr> {
-    let request = json!({
+/// A request that ends its connection.
+pub(crate) fn request(method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+/// What the plugin asks for a pod.
+pub(crate) fn add_request(pod: &str) -> Value {
+    json!({
         "podInterfaceID": container(pod), "infraContainerID": container(pod), "ifname": "eth0",
         "networkName": "podnet",
         "orchestratorContext": {"podName": pod, "podNamespace": "default"},
-    });
-    let answer = ask(socket, "POST", "/network/requestipconfigs", &request)?;
+    })
+}
+
+/// The address that a pod gets; `None` if nobody answers.
+pub(crate) fn add(socket: &Path, pod: &str) -> Option<IpAddr> {
+    let answer = ask(
+        socket,
+        "POST",
+        "/network/requestipconfigs",
+        &add_request(pod),
+    )?;
     let code = answer["response"]["ReturnCode"].as_i64()?;
     assert_eq!(code, 0, "ADD of {pod}: {answer}");
     let address = answer["podIPInfo"][0]["PodIPConfig"]["IPAddress"].as_str()?;
