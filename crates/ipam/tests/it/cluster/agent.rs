@@ -1,15 +1,17 @@
 //! A node: kubelet's view of its pods, and the daemon with its store.
 
-use std::{net::IpAddr, time::Duration};
+mod store;
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use weft_ipam::{
-    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
+    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode, SpecWrite, Uid,
     pool::{
         AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Refusal, Reply,
         Settings, Step, Ticket,
     },
 };
-use weft_model::{Moment, SharedStr};
+use weft_model::{IpFamily, Moment, SharedStr};
 
 /// What kubelet thinks of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +33,12 @@ pub(crate) struct Pod {
     pub(crate) life: Life,
     /// How many sandboxes it had.
     pub(crate) sandbox: u64,
+    /// When the DEL of the last one was sent first.
+    left: Moment,
+    /// Whether its status shows its addresses, which it does some time after it has them.
+    told: bool,
+    /// Whether the daemon lost what it knew of its sandbox.
+    pub(crate) unknown: bool,
 }
 
 /// A node with its daemon.
@@ -49,6 +57,14 @@ pub(crate) struct Agent {
     log: Option<Vec<Record>>,
     /// What does not, yet.
     open: Vec<(Step, Option<SpecWrite>)>,
+    /// Whether nothing can be written to the store.
+    pub(crate) broken: bool,
+    /// Whether a store was ever lost.
+    pub(crate) lost: bool,
+    /// Sandboxes whose DEL was answered, and until when an ADD of them is late.
+    pub(crate) deleted: BTreeMap<Key, Moment>,
+    /// What was found wrong while something else went on.
+    pub(crate) flaw: Option<Complaint>,
     settings: Settings,
     monitoring: MonitorSettings,
 }
@@ -75,6 +91,9 @@ impl Agent {
         let absent = Pod {
             life: Life::Absent,
             sandbox: 0,
+            left: Moment::START,
+            told: false,
+            unknown: false,
         };
         Self {
             node: node.to_owned(),
@@ -86,12 +105,16 @@ impl Agent {
             boot: 0,
             log: logs.then_some(first),
             open: Vec::new(),
+            broken: false,
+            lost: false,
+            deleted: BTreeMap::new(),
+            flaw: None,
             settings,
             monitoring,
         }
     }
 
-    fn key(&self, pod: usize) -> Key {
+    pub(crate) fn key(&self, pod: usize) -> Key {
         let container = format!(
             "{}-{}-{}-{pod}",
             self.node, self.boot, self.pods[pod].sandbox
@@ -124,7 +147,24 @@ impl Agent {
         self.look(exhausted, now);
     }
 
+    /// What is decided is kept until it is durable. I22: nobody is told of an address that came from
+    /// another config than the one which is known to be this Node's.
     fn take(&mut self, step: Step, write: Option<SpecWrite>) {
+        let ours = |config: &&NodeConfig| {
+            config.owner.as_ref() == Some(&self.settings.node) && !config.deleting
+        };
+        if let Some(config) = self.seen.as_ref().filter(ours) {
+            for (ticket, reply) in &step.replies {
+                let (pod, sandbox, _) = pod_of(*ticket);
+                let held = self.pool.attachments().get(&self.key(pod));
+                if matches!(reply, Reply::Assigned(_))
+                    && self.pods[pod].sandbox == sandbox
+                    && held.is_some_and(|held| held.epoch != config.uid)
+                {
+                    self.flaw = Some(format!("I22: {} is of a former node", self.key(pod)));
+                }
+            }
+        }
         if step != Step::default() || write.is_some() {
             self.open.push((step, write));
         }
@@ -140,13 +180,70 @@ impl Agent {
             synced: true,
             exhausted,
         };
+        let offered = IpFamily::ALL.map(|family| self.pool.census(family).releasing);
         let verdict = self.monitor.look(&mut self.pool, outlook, now);
+        for (family, before) in IpFamily::ALL.into_iter().zip(offered) {
+            if self.pool.census(family).releasing > before {
+                self.check_buffer(family, &config, exhausted);
+            }
+        }
         self.take(verdict.step, verdict.write);
     }
 
-    pub(crate) fn see(&mut self, config: &NodeConfig, exhausted: bool, now: Moment) {
-        self.seen = Some(config.clone());
-        self.handle(Event::Observed(Box::new(config.clone())), exhausted, now);
+    /// I13: what is offered leaves the addresses of pods that are there, and their buffer.
+    fn check_buffer(&mut self, family: IpFamily, config: &NodeConfig, exhausted: bool) {
+        let scaler = config.status.scaler.unwrap_or_default();
+        let (batch, percent) = if exhausted {
+            (1, 100)
+        } else {
+            (
+                scaler.batch_size.unwrap_or_default(),
+                scaler.request_threshold_percent.unwrap_or_default(),
+            )
+        };
+        let most = scaler.max_ip_count.unwrap_or_default();
+        let census = self.pool.census(family);
+        // The reactive rule knows nothing of pods, and rounds.
+        let (demand, slack) = match self.monitoring.mode {
+            ScalingMode::Pods => (census.assigned.max(self.demand()), 0),
+            ScalingMode::Requests => (census.assigned, 50),
+        };
+        let least = (i64::from(demand) * 100 + percent * batch).min(most * 100);
+        let kept = i64::from(census.kept());
+        if kept < i64::from(census.assigned) || kept * 100 + slack < least {
+            self.flaw = Some(format!("I13: {} keeps {census:?} of {demand}", self.node));
+        }
+    }
+
+    /// The config as it is now; `None` if there is none any more.
+    pub(crate) fn see(&mut self, config: Option<&NodeConfig>, exhausted: bool, now: Moment) {
+        match (config, &mut self.seen) {
+            (Some(config), seen) => *seen = Some(config.clone()),
+            (None, Some(seen)) => seen.deleting = true,
+            (None, None) => return,
+        }
+        self.observe(exhausted, now);
+    }
+
+    fn observe(&mut self, exhausted: bool, now: Moment) {
+        if let Some(config) = self.seen.clone() {
+            self.handle(Event::Observed(Box::new(config)), exhausted, now);
+        }
+        if self.pool.awaits_pods() {
+            self.sweep(exhausted, now);
+        }
+    }
+
+    /// The daemon hears of the Node that has its name now.
+    pub(crate) fn learn(&mut self, uid: Uid, exhausted: bool, now: Moment) {
+        self.settings.node = uid.clone();
+        self.pool.set_node(uid);
+        self.observe(exhausted, now);
+    }
+
+    /// Whether the daemon knows which Node it serves.
+    pub(crate) fn serves(&self, uid: &Uid) -> bool {
+        self.settings.node == *uid
     }
 
     pub(crate) fn answer(
@@ -156,7 +253,12 @@ impl Agent {
         exhausted: bool,
         now: Moment,
     ) {
-        if let Some(config) = &accepted {
+        let older = |seen: &NodeConfig, config: &NodeConfig| {
+            seen.uid != config.uid || seen.deleting || config.version.is_older_than(&seen.version)
+        };
+        if let Some(config) = &accepted
+            && !self.seen.as_ref().is_some_and(|seen| older(seen, config))
+        {
             self.seen = Some(config.clone());
         }
         let step = self
@@ -168,19 +270,14 @@ impl Agent {
 
     /// Kubelet makes a sandbox.
     pub(crate) fn ask(&mut self, pod: usize, exhausted: bool, now: Moment) {
-        self.pods[pod].sandbox += 1;
-        self.pods[pod].life = Life::Asking;
-        let request = AddRequest {
-            ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
-            key: self.key(pod),
-            pod: self.identity_of(pod),
-            desired: Vec::new(),
-            deadline: now + Duration::from_secs(25),
-        };
-        self.handle(Event::Add(request), exhausted, now);
+        let state = &mut self.pods[pod];
+        state.sandbox += 1;
+        (state.life, state.told, state.unknown) = (Life::Asking, false, false);
+        self.ask_again(pod, exhausted, now);
     }
 
-    /// Kubelet asks again, as after an answer that was lost on its way.
+    /// Kubelet asks again, as after an answer that was lost on its way; or the ADD of a sandbox that
+    /// is gone comes late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
             ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
@@ -194,6 +291,9 @@ impl Agent {
 
     /// Kubelet removes the sandbox.
     pub(crate) fn leave(&mut self, pod: usize, exhausted: bool, now: Moment) {
+        if self.pods[pod].life != Life::Leaving {
+            self.pods[pod].left = now;
+        }
         self.pods[pod].life = Life::Leaving;
         let ticket = Ticket(2 * ticket(pod, self.pods[pod].sandbox) + 1);
         self.handle(Event::Delete(ticket, self.key(pod)), exhausted, now);
@@ -204,34 +304,29 @@ impl Agent {
         self.pods[pod].life = Life::Gone;
     }
 
-    pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
-        let live = (0..self.pods.len())
-            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
-        let pods = live
-            .map(|pod| PodSketch {
-                identity: self.identity_of(pod),
-                ..PodSketch::default()
-            })
-            .collect();
-        self.handle(Event::Sweep(pods), exhausted, now);
+    /// A minute or less has passed: kubelet has told of all addresses, and the daemon looks at pods.
+    pub(crate) fn pass(&mut self, exhausted: bool, now: Moment) {
+        self.handle(Event::Tick, exhausted, now);
+        for pod in &mut self.pods {
+            pod.told = true;
+        }
+        self.sweep(exhausted, now);
+        self.deleted.retain(|_, until| *until > now);
     }
 
-    /// Makes everything durable that is not, then lets answers and writes out.
-    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
-        let mut writes = Vec::new();
-        let open = std::mem::take(&mut self.open);
-        if let Some(log) = &mut self.log {
-            for (step, _) in &open {
-                log.extend(step.records.iter().cloned());
-            }
-        }
-        for (step, write) in open {
-            for (ticket, reply) in step.replies {
-                self.reply(ticket, reply)?;
-            }
-            writes.extend(write);
-        }
-        Ok(writes)
+    pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
+        let sketch = |pod: usize| PodSketch {
+            identity: self.identity_of(pod),
+            addresses: match &self.pods[pod].life {
+                Life::Running(addresses) if self.pods[pod].told => addresses.clone(),
+                _ => Vec::new(),
+            },
+            ..PodSketch::default()
+        };
+        let live = (0..self.pods.len())
+            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
+        let pods = live.map(sketch).collect();
+        self.handle(Event::Sweep(pods), exhausted, now);
     }
 
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Complaint> {
@@ -244,6 +339,8 @@ impl Agent {
         match (now.life, reply, delete) {
             (Life::Leaving, Reply::Released, true) => {
                 self.pods[pod].life = Life::Gone;
+                let late = self.pods[pod].left + self.settings.tombstone;
+                self.deleted.insert(key.clone(), late);
                 if self.pool.attachments().contains_key(&key) {
                     return Err(format!("I7: {key} was deleted and is there"));
                 }
@@ -271,63 +368,7 @@ impl Agent {
         Ok(())
     }
 
-    fn durable(&self) -> Vec<Record> {
-        self.log.clone().unwrap_or_else(|| self.pool.snapshot())
-    }
-
-    /// The daemon dies and starts again. Whoever waited sees the connection break.
-    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
-        self.open.clear();
-        self.process += 1;
-        let restored = Pool::restore(
-            self.settings.clone(),
-            identity(self.boot),
-            Journal::Kept(self.durable()),
-            now,
-        );
-        self.pool = restored.pool;
-        if let Some(log) = &mut self.log {
-            *log = self.pool.snapshot();
-        }
-        self.monitor = Monitor::new(self.monitoring);
-        self.seen = None;
-        for pod in 0..self.pods.len() {
-            match self.pods[pod].life.clone() {
-                Life::Running(held) => {
-                    let key = self.key(pod);
-                    let found = self.pool.attachments().get(&key);
-                    let kept = found.is_some_and(|attachment| {
-                        held.iter()
-                            .eq(attachment.leases.iter().map(|lease| &lease.address))
-                    });
-                    if !kept {
-                        return Err(format!("I3, I15: {key} had {held:?} and lost it"));
-                    }
-                }
-                Life::Asking => self.pods[pod].life = Life::Absent,
-                Life::Leaving | Life::Absent | Life::Gone => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The machine starts again: no sandbox is left.
-    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
-        self.boot += 1;
-        for pod in &mut self.pods {
-            pod.life = match pod.life {
-                Life::Gone | Life::Leaving => Life::Gone,
-                _ => Life::Absent,
-            };
-        }
-        self.crash(now)?;
-        if self.pool.attached() > 0 || !self.pool.tombstones().is_empty() {
-            return Err("I16: something outlived the reboot".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Adopts a new Node of the same name.
+    /// Starts anew for a new Node of the same name.
     pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Complaint> {
         self.settings.node = uid;
         self.crash(now)

@@ -8,10 +8,10 @@ use std::{
 use ipnet::IpNet;
 use weft_ipam::{
     ContainerResult, NodeConfig, NodeName,
-    allocator::{ClaimState, PoolSource, Write},
-    pool::State,
+    allocator::{ClaimState, IpPool, PoolSource, Write},
+    pool::{Key, State},
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, Moment};
 
 use super::{Cluster, Complaint, Life};
 
@@ -21,7 +21,25 @@ impl Cluster {
         self.one_owner_each()?;
         self.one_config_each()?;
         self.nothing_offered_in_use()?;
+        self.nothing_comes_back()?;
         self.published_is_claimed()
+    }
+
+    /// I8: what was deleted is not made again by an ADD that comes late. I22 is looked at when the
+    /// daemon decides.
+    fn nothing_comes_back(&self) -> Result<(), Complaint> {
+        for agent in &self.agents {
+            if let Some(flaw) = &agent.flaw {
+                return Err(flaw.clone());
+            }
+            let made = |(key, until): &(&Key, &Moment)| {
+                **until > self.now && agent.pool.attachments().contains_key(key)
+            };
+            if let Some((key, _)) = agent.deleted.iter().find(made) {
+                return Err(format!("I8: {key} was deleted and is there again"));
+            }
+        }
+        Ok(())
     }
 
     /// I1: no address is two sandboxes', on one node or on two; I9: all families or none.
@@ -104,7 +122,7 @@ impl Cluster {
     }
 
     /// I18: what is published is claimed, by whoever publishes it. I19: claims do not overlap, and
-    /// lie in the pool beside what is reserved.
+    /// lie in the pool beside what is reserved. What is in a Node's own CIDR needs no claim.
     fn published_is_claimed(&self) -> Result<(), Complaint> {
         let claims = self.claims();
         for (index, (net, id, ..)) in claims.iter().enumerate() {
@@ -119,7 +137,10 @@ impl Cluster {
                 let claimed = claims.iter().any(|(net, id, uid, held)| {
                     *held && *id == entry.name && *uid == config.uid && Ok(*net) == entry.net()
                 });
-                if !claimed {
+                let lent = config.owner.as_ref().and_then(|owner| self.lent.get(owner));
+                let own = lent.and_then(|cidr| cidr.parse::<IpNet>().ok());
+                let own = own.zip(entry.net().ok());
+                if !claimed && !own.is_some_and(|(cidr, net)| cidr.contains(&net)) {
                     return Err(format!(
                         "I18: {} of {} is not claimed",
                         entry.ip, config.name
@@ -220,15 +241,21 @@ impl Cluster {
             if !config.spec.not_in_use.is_empty() {
                 return Err(format!("I10: {} still offers", agent.node));
             }
+            let serving = node.and_then(|node| self.api.view.pool_of(node));
+            let homeless = node.is_some_and(|node| node.pod_cidrs.is_empty());
+            let Some(pool) =
+                serving.filter(|pool| matches!(pool.source, PoolSource::Ranges(_)) || !homeless)
+            else {
+                continue;
+            };
             let waits = agent.pods.iter().any(|pod| pod.life == Life::Asking);
-            let pool = self.api.view.pools.values().next().unwrap();
             let full = Some(config.spec.requested) >= pool.scaler.max_ip_count;
             let families = IpFamily::ALL.map(|family| agent.pool.census(family).cooling);
             if waits && !full && families == [0, 0] {
                 let mut results = config.status.containers.iter();
                 let told = results.any(|nc| nc.result == Some(ContainerResult::SubnetFull));
-                if !told || self.free_addresses() > 0 {
-                    let free = self.free_addresses();
+                let free = self.free_addresses(pool);
+                if !told || free > 0 {
                     return Err(format!(
                         "I20: {} waits, told {told}, {free} free",
                         agent.node
@@ -256,13 +283,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// How many are free of the family that has the fewest.
-    fn free_addresses(&self) -> u64 {
-        let pool = self.api.view.pools.values().next().unwrap();
+    /// How many of a pool are free, of the family that has the fewest.
+    fn free_addresses(&self, pool: &IpPool) -> u64 {
         let PoolSource::Ranges(ranges) = &pool.source else {
             return 0;
         };
-        let claims: Vec<IpNet> = self.claims().iter().map(|(net, ..)| *net).collect();
+        let mut claims: Vec<IpNet> = self.claims().iter().map(|(net, ..)| *net).collect();
+        claims.retain(|net| pool.range_of(*net).is_some());
         let count = |nets: &[IpNet], family: IpFamily| -> u64 {
             let nets = nets.iter().filter(|net| IpFamily::of(net.addr()) == family);
             nets.map(|net| 1_u64 << (net.max_prefix_len() - net.prefix_len()))
