@@ -1,11 +1,12 @@
 //! A node: kubelet's view of its pods, and the daemon with its store.
 
+mod checks;
 mod store;
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use weft_ipam::{
-    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode, SpecWrite, Uid,
+    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
     pool::{
         AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Refusal, Reply,
         Settings, Step, Ticket,
@@ -147,24 +148,9 @@ impl Agent {
         self.look(exhausted, now);
     }
 
-    /// What is decided is kept until it is durable. I22: nobody is told of an address that came from
-    /// another config than the one which is known to be this Node's.
+    /// What is decided is kept until it is durable.
     fn take(&mut self, step: Step, write: Option<SpecWrite>) {
-        let ours = |config: &&NodeConfig| {
-            config.owner.as_ref() == Some(&self.settings.node) && !config.deleting
-        };
-        if let Some(config) = self.seen.as_ref().filter(ours) {
-            for (ticket, reply) in &step.replies {
-                let (pod, sandbox, _) = pod_of(*ticket);
-                let held = self.pool.attachments().get(&self.key(pod));
-                if matches!(reply, Reply::Assigned(_))
-                    && self.pods[pod].sandbox == sandbox
-                    && held.is_some_and(|held| held.epoch != config.uid)
-                {
-                    self.flaw = Some(format!("I22: {} is of a former node", self.key(pod)));
-                }
-            }
-        }
+        self.check_origin(&step);
         if step != Step::default() || write.is_some() {
             self.open.push((step, write));
         }
@@ -188,31 +174,6 @@ impl Agent {
             }
         }
         self.take(verdict.step, verdict.write);
-    }
-
-    /// I13: what is offered leaves the addresses of pods that are there, and their buffer.
-    fn check_buffer(&mut self, family: IpFamily, config: &NodeConfig, exhausted: bool) {
-        let scaler = config.status.scaler.unwrap_or_default();
-        let (batch, percent) = if exhausted {
-            (1, 100)
-        } else {
-            (
-                scaler.batch_size.unwrap_or_default(),
-                scaler.request_threshold_percent.unwrap_or_default(),
-            )
-        };
-        let most = scaler.max_ip_count.unwrap_or_default();
-        let census = self.pool.census(family);
-        // The reactive rule knows nothing of pods, and rounds.
-        let (demand, slack) = match self.monitoring.mode {
-            ScalingMode::Pods => (census.assigned.max(self.demand()), 0),
-            ScalingMode::Requests => (census.assigned, 50),
-        };
-        let least = (i64::from(demand) * 100 + percent * batch).min(most * 100);
-        let kept = i64::from(census.kept());
-        if kept < i64::from(census.assigned) || kept * 100 + slack < least {
-            self.flaw = Some(format!("I13: {} keeps {census:?} of {demand}", self.node));
-        }
     }
 
     /// The config as it is now; `None` if there is none any more.

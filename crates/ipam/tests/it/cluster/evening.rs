@@ -85,6 +85,7 @@ impl Cluster {
                 self.act(Action::Plan(controller, usize::MAX))?;
             }
         }
-        self.settle()
+        self.settle()?;
+        self.check_orphans()
     }
 }

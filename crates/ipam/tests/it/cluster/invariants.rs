@@ -7,13 +7,13 @@ use std::{
 
 use ipnet::IpNet;
 use weft_ipam::{
-    ContainerResult, NodeConfig, NodeName,
+    ContainerResult, GrantName, NodeConfig, NodeName, Uid,
     allocator::{ClaimState, IpPool, PoolSource, Write},
     pool::{Key, State},
 };
 use weft_model::{IpFamily, Moment};
 
-use super::{Cluster, Complaint, Life};
+use super::{Agent, Cluster, Complaint, Life};
 
 impl Cluster {
     /// After every step.
@@ -134,7 +134,7 @@ impl Cluster {
         }
         for config in self.api.view.configs.values() {
             for (_, entry) in config.status.entries() {
-                let claimed = claims.iter().any(|(net, id, uid, held)| {
+                let claimed = claims.iter().any(|(net, id, (uid, _), held)| {
                     *held && *id == entry.name && *uid == config.uid && Ok(*net) == entry.net()
                 });
                 let lent = config.owner.as_ref().and_then(|owner| self.lent.get(owner));
@@ -151,7 +151,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn claims(&self) -> Vec<(IpNet, weft_ipam::GrantName, weft_ipam::Uid, bool)> {
+    /// Every claim: what, under which name, for which config and Node, and whether it is held.
+    fn claims(&self) -> Vec<(IpNet, GrantName, (Uid, Uid), bool)> {
         let mut claims = Vec::new();
         let wall = self.wall();
         for shard in self.api.view.shards.values() {
@@ -164,7 +165,8 @@ impl Cluster {
                 let held = claim.state == ClaimState::Held;
                 let resting = matches!(claim.state, ClaimState::Cooldown(until) if until > wall);
                 if held || resting {
-                    let holder = claim.holder.config.clone();
+                    let holder = &claim.holder;
+                    let holder = (holder.config.clone(), holder.node_uid.clone());
                     claims.push((net, claim.id.clone(), holder, held));
                 }
             }
@@ -241,6 +243,7 @@ impl Cluster {
             if !config.spec.not_in_use.is_empty() {
                 return Err(format!("I10: {} still offers", agent.node));
             }
+            self.pods_are_covered(agent, config)?;
             let serving = node.and_then(|node| self.api.view.pool_of(node));
             let homeless = node.is_some_and(|node| node.pod_cidrs.is_empty());
             let Some(pool) =
@@ -263,7 +266,7 @@ impl Cluster {
                 }
             }
         }
-        for (net, id, uid, held) in claims {
+        for (net, id, (uid, tenant), held) in claims {
             let owner = self
                 .api
                 .view
@@ -278,6 +281,49 @@ impl Cluster {
             });
             if held && !published && lives {
                 return Err(format!("I10: {id} ({net}) is claimed and not published"));
+            }
+            // Those of a config that was made again are the new one's by now.
+            if held
+                && owner.is_none()
+                && self.api.view.nodes.values().any(|node| node.uid == tenant)
+            {
+                return Err(format!(
+                    "I10: {id} ({net}) is claimed for a config that is gone"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// I10: what Nodes had that are gone for longer than the grace is nobody's.
+    pub(crate) fn check_orphans(&self) -> Result<(), Complaint> {
+        let present: BTreeSet<&Uid> = self.api.view.nodes.values().map(|node| &node.uid).collect();
+        for (net, id, (_, tenant), held) in self.claims() {
+            if held && !present.contains(&tenant) {
+                return Err(format!(
+                    "I10: {id} ({net}) is claimed for {tenant}, which is gone"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// I5: what pods have was not taken, also by a config that was made again. Only in a Node's own
+    /// CIDR nobody else could have it.
+    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Complaint> {
+        let nets: Vec<IpNet> = (config.status.entries())
+            .filter_map(|(_, entry)| entry.net().ok())
+            .collect();
+        let pools = &self.api.view.pools;
+        for (pod, addresses) in agent.running() {
+            for address in addresses {
+                let covered = nets.iter().any(|net| net.contains(address));
+                let shared = pools
+                    .values()
+                    .any(|pool| pool.range_of(IpNet::from(*address)).is_some());
+                if !covered && shared {
+                    return Err(format!("I5: {address} was taken from {}/{pod}", agent.node));
+                }
             }
         }
         Ok(())
