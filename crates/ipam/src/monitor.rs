@@ -276,7 +276,11 @@ fn by_requests(
         .next()
         .unwrap_or(IpFamily::V4);
     let census = pool.census(family);
+    // A write that offered something and was not accepted asked for less by as much. Upstream writes
+    // the list without that the next time, gives addresses back and gets as many new ones.
+    let unsent = pool.unlisted(family, &config.spec.not_in_use);
     let requested = u32::try_from(config.spec.requested).unwrap_or_default();
+    let requested = requested.saturating_sub(unsent);
     let listed = config.spec.not_in_use.len();
     let counts = Counts {
         // Upstream has nobody who waits; here a pool that is empty with no buffer would never grow.

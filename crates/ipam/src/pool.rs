@@ -92,8 +92,10 @@ pub struct Pool {
     settings: Settings,
     identity: Identity,
     gate: Gate,
-    /// Whether a store was lost, and pods were not looked at since.
+    /// Whether a store was lost, and not everything has rested since pods were looked at.
     lost: bool,
+    /// When it has.
+    rested: Option<Moment>,
     epoch: Option<Uid>,
     /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
     ended: Option<Uid>,
@@ -123,6 +125,7 @@ impl Pool {
                 store: true,
             },
             lost: false,
+            rested: None,
             epoch: None,
             ended: None,
             seen: None,

@@ -133,20 +133,23 @@ fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
 }
 
 /// Gives the claims of configs that are gone to those that were made again for the same Nodes: pods
-/// there go on using the addresses.
-pub(super) fn move_claims(view: &View, space: &mut Space<'_>) {
-    let heirs = |claim: &Claim| {
+/// there go on using the addresses. Says whose they are then: they are published under their new
+/// names only once that is written.
+pub(super) fn move_claims<'a>(view: &'a View, space: &mut Space<'_>) -> BTreeSet<&'a Uid> {
+    let heir = |claim: &Claim| {
         let holder = &claim.holder;
         let config = view.configs.get(&holder.node)?;
         let node = view.node_of(config)?;
         let replaced = config.uid != holder.config && node.uid == holder.node_uid;
         (claim.state == ClaimState::Held && replaced && !config.deleting).then_some(config)
     };
-    let moving: Vec<(IpNet, &NodeConfig)> = space
+    let moving: Vec<(IpNet, &'a NodeConfig)> = space
         .claims()
-        .filter_map(|(net, claim)| Some((net, heirs(claim)?)))
+        .filter_map(|(net, claim)| Some((net, heir(claim)?)))
         .collect();
+    let mut heirs = BTreeSet::new();
     for (net, config) in moving {
+        heirs.insert(&config.uid);
         let Some(range) = space.range_of(net) else {
             continue;
         };
@@ -165,6 +168,7 @@ pub(super) fn move_claims(view: &View, space: &mut Space<'_>) {
             published.version(range),
         );
     }
+    heirs
 }
 
 /// Whether everything that a config publishes of pools with ranges is claimed for it.

@@ -32,7 +32,7 @@ pub(super) struct Client<'a> {
     pub(super) published: Published,
     /// Claimed and about to be published.
     pub(super) pending: Vec<(IpNet, Claim)>,
-    /// Whether claims were planned for it: its status waits for them.
+    /// Whether claims are made for it or moved to it by this plan: its status waits for them.
     pub(super) claiming: bool,
     /// What it lacks and nobody has.
     pub(super) missing: u64,
@@ -90,7 +90,7 @@ impl Allocator {
         let shards = view.shards.values().filter(|shard| shard.pool == pool.name);
         let mut space = Space::new(pool, ranges, &pool.reserved, shards.cloned(), wall);
         self.free_orphans(view, &mut space, now);
-        move_claims(view, &mut space);
+        let moved = move_claims(view, &mut space);
         let mut adopting = false;
         for config in view.configs.values() {
             adopting |= adopt(view, config, &mut space, plan);
@@ -98,6 +98,7 @@ impl Allocator {
         let (mut clients, mut lodgers) = clients(view, pool, &space);
         for client in clients.iter_mut().chain(&mut lodgers) {
             settle(client, &mut space);
+            client.claiming = moved.contains(&client.config.uid);
         }
         // What is published without a claim may be what looks free.
         if !adopting && !pool.disabled && !pool.deleting {
@@ -118,10 +119,11 @@ impl Allocator {
         }
         hold(pool, &space, plan);
         plan.writes.extend(space.into_drafts().map(Write::from));
-        for lodger in lodgers.iter().filter(|lodger| !lodger.pending.is_empty()) {
+        let settled = |client: &&Client<'_>| !client.claiming;
+        for lodger in lodgers.iter().filter(settled) {
             plan.writes.extend(publish_pending(lodger, pool, ranges));
         }
-        for client in clients.iter().filter(|client| !client.claiming) {
+        for client in clients.iter().filter(settled) {
             plan.writes.extend(write_status(client, pool, ranges));
         }
     }

@@ -32,7 +32,7 @@ pub enum Record {
     Tombstone(Key, Option<Moment>),
     /// A grant that is offered for release.
     Releasing(GrantName, bool),
-    /// Earlier records were lost, and pods were not looked at since.
+    /// Earlier records were lost, and addresses that nobody knows of may still be in use.
     Lost(bool),
 }
 
@@ -99,6 +99,8 @@ impl Rows {
             .collect();
         self.attachments.clear();
         self.tombstones.clear();
+        // Whatever was in use unknown to us ended, too.
+        self.lost = false;
     }
 }
 

@@ -12,15 +12,19 @@ use crate::PodSketch;
 
 impl Pool {
     /// Looks for attachments whose pod is gone or has a newer sandbox, and releases those that were
-    /// so for long enough. The first look also finds addresses in use that we know nothing of.
+    /// so for long enough. The first look also finds addresses in use that we know nothing of, and
+    /// after a store was lost so do those that follow while addresses rest: kubelet tells late.
     pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
-        if self.gate.config && !self.gate.pods {
+        if self.gate.config && (self.lost || !self.gate.pods) {
             self.adopt(pods, now, step);
-            if std::mem::take(&mut self.lost) {
-                self.rest(now, step);
+            if !self.gate.pods {
+                if self.lost {
+                    self.rest(now, step);
+                }
+                self.gate.pods = true;
+                step.records.push(Record::Identity(self.identity.clone()));
             }
-            self.gate.pods = true;
-            step.records.push(Record::Identity(self.identity.clone()));
+            self.end_loss(now, step);
         }
         let superseded = self.superseded();
         let keys: Vec<Key> = self.attachments.keys().cloned().collect();
@@ -74,7 +78,9 @@ impl Pool {
                 slot.is_some_and(|slot| slot.state.owner().is_none())
             };
             let found: Vec<IpAddr> = pod.addresses.iter().filter(free).copied().collect();
-            if found.is_empty() || self.attachments.contains_key(&key) {
+            // One that has an attachment may still show the address of the sandbox before.
+            let known = self.attachments.values().any(|held| pod.is(&held.pod));
+            if found.is_empty() || known {
                 continue;
             }
             for address in &found {
@@ -98,7 +104,6 @@ impl Pool {
 
     /// What no pod shows may still be that of a sandbox which nobody has told of.
     fn rest(&mut self, now: Moment, step: &mut Step) {
-        step.records.push(Record::Lost(false));
         let until = now + self.settings.rest_after_loss;
         self.slots.retain(|address, slot| {
             let rested = slot.state.clone().rest(until);
@@ -110,6 +115,18 @@ impl Pool {
             slot.state = rested;
             true
         });
+    }
+
+    /// Forgets that a store was lost when everything has rested since this process looked first.
+    fn end_loss(&mut self, now: Moment, step: &mut Step) {
+        if !self.lost {
+            return;
+        }
+        let rested = now + self.settings.rest_after_loss;
+        if *self.rested.get_or_insert(rested) <= now {
+            (self.lost, self.rested) = (false, None);
+            step.records.push(Record::Lost(false));
+        }
     }
 
     /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone; and

@@ -114,6 +114,16 @@ impl Pool {
             .collect()
     }
 
+    /// How many addresses of a family are offered and not in this list yet.
+    pub fn unlisted(&self, family: IpFamily, list: &BTreeSet<GrantName>) -> u32 {
+        let unlisted = self.offered.difference(list);
+        let grants = unlisted.filter_map(|name| self.grants.get(name));
+        grants
+            .filter(|grant| grant.family() == family)
+            .map(size)
+            .sum()
+    }
+
     /// Whether nothing but a look at the pods ([`super::Event::Sweep`]) is missing before addresses
     /// are handed out: the store was lost, so they may be in use.
     pub fn awaits_pods(&self) -> bool {

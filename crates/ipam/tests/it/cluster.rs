@@ -1,8 +1,11 @@
 //! A cluster in memory: an API server, agents with kubelets, controllers that all believe to lead,
 //! and the mail between them. What happens next is chosen from outside.
 
+mod action;
 mod agent;
 mod api;
+mod evening;
+mod fairness;
 mod invariants;
 
 use std::{
@@ -13,10 +16,10 @@ use std::{
 use weft_ipam::{
     GrantName, MonitorSettings, NodeName, SpecWrite, Uid,
     allocator::{Allocator, AllocatorSettings, IpPool, View, Wall, Write},
-    pool::Event,
 };
 use weft_model::{Moment, SharedStr};
 
+pub(crate) use action::Action;
 pub(crate) use agent::{Agent, Complaint, Life};
 pub(crate) use api::{Api, Conflict};
 
@@ -29,56 +32,24 @@ pub(crate) enum Mail {
     Write(Write),
 }
 
-/// What may happen next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
-    /// A pod is bound and its sandbox made.
-    Ask(usize, usize),
-    /// Kubelet repeats an ADD that was answered.
-    AskAgain(usize, usize),
-    /// A pod is deleted and its sandbox removed.
-    Leave(usize, usize),
-    /// A pod is gone, and its DEL was lost.
-    Vanish(usize, usize),
-    /// The daemon makes its records durable.
-    Commit(usize),
-    /// The daemon dies.
-    Crash(usize),
-    /// The machine starts again.
-    Reboot(usize),
-    /// The daemon sees its config.
-    See(usize),
-    /// The daemon stops waiting for an answer.
-    GiveUp(usize),
-    /// The daemon looks for leaks.
-    Sweep(usize),
-    /// Mail arrives, and its answer, too.
-    Deliver(usize),
-    /// Mail arrives, and its answer is lost.
-    DeliverSilently(usize),
-    /// Mail arrives, and arrives again later.
-    Duplicate(usize),
-    /// Mail is lost.
-    Lose(usize),
-    /// A controller sees a node's config, and the Node.
-    SeeConfig(usize, usize),
-    /// A controller sees the shards.
-    SeeShards(usize),
-    /// A controller plans, and sends one of its writes.
-    Plan(usize, usize),
-    /// The Node object is deleted.
-    RemoveNode(usize),
-    /// A Node of the same name is made.
-    AddNode(usize),
-    /// Time passes: seconds.
-    Wait(u64),
-}
+/// The label that chooses a node's pool.
+pub(crate) const POOL_LABEL: &str = "pool";
 
 /// A controller with its cache, which may be older than it believes.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub(crate) view: View,
     pub(crate) allocator: Allocator,
+}
+
+impl Controller {
+    /// One that has listed everything.
+    fn new(view: &View) -> Self {
+        Self {
+            view: view.clone(),
+            allocator: Allocator::new(AllocatorSettings::default()),
+        }
+    }
 }
 
 /// The cluster.
@@ -95,12 +66,17 @@ pub(crate) struct Cluster {
     pub(crate) withdrawn: BTreeSet<GrantName>,
     /// Whether daemons make every step durable at once.
     pub(crate) prompt: bool,
+    /// What Nodes may have of their own, and which Node has or had which.
+    cidrs: Vec<&'static str>,
+    lent: BTreeMap<Uid, &'static str>,
 }
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    pub(crate) pool: IpPool,
+    pub(crate) pools: Vec<IpPool>,
+    /// What Nodes may have of their own.
+    pub(crate) cidrs: Vec<&'static str>,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
     pub(crate) cooldown: Duration,
@@ -110,44 +86,77 @@ pub(crate) struct Shape {
 
 impl Cluster {
     pub(crate) fn new(shape: &Shape) -> Self {
-        let mut api = Api::new([shape.pool.clone()]);
-        let agents = (0..shape.nodes).map(|index| {
+        let mut cluster = Self {
+            api: Api::new(shape.pools.clone()),
+            agents: Vec::new(),
+            controllers: Vec::new(),
+            mail: Vec::new(),
+            now: Moment::START,
+            names: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            prompt: shape.prompt,
+            cidrs: shape.cidrs.clone(),
+            lent: BTreeMap::new(),
+        };
+        for index in 0..shape.nodes {
             let name = format!("n{index}");
-            let uid = api.add_node(&name, &[], &[]);
-            Agent::new(
+            let uid = cluster.add_node(&name);
+            cluster.agents.push(Agent::new(
                 &name,
                 uid,
                 shape.pods,
                 shape.cooldown,
                 shape.monitoring,
                 !shape.prompt,
-            )
-        });
-        let agents = agents.collect();
-        let controller = |api: &Api| Controller {
-            view: api.view.clone(),
-            allocator: Allocator::new(AllocatorSettings::default()),
-        };
-        let mut first = controller(&api);
-        let created = first.allocator.plan(&api.view, Moment::START, Wall(0));
+            ));
+        }
+        let mut first = Controller::new(&cluster.api.view);
+        let created = first
+            .allocator
+            .plan(&cluster.api.view, Moment::START, Wall(0));
         for write in &created.writes {
-            api.write(write).unwrap();
+            cluster.api.write(write).unwrap();
         }
-        let controllers = vec![controller(&api), controller(&api)];
-        Self {
-            api,
-            agents,
-            controllers,
-            mail: Vec::new(),
-            now: Moment::START,
-            names: BTreeMap::new(),
-            withdrawn: BTreeSet::new(),
-            prompt: shape.prompt,
-        }
+        let two = [(); 2].map(|()| Controller::new(&cluster.api.view));
+        cluster.controllers.extend(two);
+        cluster
     }
 
-    fn exhausted(&self) -> bool {
-        !self.api.view.exhausted.is_empty()
+    /// A Node joins. One with a CIDR of its own gets one that is nobody's, which it is only when the
+    /// config of whoever had it is gone: this is how `pod-cidr` hands them out.
+    fn add_node(&mut self, name: &str) -> Uid {
+        let view = &self.api.view;
+        let owners = view
+            .configs
+            .values()
+            .filter_map(|config| config.owner.as_ref());
+        let nodes = view.nodes.values().map(|node| &node.uid);
+        let lent: BTreeSet<&str> = owners
+            .chain(nodes)
+            .filter_map(|uid| self.lent.get(uid).copied())
+            .collect();
+        let free = self
+            .cidrs
+            .iter()
+            .find(|cidr| !lent.contains(*cidr))
+            .copied();
+        let uid = self.api.add_node(name, &[], free.as_slice());
+        self.lent.extend(free.map(|cidr| (uid.clone(), cidr)));
+        uid
+    }
+
+    /// Whether one of the pools that a node has addresses of runs short.
+    fn exhausted(&self, agent: usize) -> bool {
+        let config = self.agents[agent].seen.as_ref();
+        let mut containers = config
+            .into_iter()
+            .flat_map(|config| &config.status.containers);
+        containers.any(|container| {
+            self.api
+                .view
+                .exhausted
+                .contains(&(*container.subnet).into())
+        })
     }
 
     fn wall(&self) -> Wall {
@@ -160,22 +169,22 @@ impl Cluster {
 
     /// Lets it happen; complains if it must not.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), Complaint> {
-        let (now, exhausted) = (self.now, self.exhausted());
         match action {
-            Action::Ask(agent, pod) => self.agents[agent].ask(pod, exhausted, now),
-            Action::AskAgain(agent, pod) => self.agents[agent].ask_again(pod, exhausted, now),
-            Action::Leave(agent, pod) => self.agents[agent].leave(pod, exhausted, now),
-            Action::Vanish(agent, pod) => self.agents[agent].vanish(pod),
-            Action::Commit(agent) => self.commit(agent)?,
-            Action::Crash(agent) => self.agents[agent].crash(now)?,
-            Action::Reboot(agent) => self.agents[agent].reboot(now)?,
-            Action::See(agent) => self.see(agent),
-            Action::GiveUp(agent) => {
-                if let Some(attempt) = self.agents[agent].monitor.in_flight() {
-                    self.agents[agent].answer(attempt, None, exhausted, now);
-                }
-            }
-            Action::Sweep(agent) => self.agents[agent].sweep(exhausted, now),
+            Action::Ask(..)
+            | Action::AskAgain(..)
+            | Action::AskLate(..)
+            | Action::Leave(..)
+            | Action::Vanish(..) => self.act_of_kubelet(action),
+            Action::Commit(agent)
+            | Action::Crash(agent)
+            | Action::FailStore(agent)
+            | Action::RecoverStore(agent)
+            | Action::LoseStore(agent)
+            | Action::Reboot(agent)
+            | Action::See(agent)
+            | Action::GiveUp(agent)
+            | Action::Sweep(agent)
+            | Action::LearnNode(agent) => self.act_of_daemon(action, agent)?,
             Action::Deliver(index) => {
                 let mail = self.mail.remove(index);
                 self.deliver(&mail, true)?;
@@ -197,31 +206,29 @@ impl Cluster {
                 view.shards.clone_from(&self.api.view.shards);
                 view.exhausted.clone_from(&self.api.view.exhausted);
             }
-            Action::Plan(controller, index) => self.plan(controller, index),
-            Action::RemoveNode(agent) => {
-                self.api.remove_node(&self.agents[agent].node.clone());
-                // Its pods are evicted; a node that is cut off for longer than the grace, with pods
-                // still running, is beyond what an allocator can know.
-                for pod in 0..self.agents[agent].pods.len() {
-                    self.agents[agent].vanish(pod);
-                }
+            Action::Plan(controller, index) => self.plan(controller, index)?,
+            Action::RestartController(controller) => {
+                self.controllers[controller] = Controller::new(&View::default());
             }
-            Action::AddNode(agent) => {
-                let uid = self
-                    .api
-                    .add_node(&self.agents[agent].node.clone(), &[], &[]);
-                self.agents[agent].rejoin(uid, now)?;
+            Action::List(controller) => {
+                self.controllers[controller].view = self.api.view.clone();
             }
-            Action::Wait(seconds) => {
-                self.now = self.now + Duration::from_secs(seconds);
-                for agent in &mut self.agents {
-                    agent.handle(Event::Tick, exhausted, self.now);
-                }
-            }
+            Action::RemoveNode(agent)
+            | Action::AddNode(agent)
+            | Action::ReplaceNode(agent)
+            | Action::Relabel(agent)
+            | Action::DeleteConfig(agent)
+            | Action::TearConfig(agent) => self.act_by_hand(action, agent)?,
+            Action::Wait(seconds) => self.wait(seconds),
         }
         let harmless = matches!(
             action,
-            Action::SeeConfig(..) | Action::SeeShards(_) | Action::Plan(..) | Action::Lose(_)
+            Action::SeeConfig(..)
+                | Action::SeeShards(_)
+                | Action::Plan(..)
+                | Action::List(_)
+                | Action::RestartController(_)
+                | Action::Lose(_)
         );
         if harmless {
             return Ok(());
@@ -234,6 +241,108 @@ impl Cluster {
         self.check()
     }
 
+    fn act_of_kubelet(&mut self, action: Action) {
+        let now = self.now;
+        match action {
+            Action::Ask(agent, pod) => {
+                let exhausted = self.exhausted(agent);
+                self.agents[agent].ask(pod, exhausted, now);
+            }
+            Action::AskAgain(agent, pod) | Action::AskLate(agent, pod) => {
+                let exhausted = self.exhausted(agent);
+                self.agents[agent].ask_again(pod, exhausted, now);
+            }
+            Action::Leave(agent, pod) => {
+                let exhausted = self.exhausted(agent);
+                self.agents[agent].leave(pod, exhausted, now);
+            }
+            Action::Vanish(agent, pod) => self.agents[agent].vanish(pod),
+            _ => {}
+        }
+    }
+
+    fn act_of_daemon(&mut self, action: Action, index: usize) -> Result<(), Complaint> {
+        let (now, exhausted) = (self.now, self.exhausted(index));
+        let name = self.node(index);
+        let agent = &mut self.agents[index];
+        match action {
+            Action::Commit(_) => self.commit(index)?,
+            Action::Crash(_) => agent.crash(now)?,
+            Action::FailStore(_) => agent.fail_store(exhausted, now)?,
+            Action::RecoverStore(_) => agent.recover_store(exhausted, now),
+            Action::LoseStore(_) => agent.lose_store(now)?,
+            Action::Reboot(_) => agent.reboot(now)?,
+            Action::See(_) => agent.see(self.api.view.configs.get(&name), exhausted, now),
+            Action::GiveUp(_) => {
+                if let Some(attempt) = agent.monitor.in_flight() {
+                    agent.answer(attempt, None, exhausted, now);
+                }
+            }
+            Action::Sweep(_) => agent.sweep(exhausted, now),
+            Action::LearnNode(_) => {
+                if let Some(node) = self.api.view.nodes.get(&name) {
+                    agent.learn(node.uid.clone(), exhausted, now);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn act_by_hand(&mut self, action: Action, agent: usize) -> Result<(), Complaint> {
+        let name = self.agents[agent].node.clone();
+        match action {
+            Action::RemoveNode(_) => self.remove_node(agent),
+            Action::AddNode(_) => {
+                let uid = self.add_node(&name);
+                self.agents[agent].rejoin(uid, self.now)?;
+            }
+            Action::ReplaceNode(_) => {
+                self.remove_node(agent);
+                self.add_node(&name);
+            }
+            Action::Relabel(_) => {
+                let node = self.api.view.nodes.get(&name.as_str().into());
+                let first = node.is_some_and(|node| node.labels.contains_key(POOL_LABEL));
+                self.api.relabel(&name, POOL_LABEL, !first);
+            }
+            Action::DeleteConfig(_) => self.api.delete_config(&name, false),
+            Action::TearConfig(_) => self.api.delete_config(&name, true),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Its pods are evicted; a node that is cut off for longer than the grace, with pods still
+    /// running, is beyond what an allocator can know.
+    fn remove_node(&mut self, agent: usize) {
+        self.api.remove_node(&self.agents[agent].node.clone());
+        for pod in 0..self.agents[agent].pods.len() {
+            self.agents[agent].vanish(pod);
+        }
+    }
+
+    /// A minute at a time at most, which is how often daemons look at their pods.
+    fn wait(&mut self, seconds: u64) {
+        let end = self.now + Duration::from_secs(seconds);
+        while self.now < end {
+            self.now = end.min(self.now + Duration::from_secs(60));
+            for agent in 0..self.agents.len() {
+                let exhausted = self.exhausted(agent);
+                self.agents[agent].pass(exhausted, self.now);
+            }
+        }
+        // The API server ends requests whose sender is gone long before addresses have rested that
+        // nobody knows anything of. A daemon with a store does not rely on that.
+        let Self { mail, agents, .. } = self;
+        mail.retain(|mail| match mail {
+            Mail::Spec(agent, process, _) => {
+                !agents[*agent].lost || agents[*agent].process == *process
+            }
+            Mail::Write(_) => true,
+        });
+    }
+
     fn commit(&mut self, agent: usize) -> Result<(), Complaint> {
         let process = self.agents[agent].process;
         for write in self.agents[agent].commit()? {
@@ -242,38 +351,41 @@ impl Cluster {
         Ok(())
     }
 
-    fn see(&mut self, agent: usize) {
-        let (now, exhausted) = (self.now, self.exhausted());
-        if let Some(config) = self.api.view.configs.get(&self.node(agent)).cloned() {
-            self.agents[agent].see(&config, exhausted, now);
-        }
-    }
-
     fn see_config(&mut self, controller: usize, agent: usize) {
         let name = self.node(agent);
+        let Api { view: now, .. } = &self.api;
         let view = &mut self.controllers[controller].view;
-        match self.api.view.configs.get(&name) {
+        if !self.cidrs.is_empty() {
+            // Where nothing is claimed, it matters that a watch shows objects in their order.
+            view.configs.clone_from(&now.configs);
+            view.nodes.clone_from(&now.nodes);
+            return;
+        }
+        match now.configs.get(&name) {
             Some(config) => view.configs.insert(name.clone(), config.clone()),
             None => view.configs.remove(&name),
         };
-        match self.api.view.nodes.get(&name) {
+        match now.nodes.get(&name) {
             Some(node) => view.nodes.insert(name, node.clone()),
             None => view.nodes.remove(&name),
         };
     }
 
     /// The writes that a controller would send now.
-    pub(crate) fn planned(&mut self, controller: usize) -> Vec<Write> {
+    pub(crate) fn planned(&mut self, controller: usize) -> Result<Vec<Write>, Complaint> {
         let (now, wall) = (self.now, self.wall());
         let Controller { view, allocator } = &mut self.controllers[controller];
-        allocator.plan(view, now, wall).writes
+        let writes = allocator.plan(view, now, wall).writes;
+        fairness::check(view, &writes)?;
+        Ok(writes)
     }
 
-    fn plan(&mut self, controller: usize, index: usize) {
-        let mut writes = self.planned(controller);
+    fn plan(&mut self, controller: usize, index: usize) -> Result<(), Complaint> {
+        let mut writes = self.planned(controller)?;
         if index < writes.len() {
             self.mail.push(Mail::Write(writes.swap_remove(index)));
         }
+        Ok(())
     }
 
     fn deliver(&mut self, mail: &Mail, answered: bool) -> Result<(), Complaint> {
@@ -282,7 +394,7 @@ impl Cluster {
                 let result = self.api.write_spec(write);
                 let same = self.agents[*agent].process == *process;
                 if answered && same {
-                    let (now, exhausted) = (self.now, self.exhausted());
+                    let (now, exhausted) = (self.now, self.exhausted(*agent));
                     self.agents[*agent].answer(write.attempt, result.ok(), exhausted, now);
                 }
             }
@@ -294,70 +406,5 @@ impl Cluster {
             }
         }
         Ok(())
-    }
-
-    /// No more mishaps: everything arrives and everybody looks, until nothing changes any more.
-    pub(crate) fn settle(&mut self) -> Result<(), Complaint> {
-        for _ in 0..200 {
-            let before = self.api.revision;
-            self.empty_mail()?;
-            for agent in 0..self.agents.len() {
-                let waits =
-                    |mail: &Mail| matches!(mail, Mail::Spec(sender, ..) if *sender == agent);
-                if !self.agents[agent].has_open_steps() && !self.mail.iter().any(waits) {
-                    self.act(Action::GiveUp(agent))?;
-                }
-            }
-            for controller in 0..self.controllers.len() {
-                for _ in 0..2 {
-                    for agent in 0..self.agents.len() {
-                        self.act(Action::SeeConfig(controller, agent))?;
-                    }
-                    self.act(Action::SeeShards(controller))?;
-                    let writes = self.planned(controller);
-                    self.mail.extend(writes.into_iter().map(Mail::Write));
-                    self.empty_mail()?;
-                }
-            }
-            for agent in 0..self.agents.len() {
-                self.act(Action::See(agent))?;
-                self.act(Action::Commit(agent))?;
-            }
-            if self.api.revision == before && self.mail.is_empty() {
-                return self.check_settled();
-            }
-        }
-        Err("never comes to rest".to_owned())
-    }
-
-    /// Everything that is under way arrives; what follows from it is sent later.
-    fn empty_mail(&mut self) -> Result<(), Complaint> {
-        for agent in 0..self.agents.len() {
-            self.act(Action::Commit(agent))?;
-        }
-        for _ in 0..self.mail.len() {
-            self.act(Action::Deliver(0))?;
-        }
-        Ok(())
-    }
-
-    /// Nodes are back, cooldowns and graces over, leaks swept; then everything comes to rest.
-    pub(crate) fn evening(&mut self) -> Result<(), Complaint> {
-        for agent in 0..self.agents.len() {
-            if !self.api.view.nodes.contains_key(&self.node(agent)) {
-                self.act(Action::AddNode(agent))?;
-            }
-        }
-        self.settle()?;
-        for _ in 0..4 {
-            self.act(Action::Wait(400))?;
-            for agent in 0..self.agents.len() {
-                self.act(Action::Sweep(agent))?;
-            }
-            for controller in 0..self.controllers.len() {
-                self.act(Action::Plan(controller, usize::MAX))?;
-            }
-        }
-        self.settle()
     }
 }

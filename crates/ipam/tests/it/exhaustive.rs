@@ -39,7 +39,8 @@ fn small(nodes: usize, pods: usize) -> Cluster {
         max_ip_count: Some(6),
     };
     Cluster::new(&Shape {
-        pool,
+        pools: vec![pool],
+        cidrs: Vec::new(),
         nodes,
         pods,
         cooldown: Duration::ZERO,
@@ -140,7 +141,7 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
             found.push((Action::SeeShards(controller), false));
         }
         if under_way < 2 {
-            let writes = cluster.clone().planned(controller);
+            let writes = cluster.clone().planned(controller).unwrap();
             let new = |mail: &Mail| !cluster.mail.contains(mail);
             for (index, write) in writes.into_iter().enumerate() {
                 if new(&Mail::Write(write)) {

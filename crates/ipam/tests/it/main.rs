@@ -7,6 +7,7 @@ mod cluster;
 mod exhaustive;
 mod monitor;
 mod pool;
+mod promises;
 mod restart;
 mod scaling;
 mod simulation;

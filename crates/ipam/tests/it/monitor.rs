@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use weft_ipam::{
     ContainerResult, Entry, Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode,
-    Verdict, pod_demand, pool::Pool, scaling::ScalerParameters,
+    Verdict, pod_demand,
+    pool::{Event, Pool},
+    scaling::ScalerParameters,
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
@@ -160,6 +163,118 @@ fn a_write_that_fails_offers_nothing_more_and_is_repeated() {
         written(&monitor.look(&mut pool, outlook(&config, 5), at(2))),
         None
     );
+}
+
+#[test]
+fn offers_that_cannot_be_kept_are_not_written_and_not_made_twice() {
+    // Row 2 of upstream's table: marking fails, and the request stays what it was.
+    let mut config = with(1, 32, 32);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(PLAIN);
+    let unsent = monitor.look(&mut pool, outlook(&config, 6), at(1));
+    assert_eq!(unsent.step.records.len(), 16, "what cannot be kept");
+    pool.handle(Event::StoreFailed(Vec::new()), at(1));
+    monitor.answered(1, None, &mut pool, at(1));
+    let closed = monitor.look(&mut pool, outlook(&config, 6), at(2));
+    assert_eq!(closed, Verdict::default());
+    pool.handle(Event::StoreRecovered, at(3));
+    let sent = monitor.look(&mut pool, outlook(&config, 6), at(3));
+    assert_eq!(written(&sent), Some((16, 16)));
+    accept(&mut pool, &mut monitor, &mut config, &sent);
+    assert_eq!(pool.census(IpFamily::V4).releasing, 16);
+    // What pods have cannot be offered either; upstream then asks for 32 for ever.
+    let config = with(1, 32, 32);
+    let mut pool = start(&config);
+    for pod in 0..32 {
+        add(&mut pool, &name(pod), at(1));
+    }
+    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 6), at(1));
+    assert_eq!(written(&verdict), Some((48, 0)), "they count as demand");
+}
+
+#[test]
+fn the_reactive_mode_outlives_an_api_server_that_is_down() {
+    // Upstream's process ends with a panic here.
+    let mut config = with(1, 64, 64);
+    let mut pool = start(&config);
+    let mut monitor = Monitor::new(MonitorSettings {
+        mode: ScalingMode::Requests,
+        ..PLAIN
+    });
+    for pod in 0..46 {
+        add(&mut pool, &name(pod), at(1));
+    }
+    assert_eq!(
+        written(&monitor.look(&mut pool, outlook(&config, 46), at(1))),
+        None
+    );
+    for pod in 0..6 {
+        delete(&mut pool, &name(pod), at(2));
+    }
+    let mut verdict = monitor.look(&mut pool, outlook(&config, 40), at(2));
+    for attempt in 1..=5 {
+        assert_eq!(written(&verdict), Some((48, 16)), "attempt {attempt}");
+        monitor.answered(attempt, None, &mut pool, at(2));
+        verdict = monitor.look(&mut pool, outlook(&config, 40), at(2));
+        assert!(verdict.step.records.is_empty(), "nothing more is offered");
+    }
+    accept(&mut pool, &mut monitor, &mut config, &verdict);
+    assert_eq!(
+        (config.spec.requested, config.spec.not_in_use.len()),
+        (48, 16)
+    );
+    let census = pool.census(IpFamily::V4);
+    assert_eq!((census.assigned, census.available), (40, 8));
+}
+
+proptest! {
+    /// I13.
+    #[test]
+    fn scale_down_leaves_what_pods_have_and_the_buffer_for_those_that_are_there(
+        batch in 1_u32..20,
+        percent in 0_u32..200,
+        blocks in 1_u32..8,
+        width in 0_u32..5,
+        assigned in 0_u32..40,
+        pods in 0_u32..60,
+        reactive: bool,
+    ) {
+        let size = 1 << width;
+        let mut config = with(1, 0, blocks * size);
+        config.status.scaler = Some(ScalerParameters {
+            batch_size: Some(batch.into()),
+            request_threshold_percent: Some(percent.into()),
+            release_threshold_percent: Some(150),
+            max_ip_count: Some(250),
+        });
+        config.status.containers[0].entries = (0..blocks)
+            .map(|index| Entry {
+                name: name(index).into(),
+                ip: SharedStr::new(&format!("10.1.{index}.0/{}", 32 - width)),
+            })
+            .collect();
+        let mut pool = start(&config);
+        let assigned = assigned.min(blocks * size);
+        for pod in 0..assigned {
+            add(&mut pool, &name(pod), at(1));
+        }
+        let mode = if reactive { ScalingMode::Requests } else { ScalingMode::Pods };
+        Monitor::new(MonitorSettings { mode, ..PLAIN }).look(&mut pool, outlook(&config, pods), at(1));
+        let census = pool.census(IpFamily::V4);
+        prop_assert_eq!(census.assigned, assigned);
+        if census.releasing > 0 {
+            let demand = if reactive { assigned } else { pods.max(assigned) };
+            let percent = if reactive { percent.clamp(1, 100) } else { percent };
+            // Half of an address counts as one by the reactive rule's rounding.
+            let slack = if reactive { 50 } else { 0 };
+            prop_assert!(
+                census.kept() * 100 + slack >= demand * 100 + percent * batch.min(250),
+                "{:?} for {} pods",
+                census,
+                demand
+            );
+        }
+    }
 }
 
 #[test]

@@ -189,6 +189,41 @@ fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
 }
 
 #[test]
+fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
+    let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
+    observe(&mut pool, &config(1, &TWO), at(0));
+    let silent = PodSketch {
+        identity: pod("running"),
+        ..PodSketch::default()
+    };
+    pool.handle(Event::Sweep(vec![silent.clone()]), at(1));
+    // The daemon starts again before kubelet tells.
+    let mut pool = reborn(settings(), &pool.snapshot(), "boot", at(2));
+    observe(&mut pool, &config(1, &TWO), at(2));
+    let told = PodSketch {
+        addresses: vec!["10.1.0.4".parse().unwrap()],
+        ..silent
+    };
+    let looks = [60, 120, 180, 241, 302].map(|second| {
+        let step = pool.handle(Event::Sweep(vec![told.clone()]), at(second));
+        step.notices.len()
+    });
+    assert_eq!(looks, [1, 0, 0, 0, 0], "adopted once");
+    assert_eq!(addresses(&add(&mut pool, "new", at(303))), ["10.1.0.5"]);
+    assert!(add(&mut pool, "newer", at(303)).replies.is_empty());
+    // All has rested: from here on a status that is behind brings nothing back.
+    delete(&mut pool, "new", at(304));
+    let behind = PodSketch {
+        identity: pod("behind"),
+        addresses: vec!["10.1.0.5".parse().unwrap()],
+        ..PodSketch::default()
+    };
+    let step = pool.handle(Event::Sweep(vec![told, behind]), at(305));
+    assert_eq!(step.notices, []);
+    assert!(!pool.snapshot().contains(&Record::Lost(true)));
+}
+
+#[test]
 fn two_owners_of_an_address_in_a_tampered_store_are_both_served_until_both_are_gone() {
     let (_, mut records) = used();
     let held = records.iter().find_map(|record| match record {

@@ -7,35 +7,88 @@ use weft_ipam::{
     allocator::{IpPool, PoolSource},
     scaling::ScalerParameters,
 };
-use weft_model::Random;
+use weft_model::{LabelSelector, Random};
 
-use crate::cluster::{Action, Cluster, Complaint, Life, Shape};
+use crate::cluster::{Action, Cluster, Complaint, Life, POOL_LABEL, Shape};
+
+/// What Nodes may have of their own: one more than there are Nodes.
+const CIDRS: [&str; 4] = [
+    "10.2.0.0/28",
+    "10.2.0.16/28",
+    "10.2.0.32/28",
+    "10.2.0.48/28",
+];
+
+/// Where the addresses of a cluster come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sources {
+    /// One pool with ranges.
+    One,
+    /// Two, and nodes that go from one to the other.
+    Two,
+    /// Nodes' own CIDRs.
+    Own,
+    /// Both, and nodes that go from one to the other.
+    Mixed,
+}
+
+fn number(random: &mut Random, below: u64) -> usize {
+    usize::try_from(random.below(below)).unwrap()
+}
+
+fn ranges(name: &str, third: u8, dual: bool) -> IpPool {
+    let mut ranges = vec![format!("10.{third}.0.0/28").parse().unwrap()];
+    let mut reserved = vec![format!("10.{third}.0.0/31").parse().unwrap()];
+    if dual {
+        ranges.push(format!("fd00:{third}::/124").parse().unwrap());
+        reserved.push(format!("fd00:{third}::/127").parse().unwrap());
+    }
+    let mut pool = IpPool::new(name, PoolSource::Ranges(ranges));
+    pool.reserved = reserved;
+    pool
+}
+
+fn pools(random: &mut Random, sources: Sources) -> Vec<IpPool> {
+    let dual = matches!(sources, Sources::One | Sources::Two) && random.below(3) == 0;
+    let own = || IpPool::new("own", PoolSource::NodeCidrs);
+    let mut pools = match sources {
+        Sources::One => vec![ranges("pods", 0, dual)],
+        Sources::Two => vec![ranges("labelled", 1, dual), ranges("pods", 0, dual)],
+        Sources::Own => vec![own()],
+        Sources::Mixed => vec![ranges("labelled", 1, false), own()],
+    };
+    let block = u8::try_from(random.below(3)).unwrap();
+    let cooldown = Duration::from_secs(random.below(2) * 30);
+    let scalers = [(2, 50, 8), (4, 50, 8), (1, 100, 6), (3, 0, 8)];
+    let (batch, percent, maximum) = scalers[number(random, 4)];
+    for pool in &mut pools {
+        if pool.name.as_str() == "labelled" {
+            pool.nodes = LabelSelector::parse(POOL_LABEL).unwrap();
+        }
+        (pool.block_v4, pool.block_v6) = (30 + block, 126 + block);
+        pool.cooldown = cooldown;
+        pool.scaler = ScalerParameters {
+            batch_size: Some(batch),
+            request_threshold_percent: Some(percent),
+            release_threshold_percent: Some(150),
+            max_ip_count: Some(maximum),
+        };
+    }
+    pools
+}
 
 fn shape(random: &mut Random) -> Shape {
-    let dual = random.below(3) == 0;
-    let mut ranges = vec!["10.0.0.0/28".parse().unwrap()];
-    if dual {
-        ranges.push("fd00::/124".parse().unwrap());
-    }
-    let mut pool = IpPool::new("pods", PoolSource::Ranges(ranges));
-    pool.reserved.push("10.0.0.0/31".parse().unwrap());
-    if dual {
-        pool.reserved.push("fd00::/127".parse().unwrap());
-    }
-    let block = u8::try_from(random.below(3)).unwrap();
-    (pool.block_v4, pool.block_v6) = (30 + block, 126 + block);
-    pool.cooldown = Duration::from_secs(random.below(2) * 30);
-    let scalers = [(2, 50, 8), (4, 50, 8), (1, 100, 6), (3, 0, 8)];
-    let (batch, percent, maximum) = scalers[usize::try_from(random.below(4)).unwrap()];
-    pool.scaler = ScalerParameters {
-        batch_size: Some(batch),
-        request_threshold_percent: Some(percent),
-        release_threshold_percent: Some(150),
-        max_ip_count: Some(maximum),
+    let sources = match random.below(8) {
+        0 | 1 => Sources::Two,
+        2 => Sources::Own,
+        3 => Sources::Mixed,
+        _ => Sources::One,
     };
+    let own = matches!(sources, Sources::Own | Sources::Mixed);
     Shape {
-        pool,
-        nodes: 2 + usize::try_from(random.below(2)).unwrap(),
+        pools: pools(random, sources),
+        cidrs: if own { CIDRS.to_vec() } else { Vec::new() },
+        nodes: 2 + number(random, 2),
         pods: 5,
         cooldown: Duration::from_secs(random.below(2) * 30),
         monitoring: MonitorSettings {
@@ -55,51 +108,83 @@ fn shape(random: &mut Random) -> Shape {
 fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     let agent = pick(random, cluster.agents.len())?;
     let controller = pick(random, cluster.controllers.len())?;
-    let pod = pick(random, cluster.agents[agent].pods.len())?;
-    let life = &cluster.agents[agent].pods[pod].life;
     let mail = |random: &mut Random| pick(random, cluster.mail.len());
-    let there = cluster
-        .api
-        .view
-        .nodes
-        .contains_key(&cluster.agents[agent].node.as_str().into());
-    Some(match random.below(100) {
-        0..14 => match life {
-            Life::Absent | Life::Gone if there => Action::Ask(agent, pod),
-            Life::Running(_) => Action::AskAgain(agent, pod),
-            Life::Leaving => Action::Leave(agent, pod),
-            _ => return None,
+    Some(match random.below(200) {
+        0..45 => return next_of_pod(cluster, agent, random),
+        45..71 => Action::Commit(agent),
+        71..79 => return next_of_store(cluster, agent, random),
+        79..99 => Action::See(agent),
+        99..103 => Action::GiveUp(agent),
+        103..107 => Action::Sweep(agent),
+        107..137 => Action::Deliver(mail(random)?),
+        137..141 => Action::DeliverSilently(mail(random)?),
+        141..145 => Action::Duplicate(mail(random)?),
+        145..149 => Action::Lose(mail(random)?),
+        149..163 => Action::SeeConfig(controller, agent),
+        163..174 => Action::SeeShards(controller),
+        174..192 => Action::Plan(controller, number(random, 3)),
+        192 => match cluster.controllers[controller].view.complete {
+            true if random.below(2) == 0 => return None,
+            true => Action::RestartController(controller),
+            false => Action::List(controller),
         },
-        14..22 => match life {
-            Life::Asking | Life::Running(_) | Life::Leaving => Action::Leave(agent, pod),
-            _ => return None,
-        },
-        22..23 => match life {
-            Life::Running(_) => Action::Vanish(agent, pod),
-            _ => return None,
-        },
-        23..36 => Action::Commit(agent),
-        36..38 => Action::Crash(agent),
-        38 => match random.below(4) {
-            0 => Action::Reboot(agent),
-            _ => return None,
-        },
-        39..49 => Action::See(agent),
-        49..51 => Action::GiveUp(agent),
-        51..53 => Action::Sweep(agent),
-        53..68 => Action::Deliver(mail(random)?),
-        68..70 => Action::DeliverSilently(mail(random)?),
-        70..72 => Action::Duplicate(mail(random)?),
-        72..74 => Action::Lose(mail(random)?),
-        74..81 => Action::SeeConfig(controller, agent),
-        81..87 => Action::SeeShards(controller),
-        87..97 => Action::Plan(controller, usize::try_from(random.below(3)).unwrap()),
-        97 => match (there, random.below(6)) {
-            (true, 0) => Action::RemoveNode(agent),
-            (false, _) => Action::AddNode(agent),
-            _ => return None,
-        },
+        193..196 => return next_by_hand(cluster, agent, random),
         _ => Action::Wait([1, 20, 60, 200][pick(random, 4)?]),
+    })
+}
+
+/// Whether there is a Node for an agent, and whether the agent knows it.
+fn presence(cluster: &Cluster, agent: usize) -> (bool, bool) {
+    let agent = &cluster.agents[agent];
+    let node = cluster.api.view.nodes.get(&agent.node.as_str().into());
+    (
+        node.is_some(),
+        node.is_some_and(|node| agent.serves(&node.uid)),
+    )
+}
+
+fn next_of_pod(cluster: &Cluster, index: usize, random: &mut Random) -> Option<Action> {
+    let agent = &cluster.agents[index];
+    let pod = pick(random, agent.pods.len())?;
+    // Kubelet makes no sandbox before its Node is there, and the daemon hears of that Node sooner
+    // than kubelet of its first pod.
+    let (_, known) = presence(cluster, index);
+    Some(match (random.below(45), &agent.pods[pod].life) {
+        (0..28, Life::Absent | Life::Gone) if known => Action::Ask(index, pod),
+        (0..28, Life::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
+        (0..28, Life::Leaving) => Action::Leave(index, pod),
+        (28..41, Life::Asking | Life::Running(_) | Life::Leaving) => Action::Leave(index, pod),
+        (41..43, Life::Running(_)) => Action::Vanish(index, pod),
+        (28..45, Life::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
+            Action::AskLate(index, pod)
+        }
+        _ => return None,
+    })
+}
+
+fn next_of_store(cluster: &Cluster, agent: usize, random: &mut Random) -> Option<Action> {
+    Some(match random.below(16) {
+        0..8 => Action::Crash(agent),
+        8 => Action::Reboot(agent),
+        9 | 10 if cluster.agents[agent].broken => Action::RecoverStore(agent),
+        9 | 10 => Action::FailStore(agent),
+        11 => Action::LoseStore(agent),
+        _ if cluster.agents[agent].broken => Action::RecoverStore(agent),
+        _ => return None,
+    })
+}
+
+fn next_by_hand(cluster: &Cluster, agent: usize, random: &mut Random) -> Option<Action> {
+    let (there, known) = presence(cluster, agent);
+    Some(match random.below(18) {
+        0 if there => Action::RemoveNode(agent),
+        1 if there => Action::ReplaceNode(agent),
+        2 if there => Action::DeleteConfig(agent),
+        3 if there && random.below(2) == 0 => Action::TearConfig(agent),
+        4..8 if there && cluster.api.view.pools.len() > 1 => Action::Relabel(agent),
+        _ if there && !known => Action::LearnNode(agent),
+        _ if !there => Action::AddNode(agent),
+        _ => return None,
     })
 }
 
@@ -127,10 +212,10 @@ fn day(seed: u64, length: usize) -> Result<Cluster, (Complaint, Vec<Action>)> {
             return Err((complaint, past.split_off(past.len().saturating_sub(40))));
         }
     }
-    let evening = cluster.evening();
-    evening
-        .map_err(|complaint| (complaint, vec![]))
-        .map(|()| cluster)
+    match cluster.evening() {
+        Ok(()) => Ok(cluster),
+        Err(complaint) => Err((complaint, past.split_off(past.len().saturating_sub(40)))),
+    }
 }
 
 /// Five hundred days, each of its own seed.
@@ -144,7 +229,7 @@ fn days(first: u64) {
                 served += running.sum::<usize>();
                 published += cluster.names.len();
             }
-            Err((complaint, past)) => panic!("seed {seed}: {complaint}; last {past:#?}"),
+            Err((complaint, past)) => panic!("seed {seed}: {complaint}; last {past:?}"),
         }
     }
     assert!(

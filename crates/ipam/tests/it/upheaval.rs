@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use ipnet::IpNet;
 use weft_ipam::{
     Entry, NodeStatus,
-    allocator::{Allocator, ClaimState, IpPool, PoolSource},
+    allocator::{Allocator, ClaimState, IpPool, PoolSource, Write},
 };
 use weft_model::LabelSelector;
 
@@ -99,6 +99,23 @@ fn claims_move_to_a_config_only_as_it_was_seen() {
     let moving = plan(&mut allocator, &api, at(1));
     api.edit("n1", |spec| spec.requested = 3);
     assert!(api.write(&moving.writes[0]).is_err(), "{moving}");
+}
+
+#[test]
+fn moved_claims_are_published_only_after_the_move_is_written() {
+    let (mut api, mut allocator) = served("10.0.0.0/26", &["n1", "n2"]);
+    api.view.configs.remove(&"n1".into());
+    let creating = plan(&mut allocator, &api, at(1));
+    api.write(&creating.writes[0]).unwrap();
+    let moving = plan(&mut allocator, &api, at(1));
+    let text = moving.to_string();
+    assert!(text.contains(">10.0.0.0/28=n1"), "{text}");
+    let publishes =
+        |write: &Write| matches!(write, Write::Status { name, .. } if *name == "n1".into());
+    assert!(!moving.writes.iter().any(publishes), "{text}");
+    api.write(&moving.writes[0]).unwrap();
+    let publishing = plan(&mut allocator, &api, at(1));
+    assert!(publishing.writes.iter().any(publishes), "{publishing}");
 }
 
 #[test]

@@ -106,3 +106,127 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
     let error = patch(&nameless, "node-0", spec).await.unwrap_err();
     assert!(error.contains("its own node only"), "{error}");
 }
+
+/// Rights beyond those in `deploy/node`, so that nothing but the policy stands in the way.
+const TOO_MANY_RIGHTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: too-many, namespace: kube-system}
+rules:
+  - apiGroups: [ipam.weft.dev]
+    resources: [nodenetworkconfigs, nodenetworkconfigs/status]
+    verbs: [get, create, update, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: too-many, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: too-many}
+subjects: [{kind: ServiceAccount, name: weft-node, namespace: kube-system}]
+";
+
+fn config(node: &str) -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node, "controller": true,
+        "uid": format!("uid-of-{node}")});
+    json!({"apiVersion": "ipam.weft.dev/v1alpha1", "kind": "NodeNetworkConfig",
+        "metadata": {"name": node, "namespace": "kube-system",
+            "finalizers": ["ipam.weft.dev/ipam"], "ownerReferences": [owner]},
+        "spec": {"requestedIPCount": 16}})
+}
+
+/// What an agent is told.
+struct Attempts {
+    admin: Client,
+    agent: Client,
+}
+
+impl Attempts {
+    async fn send(&self, method: Method, target: &str, body: &Value) -> String {
+        let path = path("nodenetworkconfigs", target);
+        match call(&self.agent, method, &path, body).await {
+            Ok(_) => "done".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// The object as it is now, with some of it replaced.
+    async fn put(&self, name: &str, part: &str, change: &Value) -> String {
+        let stored = path("nodenetworkconfigs", name);
+        let stored = call(&self.admin, Method::GET, &stored, &Value::Null).await;
+        let mut object = stored.unwrap();
+        let target = match part {
+            "" => object["spec"].as_object_mut(),
+            _ => {
+                object["status"] = json!({});
+                object["status"].as_object_mut()
+            }
+        };
+        target.unwrap().extend(change.as_object().unwrap().clone());
+        self.send(Method::PUT, &format!("{name}{part}"), &object)
+            .await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_refuses_what_rights_alone_would_allow() {
+    let world = guarded().await;
+    let admin = world.server.client();
+    apply(&admin, TOO_MANY_RIGHTS).await;
+    for node in ["node-0", "node-1"] {
+        let all = path("nodenetworkconfigs", "");
+        let made = call(&admin, Method::POST, &all, &config(node)).await;
+        made.unwrap();
+    }
+    let agent = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-0");
+    let agent = world.server.client_as(agent);
+    let attempts = Attempts { admin, agent };
+    let more = json!({"requestedIPCount": 32});
+    // A policy is enforced a moment after it was made.
+    while attempts.put("node-1", "", &more).await == "done" {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let (own_only, spec_only) = ("its own node only", "the spec only");
+    let owners = |owners: Value| json!({"metadata": {"ownerReferences": owners}});
+    let stranger = json!([{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "other"}]);
+    let count = json!({"assignedIPCount": 7});
+    let status = json!({"status": count});
+    let (post, patch) = (Method::POST, Method::PATCH);
+    let told = [
+        (attempts.put("node-1", "", &more).await, own_only),
+        (attempts.put("node-1", "/status", &count).await, own_only),
+        (
+            attempts.send(patch.clone(), "node-1/status", &status).await,
+            own_only,
+        ),
+        (
+            attempts.send(post.clone(), "", &config("node-2")).await,
+            own_only,
+        ),
+        (attempts.put("node-0", "/status", &count).await, spec_only),
+        (
+            attempts.send(patch.clone(), "node-0/status", &status).await,
+            spec_only,
+        ),
+        (
+            attempts
+                .send(patch.clone(), "node-0", &owners(stranger))
+                .await,
+            "finalizers and owners",
+        ),
+        (
+            attempts.send(patch, "node-0", &owners(Value::Null)).await,
+            "finalizers and owners",
+        ),
+        (attempts.put("node-0", "", &more).await, "done"),
+    ];
+    for (index, (told, expected)) in told.iter().enumerate() {
+        assert!(told.contains(expected), "attempt {index}: {told}");
+    }
+    // Nor may an agent make its own one: who makes it says whose it is.
+    let other = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-2");
+    let attempts = Attempts {
+        agent: world.server.client_as(other),
+        ..attempts
+    };
+    let told = attempts.send(post, "", &config("node-2")).await;
+    assert!(told.contains(spec_only), "{told}");
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 use weft_apiserver::{ApiServer, RunConfig};
 use weft_testkit::peer;
 
-use super::manifests::{containers, documents, files, identity, root};
+use super::manifests::{containers, documents, files, identity, of_kind, root};
 
 struct Kubectl {
     program: PathBuf,
@@ -142,4 +142,49 @@ async fn the_example_leaves_no_placeholder() {
             assert_eq!(local, agent.name == "proxy", "{}", agent.name);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_azures_objects_agents_have_rights_on_those_and_nothing_allocates() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    let made = kubectl.kustomize(&root().join("examples/azure"));
+    for unwanted in ["ipam.weft.dev", "REGISTRY", "APISERVER_ADDRESS"] {
+        assert!(!made.contains(unwanted), "{unwanted} is there");
+    }
+    let objects = documents(&made);
+    let kinds = |kind: &'static str| of_kind(&objects, kind).count();
+    assert_eq!(
+        (kinds("Deployment"), kinds("CustomResourceDefinition")),
+        (0, 0)
+    );
+    let azure = serde_json::json!(["acn.azure.com"]);
+    let role = of_kind(&objects, "Role").next().unwrap();
+    let rules = role["rules"].as_array().unwrap();
+    assert!(
+        rules.iter().all(|rule| rule["apiGroups"] == azure),
+        "{role}"
+    );
+    let written: Vec<&Value> = (rules.iter())
+        .filter(|rule| rule["verbs"].as_array().unwrap().contains(&"patch".into()))
+        .map(|rule| &rule["resources"])
+        .collect();
+    assert_eq!(written, [&serde_json::json!(["nodenetworkconfigs"])]);
+    let policy = of_kind(&objects, "ValidatingAdmissionPolicy")
+        .next()
+        .unwrap();
+    let matched = &policy["spec"]["matchConstraints"]["resourceRules"];
+    assert_eq!(matched[0]["apiGroups"], azure);
+    assert_eq!(matched.as_array().unwrap().len(), 1);
+    let agents = containers(&objects);
+    let flagged: Vec<&str> = (agents.iter())
+        .filter(|agent| {
+            agent.value["command"]
+                .to_string()
+                .contains("--nnc-group=acn.azure.com")
+        })
+        .map(|agent| agent.name.as_str())
+        .collect();
+    assert_eq!(flagged, ["ipam"]);
 }

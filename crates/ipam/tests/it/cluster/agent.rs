@@ -1,6 +1,9 @@
 //! A node: kubelet's view of its pods, and the daemon with its store.
 
-use std::{net::IpAddr, time::Duration};
+mod checks;
+mod store;
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use weft_ipam::{
     Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
@@ -9,7 +12,7 @@ use weft_ipam::{
         Settings, Step, Ticket,
     },
 };
-use weft_model::{Moment, SharedStr};
+use weft_model::{IpFamily, Moment, SharedStr};
 
 /// What kubelet thinks of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +34,12 @@ pub(crate) struct Pod {
     pub(crate) life: Life,
     /// How many sandboxes it had.
     pub(crate) sandbox: u64,
+    /// When the DEL of the last one was sent first.
+    left: Moment,
+    /// Whether its status shows its addresses, which it does some time after it has them.
+    told: bool,
+    /// Whether the daemon lost what it knew of its sandbox.
+    pub(crate) unknown: bool,
 }
 
 /// A node with its daemon.
@@ -49,6 +58,14 @@ pub(crate) struct Agent {
     log: Option<Vec<Record>>,
     /// What does not, yet.
     open: Vec<(Step, Option<SpecWrite>)>,
+    /// Whether nothing can be written to the store.
+    pub(crate) broken: bool,
+    /// Whether a store was ever lost.
+    pub(crate) lost: bool,
+    /// Sandboxes whose DEL was answered, and until when an ADD of them is late.
+    pub(crate) deleted: BTreeMap<Key, Moment>,
+    /// What was found wrong while something else went on.
+    pub(crate) flaw: Option<Complaint>,
     settings: Settings,
     monitoring: MonitorSettings,
 }
@@ -75,6 +92,9 @@ impl Agent {
         let absent = Pod {
             life: Life::Absent,
             sandbox: 0,
+            left: Moment::START,
+            told: false,
+            unknown: false,
         };
         Self {
             node: node.to_owned(),
@@ -86,12 +106,16 @@ impl Agent {
             boot: 0,
             log: logs.then_some(first),
             open: Vec::new(),
+            broken: false,
+            lost: false,
+            deleted: BTreeMap::new(),
+            flaw: None,
             settings,
             monitoring,
         }
     }
 
-    fn key(&self, pod: usize) -> Key {
+    pub(crate) fn key(&self, pod: usize) -> Key {
         let container = format!(
             "{}-{}-{}-{pod}",
             self.node, self.boot, self.pods[pod].sandbox
@@ -124,7 +148,9 @@ impl Agent {
         self.look(exhausted, now);
     }
 
+    /// What is decided is kept until it is durable.
     fn take(&mut self, step: Step, write: Option<SpecWrite>) {
+        self.check_origin(&step);
         if step != Step::default() || write.is_some() {
             self.open.push((step, write));
         }
@@ -140,13 +166,45 @@ impl Agent {
             synced: true,
             exhausted,
         };
+        let offered = IpFamily::ALL.map(|family| self.pool.census(family).releasing);
         let verdict = self.monitor.look(&mut self.pool, outlook, now);
+        for (family, before) in IpFamily::ALL.into_iter().zip(offered) {
+            if self.pool.census(family).releasing > before {
+                self.check_buffer(family, &config, exhausted);
+            }
+        }
         self.take(verdict.step, verdict.write);
     }
 
-    pub(crate) fn see(&mut self, config: &NodeConfig, exhausted: bool, now: Moment) {
-        self.seen = Some(config.clone());
-        self.handle(Event::Observed(Box::new(config.clone())), exhausted, now);
+    /// The config as it is now; `None` if there is none any more.
+    pub(crate) fn see(&mut self, config: Option<&NodeConfig>, exhausted: bool, now: Moment) {
+        match (config, &mut self.seen) {
+            (Some(config), seen) => *seen = Some(config.clone()),
+            (None, Some(seen)) => seen.deleting = true,
+            (None, None) => return,
+        }
+        self.observe(exhausted, now);
+    }
+
+    fn observe(&mut self, exhausted: bool, now: Moment) {
+        if let Some(config) = self.seen.clone() {
+            self.handle(Event::Observed(Box::new(config)), exhausted, now);
+        }
+        if self.pool.awaits_pods() {
+            self.sweep(exhausted, now);
+        }
+    }
+
+    /// The daemon hears of the Node that has its name now.
+    pub(crate) fn learn(&mut self, uid: Uid, exhausted: bool, now: Moment) {
+        self.settings.node = uid.clone();
+        self.pool.set_node(uid);
+        self.observe(exhausted, now);
+    }
+
+    /// Whether the daemon knows which Node it serves.
+    pub(crate) fn serves(&self, uid: &Uid) -> bool {
+        self.settings.node == *uid
     }
 
     pub(crate) fn answer(
@@ -156,7 +214,12 @@ impl Agent {
         exhausted: bool,
         now: Moment,
     ) {
-        if let Some(config) = &accepted {
+        let older = |seen: &NodeConfig, config: &NodeConfig| {
+            seen.uid != config.uid || seen.deleting || config.version.is_older_than(&seen.version)
+        };
+        if let Some(config) = &accepted
+            && !self.seen.as_ref().is_some_and(|seen| older(seen, config))
+        {
             self.seen = Some(config.clone());
         }
         let step = self
@@ -168,19 +231,14 @@ impl Agent {
 
     /// Kubelet makes a sandbox.
     pub(crate) fn ask(&mut self, pod: usize, exhausted: bool, now: Moment) {
-        self.pods[pod].sandbox += 1;
-        self.pods[pod].life = Life::Asking;
-        let request = AddRequest {
-            ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
-            key: self.key(pod),
-            pod: self.identity_of(pod),
-            desired: Vec::new(),
-            deadline: now + Duration::from_secs(25),
-        };
-        self.handle(Event::Add(request), exhausted, now);
+        let state = &mut self.pods[pod];
+        state.sandbox += 1;
+        (state.life, state.told, state.unknown) = (Life::Asking, false, false);
+        self.ask_again(pod, exhausted, now);
     }
 
-    /// Kubelet asks again, as after an answer that was lost on its way.
+    /// Kubelet asks again, as after an answer that was lost on its way; or the ADD of a sandbox that
+    /// is gone comes late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
             ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
@@ -194,6 +252,9 @@ impl Agent {
 
     /// Kubelet removes the sandbox.
     pub(crate) fn leave(&mut self, pod: usize, exhausted: bool, now: Moment) {
+        if self.pods[pod].life != Life::Leaving {
+            self.pods[pod].left = now;
+        }
         self.pods[pod].life = Life::Leaving;
         let ticket = Ticket(2 * ticket(pod, self.pods[pod].sandbox) + 1);
         self.handle(Event::Delete(ticket, self.key(pod)), exhausted, now);
@@ -204,34 +265,29 @@ impl Agent {
         self.pods[pod].life = Life::Gone;
     }
 
-    pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
-        let live = (0..self.pods.len())
-            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
-        let pods = live
-            .map(|pod| PodSketch {
-                identity: self.identity_of(pod),
-                ..PodSketch::default()
-            })
-            .collect();
-        self.handle(Event::Sweep(pods), exhausted, now);
+    /// A minute or less has passed: kubelet has told of all addresses, and the daemon looks at pods.
+    pub(crate) fn pass(&mut self, exhausted: bool, now: Moment) {
+        self.handle(Event::Tick, exhausted, now);
+        for pod in &mut self.pods {
+            pod.told = true;
+        }
+        self.sweep(exhausted, now);
+        self.deleted.retain(|_, until| *until > now);
     }
 
-    /// Makes everything durable that is not, then lets answers and writes out.
-    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
-        let mut writes = Vec::new();
-        let open = std::mem::take(&mut self.open);
-        if let Some(log) = &mut self.log {
-            for (step, _) in &open {
-                log.extend(step.records.iter().cloned());
-            }
-        }
-        for (step, write) in open {
-            for (ticket, reply) in step.replies {
-                self.reply(ticket, reply)?;
-            }
-            writes.extend(write);
-        }
-        Ok(writes)
+    pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
+        let sketch = |pod: usize| PodSketch {
+            identity: self.identity_of(pod),
+            addresses: match &self.pods[pod].life {
+                Life::Running(addresses) if self.pods[pod].told => addresses.clone(),
+                _ => Vec::new(),
+            },
+            ..PodSketch::default()
+        };
+        let live = (0..self.pods.len())
+            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
+        let pods = live.map(sketch).collect();
+        self.handle(Event::Sweep(pods), exhausted, now);
     }
 
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Complaint> {
@@ -244,6 +300,8 @@ impl Agent {
         match (now.life, reply, delete) {
             (Life::Leaving, Reply::Released, true) => {
                 self.pods[pod].life = Life::Gone;
+                let late = self.pods[pod].left + self.settings.tombstone;
+                self.deleted.insert(key.clone(), late);
                 if self.pool.attachments().contains_key(&key) {
                     return Err(format!("I7: {key} was deleted and is there"));
                 }
@@ -271,63 +329,7 @@ impl Agent {
         Ok(())
     }
 
-    fn durable(&self) -> Vec<Record> {
-        self.log.clone().unwrap_or_else(|| self.pool.snapshot())
-    }
-
-    /// The daemon dies and starts again. Whoever waited sees the connection break.
-    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
-        self.open.clear();
-        self.process += 1;
-        let restored = Pool::restore(
-            self.settings.clone(),
-            identity(self.boot),
-            Journal::Kept(self.durable()),
-            now,
-        );
-        self.pool = restored.pool;
-        if let Some(log) = &mut self.log {
-            *log = self.pool.snapshot();
-        }
-        self.monitor = Monitor::new(self.monitoring);
-        self.seen = None;
-        for pod in 0..self.pods.len() {
-            match self.pods[pod].life.clone() {
-                Life::Running(held) => {
-                    let key = self.key(pod);
-                    let found = self.pool.attachments().get(&key);
-                    let kept = found.is_some_and(|attachment| {
-                        held.iter()
-                            .eq(attachment.leases.iter().map(|lease| &lease.address))
-                    });
-                    if !kept {
-                        return Err(format!("I3, I15: {key} had {held:?} and lost it"));
-                    }
-                }
-                Life::Asking => self.pods[pod].life = Life::Absent,
-                Life::Leaving | Life::Absent | Life::Gone => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The machine starts again: no sandbox is left.
-    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
-        self.boot += 1;
-        for pod in &mut self.pods {
-            pod.life = match pod.life {
-                Life::Gone | Life::Leaving => Life::Gone,
-                _ => Life::Absent,
-            };
-        }
-        self.crash(now)?;
-        if self.pool.attached() > 0 || !self.pool.tombstones().is_empty() {
-            return Err("I16: something outlived the reboot".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Adopts a new Node of the same name.
+    /// Starts anew for a new Node of the same name.
     pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Complaint> {
         self.settings.node = uid;
         self.crash(now)

@@ -53,6 +53,31 @@ impl Api {
         uid
     }
 
+    /// A config is deleted by hand; it stays while it has a finalizer, unless that is taken off, too.
+    pub(crate) fn delete_config(&mut self, name: &str, entirely: bool) {
+        self.next();
+        if entirely {
+            self.view.configs.remove(&name.into());
+        } else if let Some(config) = self.view.configs.get_mut(&name.into()) {
+            config.deleting = true;
+            config.version = after(&config.version);
+        }
+    }
+
+    /// Gives a node a label, or takes it off.
+    pub(crate) fn relabel(&mut self, name: &str, key: &str, there: bool) {
+        self.next();
+        if let Some(node) = self.view.nodes.get_mut(&name.into()) {
+            if there {
+                node.labels
+                    .insert(SharedStr::new(key), SharedStr::new("yes"));
+            } else {
+                node.labels.remove(key);
+            }
+            node.version = after(&node.version);
+        }
+    }
+
     pub(crate) fn remove_node(&mut self, name: &str) {
         self.next();
         self.view.nodes.remove(&name.into());
@@ -95,7 +120,7 @@ impl Api {
                 }
                 let config = NodeConfig {
                     name: node.clone(),
-                    uid: format!("config-{node}-{revision}").into(),
+                    uid: format!("{revision:08x}-config-{node}").into(),
                     owner: Some(owner.clone()),
                     version: revision.into(),
                     deleting: false,

@@ -7,13 +7,13 @@ use std::{
 
 use ipnet::IpNet;
 use weft_ipam::{
-    ContainerResult, NodeConfig, NodeName,
-    allocator::{ClaimState, PoolSource, Write},
-    pool::State,
+    ContainerResult, GrantName, NodeConfig, NodeName, Uid,
+    allocator::{ClaimState, IpPool, PoolSource, Write},
+    pool::{Key, State},
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, Moment};
 
-use super::{Cluster, Complaint, Life};
+use super::{Agent, Cluster, Complaint, Life};
 
 impl Cluster {
     /// After every step.
@@ -21,7 +21,25 @@ impl Cluster {
         self.one_owner_each()?;
         self.one_config_each()?;
         self.nothing_offered_in_use()?;
+        self.nothing_comes_back()?;
         self.published_is_claimed()
+    }
+
+    /// I8: what was deleted is not made again by an ADD that comes late. I22 is looked at when the
+    /// daemon decides.
+    fn nothing_comes_back(&self) -> Result<(), Complaint> {
+        for agent in &self.agents {
+            if let Some(flaw) = &agent.flaw {
+                return Err(flaw.clone());
+            }
+            let made = |(key, until): &(&Key, &Moment)| {
+                **until > self.now && agent.pool.attachments().contains_key(key)
+            };
+            if let Some((key, _)) = agent.deleted.iter().find(made) {
+                return Err(format!("I8: {key} was deleted and is there again"));
+            }
+        }
+        Ok(())
     }
 
     /// I1: no address is two sandboxes', on one node or on two; I9: all families or none.
@@ -104,7 +122,7 @@ impl Cluster {
     }
 
     /// I18: what is published is claimed, by whoever publishes it. I19: claims do not overlap, and
-    /// lie in the pool beside what is reserved.
+    /// lie in the pool beside what is reserved. What is in a Node's own CIDR needs no claim.
     fn published_is_claimed(&self) -> Result<(), Complaint> {
         let claims = self.claims();
         for (index, (net, id, ..)) in claims.iter().enumerate() {
@@ -116,10 +134,13 @@ impl Cluster {
         }
         for config in self.api.view.configs.values() {
             for (_, entry) in config.status.entries() {
-                let claimed = claims.iter().any(|(net, id, uid, held)| {
+                let claimed = claims.iter().any(|(net, id, (uid, _), held)| {
                     *held && *id == entry.name && *uid == config.uid && Ok(*net) == entry.net()
                 });
-                if !claimed {
+                let lent = config.owner.as_ref().and_then(|owner| self.lent.get(owner));
+                let own = lent.and_then(|cidr| cidr.parse::<IpNet>().ok());
+                let own = own.zip(entry.net().ok());
+                if !claimed && !own.is_some_and(|(cidr, net)| cidr.contains(&net)) {
                     return Err(format!(
                         "I18: {} of {} is not claimed",
                         entry.ip, config.name
@@ -130,7 +151,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn claims(&self) -> Vec<(IpNet, weft_ipam::GrantName, weft_ipam::Uid, bool)> {
+    /// Every claim: what, under which name, for which config and Node, and whether it is held.
+    fn claims(&self) -> Vec<(IpNet, GrantName, (Uid, Uid), bool)> {
         let mut claims = Vec::new();
         let wall = self.wall();
         for shard in self.api.view.shards.values() {
@@ -143,7 +165,8 @@ impl Cluster {
                 let held = claim.state == ClaimState::Held;
                 let resting = matches!(claim.state, ClaimState::Cooldown(until) if until > wall);
                 if held || resting {
-                    let holder = claim.holder.config.clone();
+                    let holder = &claim.holder;
+                    let holder = (holder.config.clone(), holder.node_uid.clone());
                     claims.push((net, claim.id.clone(), holder, held));
                 }
             }
@@ -220,15 +243,22 @@ impl Cluster {
             if !config.spec.not_in_use.is_empty() {
                 return Err(format!("I10: {} still offers", agent.node));
             }
+            self.pods_are_covered(agent, config)?;
+            let serving = node.and_then(|node| self.api.view.pool_of(node));
+            let homeless = node.is_some_and(|node| node.pod_cidrs.is_empty());
+            let Some(pool) =
+                serving.filter(|pool| matches!(pool.source, PoolSource::Ranges(_)) || !homeless)
+            else {
+                continue;
+            };
             let waits = agent.pods.iter().any(|pod| pod.life == Life::Asking);
-            let pool = self.api.view.pools.values().next().unwrap();
             let full = Some(config.spec.requested) >= pool.scaler.max_ip_count;
             let families = IpFamily::ALL.map(|family| agent.pool.census(family).cooling);
             if waits && !full && families == [0, 0] {
                 let mut results = config.status.containers.iter();
                 let told = results.any(|nc| nc.result == Some(ContainerResult::SubnetFull));
-                if !told || self.free_addresses() > 0 {
-                    let free = self.free_addresses();
+                let free = self.free_addresses(pool);
+                if !told || free > 0 {
                     return Err(format!(
                         "I20: {} waits, told {told}, {free} free",
                         agent.node
@@ -236,7 +266,7 @@ impl Cluster {
                 }
             }
         }
-        for (net, id, uid, held) in claims {
+        for (net, id, (uid, tenant), held) in claims {
             let owner = self
                 .api
                 .view
@@ -252,17 +282,60 @@ impl Cluster {
             if held && !published && lives {
                 return Err(format!("I10: {id} ({net}) is claimed and not published"));
             }
+            // Those of a config that was made again are the new one's by now.
+            if held
+                && owner.is_none()
+                && self.api.view.nodes.values().any(|node| node.uid == tenant)
+            {
+                return Err(format!(
+                    "I10: {id} ({net}) is claimed for a config that is gone"
+                ));
+            }
         }
         Ok(())
     }
 
-    /// How many are free of the family that has the fewest.
-    fn free_addresses(&self) -> u64 {
-        let pool = self.api.view.pools.values().next().unwrap();
+    /// I10: what Nodes had that are gone for longer than the grace is nobody's.
+    pub(crate) fn check_orphans(&self) -> Result<(), Complaint> {
+        let present: BTreeSet<&Uid> = self.api.view.nodes.values().map(|node| &node.uid).collect();
+        for (net, id, (_, tenant), held) in self.claims() {
+            if held && !present.contains(&tenant) {
+                return Err(format!(
+                    "I10: {id} ({net}) is claimed for {tenant}, which is gone"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// I5: what pods have was not taken, also by a config that was made again. Only in a Node's own
+    /// CIDR nobody else could have it.
+    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Complaint> {
+        let nets: Vec<IpNet> = (config.status.entries())
+            .filter_map(|(_, entry)| entry.net().ok())
+            .collect();
+        let pools = &self.api.view.pools;
+        for (pod, addresses) in agent.running() {
+            for address in addresses {
+                let covered = nets.iter().any(|net| net.contains(address));
+                let shared = pools
+                    .values()
+                    .any(|pool| pool.range_of(IpNet::from(*address)).is_some());
+                if !covered && shared {
+                    return Err(format!("I5: {address} was taken from {}/{pod}", agent.node));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of a pool are free, of the family that has the fewest.
+    fn free_addresses(&self, pool: &IpPool) -> u64 {
         let PoolSource::Ranges(ranges) = &pool.source else {
             return 0;
         };
-        let claims: Vec<IpNet> = self.claims().iter().map(|(net, ..)| *net).collect();
+        let mut claims: Vec<IpNet> = self.claims().iter().map(|(net, ..)| *net).collect();
+        claims.retain(|net| pool.range_of(*net).is_some());
         let count = |nets: &[IpNet], family: IpFamily| -> u64 {
             let nets = nets.iter().filter(|net| IpFamily::of(net.addr()) == family);
             nets.map(|net| 1_u64 << (net.max_prefix_len() - net.prefix_len()))

@@ -1,0 +1,169 @@
+//! What the daemon's store does: it keeps records, fails, is lost, and survives the daemon.
+
+use std::collections::BTreeSet;
+
+use weft_ipam::{
+    Monitor, SpecWrite,
+    pool::{Event, Journal, Key, Pool, Record, Refusal, Reply},
+};
+use weft_model::Moment;
+
+use super::{Agent, Complaint, Life, identity, pod_of};
+
+impl Agent {
+    /// Makes everything durable that is not, then lets answers and writes out. A store that is
+    /// broken keeps nothing, and deletions go on.
+    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
+        let mut writes = Vec::new();
+        let open = std::mem::take(&mut self.open);
+        if let Some(log) = &mut self.log
+            && !self.broken
+        {
+            for (step, _) in &open {
+                log.extend(step.records.iter().cloned());
+            }
+        }
+        for (step, write) in open {
+            for (ticket, reply) in step.replies {
+                self.reply(ticket, reply)?;
+            }
+            writes.extend(write);
+        }
+        Ok(writes)
+    }
+
+    /// What is open cannot be made durable: whoever got an address in it gets none, and what was
+    /// decided on it is not sent.
+    pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Complaint> {
+        let mut open = std::mem::take(&mut self.open);
+        let records = open.iter().flat_map(|(step, _)| &step.records);
+        let made: BTreeSet<Key> = records
+            .filter_map(|record| match record {
+                Record::Attachment(key, Some(_)) if !key.is_adopted() => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        self.broken = true;
+        let failed = self
+            .pool
+            .handle(Event::StoreFailed(made.iter().cloned().collect()), now);
+        for (ticket, reply) in open.iter_mut().flat_map(|(step, _)| &mut step.replies) {
+            let (pod, ..) = pod_of(*ticket);
+            if matches!(reply, Reply::Assigned(_)) && made.contains(&self.key(pod)) {
+                *reply = Reply::Refused(Refusal::Closed);
+            }
+        }
+        for (_, write) in &mut open {
+            if let Some(write) = write.take() {
+                let step = self
+                    .monitor
+                    .answered(write.attempt, None, &mut self.pool, now);
+                self.take(step, None);
+            }
+        }
+        open.push((failed, None));
+        for (ticket, reply) in open.into_iter().flat_map(|(step, _)| step.replies) {
+            self.reply(ticket, reply)?;
+        }
+        if self.pool.is_ready() {
+            return Err("I17: nothing can be written, and ADD is open".to_owned());
+        }
+        self.look(exhausted, now);
+        Ok(())
+    }
+
+    /// A snapshot could be written.
+    pub(crate) fn recover_store(&mut self, exhausted: bool, now: Moment) {
+        if !std::mem::take(&mut self.broken) {
+            return;
+        }
+        for (step, _) in &mut self.open {
+            step.records.clear();
+        }
+        if let Some(log) = &mut self.log {
+            *log = self.pool.snapshot();
+        }
+        self.handle(Event::StoreRecovered, exhausted, now);
+    }
+
+    fn durable(&self) -> Vec<Record> {
+        self.log.clone().unwrap_or_else(|| self.pool.snapshot())
+    }
+
+    /// The daemon dies and starts again. Whoever waited sees the connection break.
+    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
+        // What was deleted while nothing could be written is there again, until it is swept.
+        if std::mem::take(&mut self.broken) {
+            self.deleted.clear();
+        }
+        self.start(Journal::Kept(self.durable()), now);
+        for pod in 0..self.pods.len() {
+            let Life::Running(held) = &self.pods[pod].life else {
+                continue;
+            };
+            let key = self.key(pod);
+            let found = self.pool.attachments().get(&key);
+            let kept = found.is_some_and(|attachment| {
+                held.iter()
+                    .eq(attachment.leases.iter().map(|lease| &lease.address))
+            });
+            if !kept && !self.pods[pod].unknown {
+                return Err(format!("I3, I15: {key} had {held:?} and lost it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon dies, and its store cannot be read any more: nobody knows who has what.
+    pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Complaint> {
+        (self.broken, self.lost) = (false, true);
+        self.deleted.clear();
+        self.start(Journal::Lost, now);
+        for pod in &mut self.pods {
+            pod.unknown = matches!(pod.life, Life::Running(_) | Life::Leaving);
+        }
+        if self.pool.is_ready() || self.pool.attached() > 0 {
+            return Err("I17: a lost store is believed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A new process, with what the store has.
+    fn start(&mut self, journal: Journal, now: Moment) {
+        self.open.clear();
+        self.process += 1;
+        let restored = Pool::restore(self.settings.clone(), identity(self.boot), journal, now);
+        self.pool = restored.pool;
+        if let Some(log) = &mut self.log {
+            *log = self.pool.snapshot();
+        }
+        self.monitor = Monitor::new(self.monitoring);
+        self.seen = None;
+        for pod in &mut self.pods {
+            if pod.life == Life::Asking {
+                pod.life = Life::Absent;
+            }
+        }
+    }
+
+    /// The machine starts again: no sandbox is left.
+    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
+        self.boot += 1;
+        self.deleted.clear();
+        // Whose a store is that was made anew is written when pods were looked at; tombstones of
+        // before live through a reboot, in which nobody misses what they refuse.
+        let looked = |record: &Record| matches!(record, Record::Identity(_));
+        let looked = self.durable().iter().any(looked);
+        for pod in &mut self.pods {
+            pod.life = match pod.life {
+                Life::Gone | Life::Leaving => Life::Gone,
+                _ => Life::Absent,
+            };
+        }
+        self.crash(now)?;
+        if self.pool.attached() > 0 || (looked && !self.pool.tombstones().is_empty()) {
+            return Err("I16: something outlived the reboot".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! How a day ends.
+
+use super::{Action, Cluster, Complaint, Mail};
+
+impl Cluster {
+    /// No more mishaps: everything arrives and everybody looks, until nothing changes any more.
+    pub(crate) fn settle(&mut self) -> Result<(), Complaint> {
+        for _ in 0..200 {
+            let before = self.api.revision;
+            self.put_right()?;
+            self.empty_mail()?;
+            for agent in 0..self.agents.len() {
+                let waits =
+                    |mail: &Mail| matches!(mail, Mail::Spec(sender, ..) if *sender == agent);
+                if !self.agents[agent].has_open_steps() && !self.mail.iter().any(waits) {
+                    self.act(Action::GiveUp(agent))?;
+                }
+            }
+            for controller in 0..self.controllers.len() {
+                for _ in 0..2 {
+                    for agent in 0..self.agents.len() {
+                        self.act(Action::SeeConfig(controller, agent))?;
+                    }
+                    self.act(Action::SeeShards(controller))?;
+                    let writes = self.planned(controller)?;
+                    self.mail.extend(writes.into_iter().map(Mail::Write));
+                    self.empty_mail()?;
+                }
+            }
+            for agent in 0..self.agents.len() {
+                self.act(Action::See(agent))?;
+                self.act(Action::Commit(agent))?;
+            }
+            if self.api.revision == before && self.mail.is_empty() {
+                return self.check_settled();
+            }
+        }
+        Err("never comes to rest".to_owned())
+    }
+
+    /// Daemons know their Nodes and can write, controllers have listed everything.
+    fn put_right(&mut self) -> Result<(), Complaint> {
+        for agent in 0..self.agents.len() {
+            if self.agents[agent].broken {
+                self.act(Action::RecoverStore(agent))?;
+            }
+            let node = self.api.view.nodes.get(&self.node(agent));
+            if node.is_some_and(|node| !self.agents[agent].serves(&node.uid)) {
+                self.act(Action::LearnNode(agent))?;
+            }
+        }
+        for controller in 0..self.controllers.len() {
+            if !self.controllers[controller].view.complete {
+                self.act(Action::List(controller))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that is under way arrives; what follows from it is sent later.
+    fn empty_mail(&mut self) -> Result<(), Complaint> {
+        for agent in 0..self.agents.len() {
+            self.act(Action::Commit(agent))?;
+        }
+        for _ in 0..self.mail.len() {
+            self.act(Action::Deliver(0))?;
+        }
+        Ok(())
+    }
+
+    /// Nodes are back, cooldowns and graces over, leaks swept; then everything comes to rest.
+    pub(crate) fn evening(&mut self) -> Result<(), Complaint> {
+        for agent in 0..self.agents.len() {
+            if !self.api.view.nodes.contains_key(&self.node(agent)) {
+                self.act(Action::AddNode(agent))?;
+            }
+        }
+        self.settle()?;
+        for _ in 0..4 {
+            self.act(Action::Wait(400))?;
+            for agent in 0..self.agents.len() {
+                self.act(Action::Sweep(agent))?;
+            }
+            for controller in 0..self.controllers.len() {
+                self.act(Action::Plan(controller, usize::MAX))?;
+            }
+        }
+        self.settle()?;
+        self.check_orphans()
+    }
+}
