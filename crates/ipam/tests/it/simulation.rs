@@ -152,8 +152,9 @@ fn next_of_pod(cluster: &Cluster, index: usize, random: &mut Random) -> Option<A
     Some(match (random.below(45), &agent.pods[pod].life) {
         (0..28, Life::Absent | Life::Gone) if known => Action::Ask(index, pod),
         (0..28, Life::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
-        (0..28, Life::Leaving) => Action::Leave(index, pod),
-        (28..41, Life::Asking | Life::Running(_) | Life::Leaving) => Action::Leave(index, pod),
+        (0..28, Life::Leaving) | (28..41, Life::Asking | Life::Running(_) | Life::Leaving) => {
+            Action::Leave(index, pod)
+        }
         (41..43, Life::Running(_)) => Action::Vanish(index, pod),
         (28..45, Life::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
             Action::AskLate(index, pod)

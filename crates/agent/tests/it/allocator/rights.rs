@@ -153,12 +153,11 @@ impl Attempts {
         let stored = path("nodenetworkconfigs", name);
         let stored = call(&self.admin, Method::GET, &stored, &Value::Null).await;
         let mut object = stored.unwrap();
-        let target = match part {
-            "" => object["spec"].as_object_mut(),
-            _ => {
-                object["status"] = json!({});
-                object["status"].as_object_mut()
-            }
+        let target = if part.is_empty() {
+            object["spec"].as_object_mut()
+        } else {
+            object["status"] = json!({});
+            object["status"].as_object_mut()
         };
         target.unwrap().extend(change.as_object().unwrap().clone());
         self.send(Method::PUT, &format!("{name}{part}"), &object)
