@@ -46,12 +46,20 @@ pub(crate) fn measure(report: &mut Report) {
     let (disk, ours) = (p99(&mut bare), p99(&mut asked));
     // More digits of the disk's figure than anybody wants to read.
     let limit = ((2.0 * disk + 3.0) * 10.0).round() / 10.0;
+    // Two processors and a quick disk: then fifty requests that do nothing take longer than that, and
+    // no ADD can be expected to take less.
+    let empty = p99(&mut nothing);
+    let target = if empty < limit {
+        unless_quick(Target::AtMost(limit))
+    } else {
+        Target::None
+    };
     report.comparison(
         &format!("ADD over REST, {AT_ONCE} at once, p99, beside a bare fdatasync"),
         "ms",
         ours,
         disk,
-        unless_quick(Target::AtMost(limit)),
+        target,
     );
     report.comparison(
         &format!("ADD over REST, {AT_ONCE} at once, p50, beside a bare fdatasync"),
@@ -66,7 +74,7 @@ pub(crate) fn measure(report: &mut Report) {
         ),
         "ms",
         ours,
-        p99(&mut nothing),
+        empty,
         Target::None,
     );
     report.figure(
