@@ -70,6 +70,11 @@ func run(ctx context.Context, arguments []string) error {
 			os.Exit(1)
 		}
 	}()
+	// Nothing can be read before it has begun.
+	if !informers.WaitForCacheSync(ctx) {
+		fmt.Fprintln(os.Stderr, "the cache did not start")
+		os.Exit(1)
+	}
 	subject := &subject{cache: informers}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
