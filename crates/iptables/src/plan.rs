@@ -151,8 +151,8 @@ const FEW_CHAINS: usize = 100;
 /// its head: in descending order that place is always the first. iptables-nft-save gets them in the
 /// order in which they were made and sorts them by comparing with the first one, and then each part
 /// in the same way: what is in order already takes it the square of their number. So a few that
-/// halve, quarter and so on all others come before these. Of 60,000 chains each program then
-/// looks at some 250 for each, instead of at 30,000.
+/// halve, quarter and so on all others come before these: both programs then look at about the
+/// square root of all for each.
 fn creation_order(chains: &BTreeSet<ChainName>) -> Vec<ChainName> {
     let sorted: Vec<ChainName> = chains.iter().copied().collect();
     if sorted.len() < FEW_CHAINS {
@@ -256,6 +256,22 @@ mod tests {
         for looks in [looks_of_restore(&order), looks_of_save(&order)] {
             assert!(looks < bound, "{looks}");
         }
+    }
+
+    #[test]
+    fn chains_are_counted_once_and_by_what_becomes_of_them() {
+        let [written, edited, removed] = ["KUBE-A", "KUBE-B", "KUBE-C"].map(ChainName::fixed);
+        let rules = [Rule::default()];
+        let mut plan = Plan::default();
+        plan.write(Table::Nat, written, &rules);
+        plan.insert(Table::Nat, written, &rules);
+        plan.insert(Table::Filter, edited, &rules);
+        plan.remove(Table::Nat, removed);
+        let expected = ChainCount {
+            written: 2,
+            removed: 1,
+        };
+        assert_eq!(plan.chain_count(), expected);
     }
 
     #[test]

@@ -296,6 +296,8 @@ impl Actor {
                 Disk::open(directory)
             };
         }
+        // While a disk hangs nothing else measures, and who waits for it should be seen.
+        self.measure();
     }
 
     fn notice(&mut self, notice: &Notice) {
