@@ -1,4 +1,6 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use weft_model::SharedStr;
 
 use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
 
@@ -6,7 +8,7 @@ use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
 ///
 /// Two mutations on overlapping destinations never run at once and keep the order of the plan;
 /// others run side by side up to the provider's limit. The newest plan replaces whatever was
-/// waiting, so nothing outdated is ever begun.
+/// waiting, so nothing outdated is ever begun; whoever waited already comes before newcomers.
 #[derive(Clone, Debug)]
 pub struct Lane {
     limit: usize,
@@ -47,10 +49,26 @@ impl Lane {
         }
     }
 
-    /// A new plan: what waited is forgotten. What is under way ends first, and whoever planned
-    /// did not know how.
+    /// A new plan: what waited and is not in it is forgotten. What is under way ends first, and
+    /// whoever planned did not know how.
+    ///
+    /// A plan has its steps in the order of their destinations. Kept to, it would let a node wait
+    /// for as long as others with lower ranges join; so routes that waited before keep their turn.
+    /// Only they change places among each other, which no delete that makes room for them feels.
     pub fn submit(&mut self, steps: &[Step]) {
-        self.waiting = steps.iter().cloned().collect();
+        let waiting = self.waiting.iter().enumerate();
+        let turns: HashMap<Claim, usize> = waiting
+            .filter_map(|(turn, step)| Some((claim(step)?, turn)))
+            .collect();
+        let turn = |step: &Step| turns.get(&claim(step)?).copied();
+        let mut wanted: Vec<&Step> = steps.iter().filter(|one| one.node().is_some()).collect();
+        wanted.sort_by_key(|step| turn(step).unwrap_or(usize::MAX));
+        let mut wanted = wanted.into_iter();
+        let in_turn = steps.iter().map(|step| match step.node() {
+            Some(_) => wanted.next().unwrap_or(step),
+            None => step,
+        });
+        self.waiting = in_turn.cloned().collect();
         for running in self.running.values_mut() {
             running.outdated = true;
         }
@@ -129,6 +147,13 @@ impl Lane {
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
+}
+
+/// Who waits for a route, and where to.
+type Claim<'a> = (&'a Cidr, &'a SharedStr);
+
+fn claim(step: &Step) -> Option<Claim<'_>> {
+    Some((step.destination(), step.node()?))
 }
 
 /// What a step may spend the budget on.

@@ -420,3 +420,51 @@ fn room_that_a_delete_makes_is_used_at_once() {
     bench.end(ticket, Ok(()));
     assert_eq!(mutations(bench.wait(100)).len(), 1);
 }
+
+#[test]
+fn whoever_waits_already_is_served_before_newcomers_with_lower_ranges() {
+    let mut bench = Bench::with(0..1, policy(), 1);
+    let mut served = Vec::new();
+    for i in [50, 40, 30, 20] {
+        bench.apply(numbered(i));
+        // Each is planned before the next one joins, and none is finished.
+        served.extend(mutations(bench.wait(2_000)));
+    }
+    while let Some((_, ticket, _)) = served.last() {
+        bench.end(*ticket, Ok(()));
+        match &mutations(bench.wait(2_000))[..] {
+            [] => break,
+            next => served.extend_from_slice(next),
+        }
+    }
+    let nodes: Vec<&str> = served
+        .iter()
+        .filter_map(|(_, _, step)| step.node().map(|node| &**node))
+        .collect();
+    assert_eq!(nodes, ["n50", "n40", "n30", "n20"]);
+}
+
+#[test]
+fn a_route_in_the_way_still_goes_before_whoever_waited() {
+    let mut bench = Bench::with(0..2, policy(), 1);
+    bench.apply(numbered(50));
+    let [(_, first, _)] = &mutations(bench.wait(2_000))[..] else {
+        panic!("one at a time");
+    };
+    let first = *first;
+    bench.apply(node("wide", &["10.120.64.0/18"], &["10.0.9.1"]));
+    bench.wait(2_000);
+    // Something of ours turns up inside of the range that waits.
+    let stale = via(route("10.120.70.0/24", "gone"), "10.0.8.1");
+    let mut routes: Vec<Route> = (0..2).map(there).collect();
+    routes.push(marked(stale, Mark::Ours));
+    bench.engine.table_changed(bench.now);
+    assert_eq!(lists(&bench.wait(1_000)).len(), 1);
+    bench.engine.listed(Ok(routes), bench.now);
+    bench.end(first, Ok(()));
+    let next = mutations(bench.wait(2_000));
+    assert!(
+        next[0].2.node().is_none(),
+        "the delete comes first: {next:?}"
+    );
+}
