@@ -17,6 +17,7 @@ mod informer;
 mod kind;
 mod kinds;
 mod leader;
+mod managed_fields;
 mod manager;
 mod mapping;
 mod metadata;
@@ -48,6 +49,7 @@ pub use informer::{
 pub use kind::Kind;
 pub use kinds::{KindMonitor, KindState};
 pub use leader::{LeaderConfig, LeaderConfigError, LeaderElector, LeaderStatus};
+pub use managed_fields::WithoutManagedFields;
 pub use manager::{
     Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
     HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
