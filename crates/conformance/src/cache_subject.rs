@@ -20,7 +20,7 @@ use kube::{Config, config::KubeConfigOptions};
 use tokio::{sync::mpsc, time};
 use weft_runtime::{
     Action, Change, Cluster, Controller, Informer, Kinded, Object, ObjectKey, Subscription,
-    WatchSpec, connect, reconcile_with,
+    WatchSpec, WithoutManagedFields, connect, reconcile_with,
 };
 
 use crate::runtime::order::{Answer, Order};
@@ -32,7 +32,7 @@ use slim::SlimPod;
 /// What of a Pod is kept.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Arguments {
-    /// Keep whole Pods instead of the few fields that a node agent reads.
+    /// Keep whole Pods, without managedFields, instead of the few fields that a node agent reads.
     #[arg(long)]
     full: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         if arguments.full {
-            obey_all::<Pod>().await
+            obey_all::<WithoutManagedFields<Pod>>().await
         } else {
             obey_all::<SlimPod>().await
         }

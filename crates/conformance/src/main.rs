@@ -10,6 +10,7 @@ use clap::Parser;
 
 mod arguments;
 mod cache_subject;
+mod machine;
 mod outcome;
 mod proxy;
 mod report;

@@ -14,6 +14,7 @@ use crate::{Outcome, arguments::Common};
 mod arm;
 mod cluster;
 mod figures;
+mod floor;
 mod ground;
 mod objects;
 mod ping;
@@ -46,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',')]
     arms: Vec<Arm>,
     /// How many seconds to wait for a full sync.
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 1_500)]
     patience: u64,
 }
 

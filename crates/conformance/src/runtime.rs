@@ -49,7 +49,7 @@ const THEIRS: &str = "controller-runtime";
 const THEIRS_SLIM: &str = "controller-runtime, same fields";
 /// The runtime with a projection.
 const OURS: &str = "weft";
-/// The runtime with whole Pods of k8s-openapi.
+/// The runtime with whole Pods of k8s-openapi, without managedFields as its peer's are.
 const OURS_WHOLE: &str = "weft, whole Pods";
 
 /// How much is done.
@@ -191,8 +191,8 @@ const NOTES: [&str; 4] = [
      weft speaks JSON.",
     "\"same fields\" adds a transformation written by hand that keeps of a Pod what weft's projection \
      keeps: identity, labels, owners, node, host network, phase, addresses. It decodes the whole Pod first.",
-    "\"whole Pods\" is weft's cache with the types of k8s-openapi, which are wide: who needs all of a \
-     Pod pays more than in Go.",
+    "\"whole Pods\" is weft's cache with the types of k8s-openapi and without managedFields (its own \
+     WithoutManagedFields).",
     "A controller of controller-runtime never takes its handler back (its issue 2983), so each start and \
      stop on a shared informer leaves one behind.",
 ];
@@ -213,5 +213,6 @@ fn claim(outcome: &mut Outcome, extent: Extent) {
     outcome.claim(filling::SECONDS, size, [THEIRS, OURS], None);
     outcome.claim(filling::SERVER, size, [THEIRS, OURS], None);
     outcome.claim(filling::HEAP, size, [THEIRS, OURS_WHOLE], None);
+    outcome.claim(filling::MEMORY, size, [THEIRS, OURS_WHOLE], None);
     cycles::claim(outcome, extent);
 }

@@ -69,6 +69,11 @@ impl Arm {
         }
     }
 
+    /// Whether it writes rules through the programs of iptables.
+    pub(crate) fn calls_iptables(self) -> bool {
+        self != Self::KubeProxyNftables
+    }
+
     /// The program and what only this arm tells it.
     pub(crate) fn command_line(self, weft: &Path, kube_proxy: &Path) -> Vec<OsString> {
         let (program, flags): (&Path, &[&str]) = match self {

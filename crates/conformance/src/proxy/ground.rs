@@ -85,6 +85,12 @@ impl Programs {
         Ok(env::join_paths([own].into_iter().chain(search_path()))?)
     }
 
+    /// A variant's program that writes rules of IPv4.
+    pub(crate) fn restore(&self, variant: Variant) -> PathBuf {
+        let own = self.directory.path().join(variant.name());
+        own.join("iptables-restore")
+    }
+
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.directory.path().join(format!("{name}.log"))
     }

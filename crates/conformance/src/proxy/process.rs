@@ -111,7 +111,7 @@ impl Proxy {
         let children: Vec<u64> = descendants(pid).map(|stat| stat.ticks).collect();
         let ticks = own.ticks + children.iter().sum::<u64>();
         Ok(Usage {
-            processor_time: Duration::from_secs(ticks) / clock_ticks_per_second(),
+            processor_time: time(ticks),
             has_children: !children.is_empty(),
         })
     }
@@ -137,6 +137,17 @@ struct Usage {
     has_children: bool,
 }
 
+/// Processor time of all children of this process that have ended, and of theirs.
+pub(crate) fn time_of_ended_children() -> anyhow::Result<Duration> {
+    let text = fs::read_to_string("/proc/self/stat").context("read /proc/self/stat")?;
+    let own = Stat::parse(&text).context("what /proc/self/stat says")?;
+    Ok(time(own.ticks_of_children))
+}
+
+fn time(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / clock_ticks_per_second()
+}
+
 /// The part of `/proc/PID/stat` that is of interest.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
@@ -144,6 +155,8 @@ struct Stat {
     parent: u32,
     /// Processor time of the process and of its children that have ended.
     ticks: u64,
+    /// The part of these children.
+    ticks_of_children: u64,
 }
 
 impl Stat {
@@ -153,10 +166,12 @@ impl Stat {
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = fields.get(11..15)?;
+        let sum = |ticks: &[&str]| ticks.iter().filter_map(|t| t.parse::<u64>().ok()).sum();
         Some(Self {
             pid,
             parent: fields.get(1)?.parse().ok()?,
-            ticks: ticks.iter().filter_map(|t| t.parse::<u64>().ok()).sum(),
+            ticks: sum(ticks),
+            ticks_of_children: sum(&ticks[2..]),
         })
     }
 }
@@ -210,6 +225,7 @@ mod tests {
             pid: 17,
             parent: 4,
             ticks: 127,
+            ticks_of_children: 7,
         };
         assert_eq!(Stat::parse(text), Some(expected));
         assert_eq!(Stat::parse("17 (a) S 4"), None);

@@ -16,6 +16,7 @@ use crate::proxy::{
     arm::Arm,
     cluster::Cluster,
     figures::{Change, Figures, FirstSync, Kind},
+    floor,
     ground::{self, CLUSTER_CIDR, Programs},
     objects::{NODE, Service, Side},
     ping::Ping,
@@ -109,7 +110,21 @@ impl Trial {
         let passes = if first.is_slow() { 2 } else { 1 };
         self.changes(passes, &mut proxy, setting)?;
         self.connect(setting)?;
-        self.end(proxy)
+        self.end(proxy)?;
+        self.find_floor(setting)
+    }
+
+    /// Over the rules that the proxy has left, now that it does not change them any more.
+    fn find_floor(&mut self, setting: &Setting) -> anyhow::Result<()> {
+        if !self.arm.calls_iptables() {
+            return Ok(());
+        }
+        let restore = setting.programs.restore(self.arm.variant());
+        let floor = self.namespace.run(|| floor::measure(&restore))?;
+        let took = floor.took;
+        self.say(&format!("the smallest change takes {took:.1} ms"));
+        self.figures.floor = Some(floor);
+        Ok(())
     }
 
     /// Whether Services all over the list answer in time.

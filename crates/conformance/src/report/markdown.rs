@@ -20,8 +20,9 @@ fn section(outcome: &Outcome) -> String {
     }
     let _ = write!(
         text,
-        "`{}`; {}\n\n",
+        "`{}` on {}; {}\n\n",
         outcome.command,
+        outcome.machine,
         outcome.versions.join(", ")
     );
     let _ = writeln!(text, "| | | {} |", outcome.arms.join(" | "));
@@ -78,6 +79,11 @@ pub(crate) fn promise(target: Option<Target>) -> String {
         None => String::new(),
         Some(Target::AtLeast(limit)) => format!("≥ {} ×", figure::number(limit)),
         Some(Target::AtMost(limit)) => format!("≤ {} ×", figure::number(limit)),
+        Some(Target::AsFarAs { wanted, attainable }) => format!(
+            "≥ {} ×, of which {} × can be had",
+            figure::number(wanted),
+            figure::number(attainable)
+        ),
     }
 }
 
@@ -88,6 +94,7 @@ mod tests {
     #[test]
     fn a_section_has_all_figures_and_says_what_was_missed() {
         let mut outcome = Outcome::new("proxy", "Service proxies", &["kube-proxy", "weft"]);
+        outcome.machine = "a fast machine".to_owned();
         outcome.versions.push("kube-proxy v1.36.4".to_owned());
         outcome.notes.push("Measured by night.".to_owned());
         outcome.add("one slice", Some(10_000), "ms", "kube-proxy", 1500.0);
@@ -98,7 +105,7 @@ mod tests {
         let expected = "\
 ## Service proxies
 
-`make conformance PART=proxy`; kube-proxy v1.36.4
+`make conformance PART=proxy` on a fast machine; kube-proxy v1.36.4
 
 | | | kube-proxy | weft |
 |---|---|--:|--:|

@@ -49,8 +49,9 @@ fn section(outcome: &Outcome) -> String {
     let _ = writeln!(text, "<p>{}</p>", escaped(&outcome.method));
     let _ = writeln!(
         text,
-        "<p class=\"from\"><code>{}</code> {}</p>",
+        "<p class=\"from\"><code>{}</code> on {}; {}</p>",
         escaped(&outcome.command),
+        escaped(&outcome.machine),
         escaped(&outcome.versions.join(", "))
     );
     text += &claims(&outcome.claims);

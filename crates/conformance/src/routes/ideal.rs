@@ -1,10 +1,10 @@
-//! What no controller can do better, computed from a trace.
+//! What no controller can do better, computed from the steps of a trace.
 
 use std::time::Duration;
 
 use weft_testkit::clouds::HcloudLatency;
 
-use super::trace::{Machine, Step, Trace};
+use super::trace::{Event, Machine, Step};
 
 /// A client looks after half a second whether an action has ended, and again.
 const POLL: Duration = Duration::from_millis(500);
@@ -21,9 +21,9 @@ struct Change {
 
 /// The calls that the trace's changes cost if each is made once: the change, its polls, and
 /// one question about the machine of every node that joins or moves.
-pub(super) fn calls(trace: &Trace, latency: &HcloudLatency) -> f64 {
-    let actions: u32 = changes(trace).iter().map(|change| change.actions).sum();
-    let asked = changes(trace)
+pub(super) fn calls(events: &[Event], latency: &HcloudLatency) -> f64 {
+    let actions: u32 = changes(events).iter().map(|change| change.actions).sum();
+    let asked = changes(events)
         .iter()
         .filter(|one| one.waits.is_some())
         .count();
@@ -40,13 +40,13 @@ fn polls(latency: &HcloudLatency) -> f64 {
 
 /// How long nodes wait if every change is made as soon as the provider, which takes one at a
 /// time, is known to be able to take it.
-pub(super) fn waits(trace: &Trace, latency: &HcloudLatency) -> Vec<f64> {
+pub(super) fn waits(events: &[Event], latency: &HcloudLatency) -> Vec<f64> {
     let read = latency.list.as_secs_f64();
     let happened = (latency.mutation + latency.action).as_secs_f64();
     let known = latency.mutation.as_secs_f64() + polls(latency) * (POLL.as_secs_f64() + read);
     let mut free = 0.0;
     let mut waits = Vec::new();
-    for change in changes(trace) {
+    for change in changes(events) {
         let asked = if change.waits.is_some() { read } else { 0.0 };
         let last = f64::max(free, change.at + asked) + f64::from(change.actions - 1) * known;
         free = last + known;
@@ -57,14 +57,14 @@ pub(super) fn waits(trace: &Trace, latency: &HcloudLatency) -> Vec<f64> {
     waits
 }
 
-fn changes(trace: &Trace) -> Vec<Change> {
+fn changes(events: &[Event]) -> Vec<Change> {
     let change = |at: Duration, waits, actions| Change {
         at: at.as_secs_f64(),
         waits,
         actions,
     };
-    let events = trace.events.iter();
     events
+        .iter()
         .filter_map(|event| match event.step {
             Step::Identify(machine) => Some(change(event.at, Some(machine), 1)),
             Step::Tell(machine) => Some(change(event.at, Some(machine), 2)),
@@ -76,32 +76,26 @@ fn changes(trace: &Trace) -> Vec<Change> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::trace::{Event, steady},
-        *,
-    };
+    use super::*;
 
-    fn trace(steps: &[(u64, Step)]) -> Trace {
+    fn events(steps: &[(u64, Step)]) -> Vec<Event> {
         let event = |(at, step): &(u64, Step)| Event {
             at: Duration::from_secs(*at),
             step: step.clone(),
         };
-        Trace {
-            events: steps.iter().map(event).collect(),
-            ..steady(1)
-        }
+        steps.iter().map(event).collect()
     }
 
     #[test]
     fn a_lone_join_waits_for_its_own_calls_and_a_second_for_the_first() {
         let [one, other] = [1, 2].map(|number| Machine::new(number, 1));
         let real = HcloudLatency::REAL;
-        let alone = trace(&[(5, Step::Identify(one)), (9, Step::Beat(one))]);
+        let alone = events(&[(5, Step::Identify(one)), (9, Step::Beat(one))]);
         let [wait] = waits(&alone, &real)[..] else {
             panic!("one node waits");
         };
         assert!((wait - 1.23).abs() < 1e-9, "{wait}");
-        let both = trace(&[(5, Step::Identify(one)), (5, Step::Identify(other))]);
+        let both = events(&[(5, Step::Identify(one)), (5, Step::Identify(other))]);
         let [_, wait] = waits(&both, &real)[..] else {
             panic!("two nodes wait");
         };
@@ -111,12 +105,12 @@ mod tests {
     #[test]
     fn calls_are_changes_and_polls_and_a_question_for_each_node() {
         let machine = Machine::new(1, 1);
-        let trace = trace(&[
+        let events = events(&[
             (1, Step::Identify(machine)),
             (2, Step::Tell(machine)),
             (3, Step::Delete(machine)),
         ]);
-        assert_eq!(calls(&trace, &HcloudLatency::REAL).to_string(), "14");
-        assert_eq!(calls(&trace, &HcloudLatency::NONE).to_string(), "10");
+        assert_eq!(calls(&events, &HcloudLatency::REAL).to_string(), "14");
+        assert_eq!(calls(&events, &HcloudLatency::NONE).to_string(), "10");
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Player {
     double: Arc<HcloudDouble>,
     servers: BTreeMap<u16, Machine>,
     ledger: Arc<Mutex<Ledger>>,
+    /// The steps that call for a change of routes, when they were made.
+    pub(super) made: Vec<Event>,
     /// The most that a step was late.
     pub(super) late: Duration,
 }
@@ -49,6 +51,7 @@ impl Player {
             double,
             servers: BTreeMap::new(),
             ledger,
+            made: Vec::new(),
             late: Duration::ZERO,
         }
     }
@@ -93,19 +96,26 @@ impl Player {
             Step::Range(machine) => self.give_range(machine).await?,
             Step::Identify(machine) => {
                 self.give_identity(machine).await?;
+                self.note(step, begin);
                 self.want(machine, begin).await?;
             }
             Step::Move(machine) => {
                 locked(&self.ledger).release(machine);
                 self.place(machine);
             }
-            Step::Tell(machine) => self.want(machine, begin).await?,
+            Step::Tell(machine) => {
+                self.note(step, begin);
+                self.want(machine, begin).await?;
+            }
             Step::Terminate(machine) => {
                 locked(&self.ledger).release(machine);
                 self.servers.remove(&machine.number);
                 self.tell_servers();
             }
-            Step::Delete(machine) => self.delete(machine, begin).await?,
+            Step::Delete(machine) => {
+                self.note(step, begin);
+                self.delete(machine, begin).await?;
+            }
             Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await?,
             Step::Label(machine) => self.label(machine, begin).await?,
             Step::Refuse {
@@ -120,6 +130,13 @@ impl Player {
             Step::Recover => self.double.clear_faults(),
         }
         Ok(())
+    }
+
+    fn note(&mut self, step: &Step, begin: Instant) {
+        self.made.push(Event {
+            at: begin.elapsed(),
+            step: step.clone(),
+        });
     }
 
     /// The Node has everything with this write, and from now on its route is waited for.

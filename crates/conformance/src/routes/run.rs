@@ -19,7 +19,7 @@ use super::{
     ledger::{Found, Ledger, Wait},
     player::{self, Player},
     process::Process,
-    trace::Trace,
+    trace::{Event, Trace},
 };
 
 /// How often the provider's table is looked at.
@@ -55,6 +55,8 @@ pub(super) struct Run {
     pub(super) told_early: u32,
     pub(super) processor_seconds: f64,
     pub(super) anonymous_megabytes: f64,
+    /// The steps that called for a change of routes, when they were made.
+    pub(super) made: Vec<Event>,
     /// The most that a step of the trace was late.
     pub(super) late: Duration,
 }
@@ -144,6 +146,7 @@ impl Stage {
             told_early,
             processor_seconds: process.processor_seconds()? - used,
             anonymous_megabytes: process.anonymous_megabytes()?,
+            made: self.player.made,
             late: self.player.late,
         })
     }

@@ -94,7 +94,7 @@ const FIGURES: [&str; 3] = [
      no percentile. Where a node's server goes before its Node, the route may go from then on.",
     "The formula for calls: each change once, a poll of its action every half second, and one \
      question about the machine of each node that joins or moves. For waits: 1 s beyond what this \
-     trace takes at a provider that makes one change at a time and is asked every half second \
+     trace, with its steps when they were made for weft, takes at a provider that makes one change at a time and is asked every half second \
      whether it is done; after a refused create 5 s beyond that. For routes: those wanted. \
      Upstream's controller does not ask about machines one by one; it reads all of them.",
     "How long changes lock the network decides what waves cost upstream's controller: it makes \
