@@ -15,6 +15,10 @@ pub struct Lane {
     waiting: VecDeque<Step>,
     running: BTreeMap<Ticket, Running>,
     next: u64,
+    /// Whose turn it is first, of those that the last plan had, under way or not: one that fails
+    /// comes back to its place.
+    turns: HashMap<Claim, u64>,
+    next_turn: u64,
 }
 
 /// Names a mutation that is under way.
@@ -46,6 +50,8 @@ impl Lane {
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             next: 0,
+            turns: HashMap::new(),
+            next_turn: 0,
         }
     }
 
@@ -56,13 +62,18 @@ impl Lane {
     /// for as long as others with lower ranges join; so routes that waited before keep their turn.
     /// Only they change places among each other, which no delete that makes room for them feels.
     pub fn submit(&mut self, steps: &[Step]) {
-        let waiting = self.waiting.iter().enumerate();
-        let turns: HashMap<Claim, usize> = waiting
-            .filter_map(|(turn, step)| Some((claim(step)?, turn)))
-            .collect();
-        let turn = |step: &Step| turns.get(&claim(step)?).copied();
+        let mut turns = HashMap::new();
+        for claim in steps.iter().filter_map(claim) {
+            let turn = self.turns.get(&claim).copied().unwrap_or_else(|| {
+                self.next_turn += 1;
+                self.next_turn
+            });
+            turns.insert(claim, turn);
+        }
+        self.turns = turns;
+        let turn = |step: &Step| claim(step).and_then(|claim| self.turns.get(&claim).copied());
         let mut wanted: Vec<&Step> = steps.iter().filter(|one| one.node().is_some()).collect();
-        wanted.sort_by_key(|step| turn(step).unwrap_or(usize::MAX));
+        wanted.sort_by_key(|step| turn(step));
         let mut wanted = wanted.into_iter();
         let in_turn = steps.iter().map(|step| match step.node() {
             Some(_) => wanted.next().unwrap_or(step),
@@ -150,10 +161,10 @@ impl Lane {
 }
 
 /// Who waits for a route, and where to.
-type Claim<'a> = (&'a Cidr, &'a SharedStr);
+type Claim = (Cidr, SharedStr);
 
-fn claim(step: &Step) -> Option<Claim<'_>> {
-    Some((step.destination(), step.node()?))
+fn claim(step: &Step) -> Option<Claim> {
+    Some((step.destination().clone(), step.node()?.clone()))
 }
 
 /// What a step may spend the budget on.

@@ -468,3 +468,32 @@ fn a_route_in_the_way_still_goes_before_whoever_waited() {
         "the delete comes first: {next:?}"
     );
 }
+
+#[test]
+fn whoever_fails_while_others_join_comes_back_to_its_place() {
+    let mut bench = Bench::with(0..1, policy(), 1);
+    bench.apply(numbered(50));
+    let [(_, first, _)] = &mutations(bench.wait(2_000))[..] else {
+        panic!("one at a time");
+    };
+    let first = *first;
+    for i in [40, 30] {
+        bench.apply(numbered(i));
+        bench.wait(2_000);
+    }
+    bench.end(first, Err(ProviderError::Retry("busy".into())));
+    let mut served = mutations(bench.wait(60_000));
+    while let Some((_, ticket, _)) = served.last() {
+        bench.end(*ticket, Ok(()));
+        match &mutations(bench.wait(60_000))[..] {
+            [] => break,
+            next => served.extend_from_slice(next),
+        }
+    }
+    let nodes: Vec<&str> = served
+        .iter()
+        .filter_map(|(_, _, step)| step.node().map(|node| &**node))
+        .collect();
+    // Another goes on while it waits for its retry, and then it is first again.
+    assert_eq!(nodes, ["n40", "n50", "n30"]);
+}
