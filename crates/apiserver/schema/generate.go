@@ -54,6 +54,7 @@ type named struct {
 	spec    *ast.TypeSpec
 	imports map[string]string
 	pkg     string
+	flags   string
 }
 
 var (
@@ -89,7 +90,18 @@ func load(root, dir, pkg string) {
 			}
 			for _, spec := range general.Specs {
 				if typeSpec, ok := spec.(*ast.TypeSpec); ok {
-					types[pkg+"."+typeSpec.Name.Name] = named{typeSpec, imports, pkg}
+					flags := ""
+					for _, doc := range []*ast.CommentGroup{general.Doc, typeSpec.Doc} {
+						if doc == nil {
+							continue
+						}
+						for _, comment := range doc.List {
+							if strings.Contains(comment.Text, "+structType=atomic") {
+								flags = " struct=atomic"
+							}
+						}
+					}
+					types[pkg+"."+typeSpec.Name.Name] = named{typeSpec, imports, pkg, flags}
 				}
 			}
 		}
@@ -239,7 +251,7 @@ func main() {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		fmt.Println("@" + name)
+		fmt.Println("@" + name + types[name].flags)
 		for _, line := range done[name] {
 			fmt.Println(line)
 		}

@@ -15,7 +15,7 @@ use crate::{
     },
     kind::{ResourceType, Subresource},
     managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
-    meta::Meta as _,
+    meta::{Meta as _, object_mut},
     options::WriteOptions,
     rules::Scene,
     status::{ApiError, FieldError, Outcome},
@@ -69,6 +69,9 @@ pub(crate) fn apply(
     };
     let (merged, managers) = application.onto(&old, &applied)?;
     let mut object = merged;
+    if manager == KUBECTL {
+        renew_last_applied(&mut object, context);
+    }
     let sub = target.subresource.map_or("", Subresource::name);
     let set = application.claimed(&applied);
     let mut managers = managers;
@@ -92,6 +95,30 @@ pub(crate) fn apply(
         StatusCode::OK,
         update_object(&scene, &update, &stored, object)?,
     ))
+}
+
+/// Where kubectl's apply without the server's help keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The manager whose applies keep it up to date.
+const KUBECTL: &str = "kubectl";
+
+/// Who began without the server's help can go back to it: what was applied last is kept up to date
+/// where it is kept at all.
+fn renew_last_applied(object: &mut Object, context: &Context) {
+    let kept = object.at(&["metadata", "annotations", LAST_APPLIED]);
+    if kept.and_then(Value::as_str).is_none_or(str::is_empty) {
+        return;
+    }
+    // As it was sent, without what is added to it here.
+    let Ok(Value::Object(mut applied)) = yaml::parse(&context.body).map(|document| document.value)
+    else {
+        return;
+    };
+    if let Some(Value::Object(annotations)) = applied.metadata_mut().get_mut("annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = format!("{}\n", Value::Object(applied));
+    object_mut(object.metadata_mut(), "annotations").insert(LAST_APPLIED.into(), text.into());
 }
 
 /// The applied object, checked for what only apply forbids.

@@ -136,6 +136,8 @@ pub(crate) enum GenerationRule {
     Untouched,
     /// When anything outside metadata and status changes.
     Content,
+    /// When anything outside metadata and status changes, or annotations do.
+    ContentAndAnnotations,
     /// When anything but server-set metadata changes: labels count.
     ContentAndLabels,
 }

@@ -84,7 +84,8 @@ pub(crate) fn object_mut<'a>(parent: &'a mut Object, name: &str) -> &'a mut Obje
 
 /// Sets a member unless it is there.
 pub(crate) fn default_to(object: &mut Object, name: &str, value: impl Into<Value>) {
-    if object.get(name).is_none_or(Value::is_null) {
+    let is_unset = |value: &Value| value.is_null() || value.as_str() == Some("");
+    if object.get(name).is_none_or(is_unset) {
         object.insert(name.to_owned(), value.into());
     }
 }

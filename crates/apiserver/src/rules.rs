@@ -103,7 +103,7 @@ pub(crate) fn validate(
         ("", "Service") => service::validate(scene, object, old, &mut errors),
         ("apps", _) => workload::validate(object, old, &mut errors),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            crate::custom::definition::validate(object, &mut errors);
+            crate::custom::definition::validate(object, old, &mut errors);
         }
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
             crate::admission::validate(object, &mut errors);

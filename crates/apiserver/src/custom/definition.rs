@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CustomVersion, PrinterColumn, ScalePaths, path::JsonPath, rules, structure};
+use super::{
+    CustomVersion, PrinterColumn, ScalePaths, lifecycle::condition, path::JsonPath, rules,
+    structure,
+};
 use crate::{
     handler::table::Column,
     kind::{
@@ -50,7 +53,7 @@ pub(crate) fn prepare(object: &mut Object) {
 }
 
 /// Complaints about a definition.
-pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     let spec = |path: &[&str]| {
         let path: Vec<&str> = std::iter::once("spec")
             .chain(path.iter().copied())
@@ -88,6 +91,27 @@ pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
     validate_versions(object, errors);
     validate_protection(object, group, errors);
     validate_rules(object, errors);
+    if let Some(old) = old {
+        validate_change(object, old, errors);
+    }
+}
+
+/// What is stored under a name stays under it, and what is served is served as what it is.
+fn validate_change(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    let is_established = condition(old, "Established") == Some("True");
+    for (path, always) in [
+        (&["spec", "scope"][..], false),
+        (&["spec", "names", "kind"], false),
+        (&["spec", "group"], true),
+        (&["spec", "names", "plural"], true),
+    ] {
+        let value = object.at(path);
+        if (always || is_established) && value != old.at(path) {
+            let value = value.cloned().unwrap_or_default();
+            let text = "field is immutable";
+            errors.push(FieldError::invalid(path.join("."), &value, text));
+        }
+    }
 }
 
 /// Schemas that are all the same stand in one place, as they did before versions had their own.

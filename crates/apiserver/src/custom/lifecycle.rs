@@ -40,7 +40,7 @@ pub(crate) fn care(api: &Arc<Api>) {
     }
 }
 
-fn condition<'a>(object: &'a Object, wanted: &str) -> Option<&'a str> {
+pub(super) fn condition<'a>(object: &'a Object, wanted: &str) -> Option<&'a str> {
     let conditions = object.at(&["status", "conditions"])?.as_array()?;
     let found = conditions
         .iter()

@@ -332,9 +332,6 @@ pub(crate) fn update_object(
         };
         admit(scene, &attempt)?;
     }
-    if same_content(&old, &object) && update.means != Means::Apply {
-        return Ok(stored.clone());
-    }
     let operation = match update.means {
         Means::Apply => managed::Operation::Apply,
         Means::Put | Means::Patch => managed::Operation::Update,

@@ -41,6 +41,11 @@ const WORKLOAD: Rules = Rules {
     ..RULES
 };
 
+const DEPLOYMENT: Rules = Rules {
+    generation: GenerationRule::ContentAndAnnotations,
+    ..WORKLOAD
+};
+
 const REVIEW: Rules = Rules {
     verbs: Verbs::CreateOnly,
     ..RULES
@@ -209,7 +214,7 @@ const ROWS: &[Row] = &[
     Row { group: "apps", kind: "DaemonSet", plural: "daemonsets", short: &["ds"],
           categories: &["all"], rules: WORKLOAD, subresources: STATUS, ..PLAIN },
     Row { group: "apps", kind: "Deployment", plural: "deployments", short: &["deploy"],
-          categories: &["all"], rules: WORKLOAD, subresources: SCALED, ..PLAIN },
+          categories: &["all"], rules: DEPLOYMENT, subresources: SCALED, ..PLAIN },
     Row { group: "apps", kind: "ReplicaSet", plural: "replicasets", short: &["rs"],
           categories: &["all"], rules: WORKLOAD, subresources: SCALED, ..PLAIN },
     Row { group: "apps", kind: "StatefulSet", plural: "statefulsets", short: &["sts"],

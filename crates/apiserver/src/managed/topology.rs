@@ -47,9 +47,7 @@ impl<'a> Topology<'a> {
         match self {
             Self::Struct(message) => match message.field(name) {
                 Some(field) => match &field.shape {
-                    Shape::Message(_) if !field.atomic => {
-                        field.shape.message().map_or(Self::Unknown, Self::Struct)
-                    }
+                    Shape::Message(_) if !field.atomic => Self::inner(&field.shape),
                     shape => Self::Value(shape, field.list.clone(), field.atomic),
                 },
                 None => Self::Unknown,
@@ -82,9 +80,13 @@ impl<'a> Topology<'a> {
     }
 
     fn inner(shape: &'static Shape) -> Self {
-        match shape {
-            Shape::Message(_) => shape.message().map_or(Self::Unknown, Self::Struct),
-            shape => Self::Value(shape, ListRule::Atomic, false),
+        match (shape, shape.message()) {
+            (Shape::Message(_), None) => Self::Unknown,
+            (Shape::Message(_), Some(message)) if message.atomic => {
+                Self::Value(shape, ListRule::Atomic, true)
+            }
+            (Shape::Message(_), Some(message)) => Self::Struct(message),
+            (shape, _) => Self::Value(shape, ListRule::Atomic, false),
         }
     }
 

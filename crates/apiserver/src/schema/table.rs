@@ -1,12 +1,17 @@
 //! The table of types, parsed.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
 
 /// A type with fields.
 #[derive(Debug)]
 pub(crate) struct Message {
     /// The name Go gives it, without its package.
     pub(crate) go_name: &'static str,
+    /// Apply treats it as one value, wherever it is.
+    pub(crate) atomic: bool,
     /// All fields, with those of inlined types in place of these.
     fields: Vec<&'static Field>,
     by_name: HashMap<&'static str, &'static Field>,
@@ -146,10 +151,15 @@ pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'sta
 
 fn parse(text: &'static str) -> HashMap<&'static str, Message> {
     let mut own: HashMap<&'static str, Vec<&'static Field>> = HashMap::new();
+    let mut atomic = HashSet::new();
     let mut current = "";
     for line in text.lines() {
         match line.strip_prefix('@') {
-            Some(name) => {
+            Some(head) => {
+                let (name, flag) = head.split_once(' ').unwrap_or((head, ""));
+                if flag == "struct=atomic" {
+                    atomic.insert(name);
+                }
                 current = name;
                 own.entry(name).or_default();
             }
@@ -163,15 +173,20 @@ fn parse(text: &'static str) -> HashMap<&'static str, Message> {
     let names: Vec<&'static str> = own.keys().copied().collect();
     names
         .into_iter()
-        .map(|name| (name, message(name, &own)))
+        .map(|name| (name, message(name, atomic.contains(name), &own)))
         .collect()
 }
 
-fn message(name: &'static str, own: &HashMap<&'static str, Vec<&'static Field>>) -> Message {
+fn message(
+    name: &'static str,
+    atomic: bool,
+    own: &HashMap<&'static str, Vec<&'static Field>>,
+) -> Message {
     let mut fields = Vec::new();
     flatten(name, own, &mut fields);
     Message {
         go_name: name.rsplit('.').next().unwrap_or(name),
+        atomic,
         by_name: fields.iter().map(|field| (field.name, *field)).collect(),
         by_number: own[name]
             .iter()
@@ -262,6 +277,13 @@ mod tests {
         assert!(volume.field("name").is_some());
         assert!(volume.field("hostPath").is_some());
         assert!(volume.numbered(2).unwrap().inline);
+    }
+
+    #[test]
+    fn types_that_are_one_value_are_known() {
+        let is_atomic = |name: &str| TABLE.get(name).unwrap().atomic;
+        assert!(is_atomic("meta/v1.LabelSelector") && is_atomic("core/v1.SecretKeySelector"));
+        assert!(!is_atomic("core/v1.Container"));
     }
 
     #[test]

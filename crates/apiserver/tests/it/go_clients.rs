@@ -1,5 +1,6 @@
 //! Unchanged Go clients, where `make peers` built them.
 
+mod both;
 mod informers;
 mod kube_proxy;
 mod kubectl;

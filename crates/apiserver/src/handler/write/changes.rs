@@ -186,10 +186,10 @@ pub(super) fn separate(
 pub(super) fn grow_generation(kind: &ResourceType, old: &Object, object: &mut Object) {
     let changed = match kind.rules.generation {
         GenerationRule::Untouched => false,
-        GenerationRule::Content => {
-            let plain_status = kind.rules.status == StatusRule::Plain;
-            let counts = |name: &str| name != "metadata" && (plain_status || name != "status");
-            differs(old, object, counts)
+        GenerationRule::Content => content_differs(kind, old, object),
+        GenerationRule::ContentAndAnnotations => {
+            let annotations = ["metadata", "annotations"];
+            content_differs(kind, old, object) || old.at(&annotations) != object.at(&annotations)
         }
         GenerationRule::ContentAndLabels => {
             differs(old, object, |name| name != "metadata")
@@ -207,6 +207,12 @@ pub(super) fn grow_generation(kind: &ResourceType, old: &Object, object: &mut Ob
             .metadata_mut()
             .insert("generation".into(), (generation + 1).into());
     }
+}
+
+fn content_differs(kind: &ResourceType, old: &Object, object: &Object) -> bool {
+    let plain_status = kind.rules.status == StatusRule::Plain;
+    let counts = |name: &str| name != "metadata" && (plain_status || name != "status");
+    differs(old, object, counts)
 }
 
 fn differs(old: &Object, new: &Object, counts: impl Fn(&str) -> bool) -> bool {
