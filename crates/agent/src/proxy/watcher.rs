@@ -253,6 +253,9 @@ impl Watcher {
             Change::Undecodable(object) => {
                 tracing::warn!(node = %object.key, error = %object.error, "cannot read the Node");
             }
+            Change::Synced if !self.progress.node => {
+                tracing::info!("no rules yet: waiting for the Node to tell its addresses");
+            }
             Change::Synced | Change::Closed(_) => {}
         }
     }
