@@ -19,7 +19,7 @@ fn words(processors: usize, cpuinfo: &str, meminfo: &str, release: &str) -> Stri
     let model = value(cpuinfo, "model name").unwrap_or("processors of no known model");
     let memory = value(meminfo, "MemTotal").and_then(|value| {
         let kilobytes: u64 = value.split_whitespace().next()?.parse().ok()?;
-        Some(format!(", {} GB", (kilobytes + 500_000) / 1_000_000))
+        Some(format!(", {} GiB", (kilobytes + (1 << 19)) >> 20))
     });
     let memory = memory.unwrap_or_default();
     format!("{processors} × {model}{memory}, Linux {}", release.trim())
@@ -38,8 +38,8 @@ mod tests {
     #[test]
     fn a_machine_is_told_by_what_decides_its_speed() {
         let cpuinfo = "processor\t: 0\nmodel name\t: A fast one\n\nprocessor\t: 1\nmodel name\t: A fast one\n";
-        let meminfo = "MemTotal:       24000000 kB\nMemFree:        1 kB\n";
-        let expected = "2 × A fast one, 24 GB, Linux 6.18.1";
+        let meminfo = "MemTotal:       25000000 kB\nMemFree:        1 kB\n";
+        let expected = "2 × A fast one, 24 GiB, Linux 6.18.1";
         assert_eq!(words(2, cpuinfo, meminfo, "6.18.1\n"), expected);
         let expected = "4 × processors of no known model, Linux 6.18.1";
         assert_eq!(words(4, "", "", "6.18.1"), expected);

@@ -19,6 +19,7 @@ pub(crate) struct Outcome {
     /// The command that repeats it.
     pub(crate) command: String,
     /// Where it was measured.
+    #[serde(default)]
     pub(crate) machine: String,
     /// Programs and their versions, as they say themselves.
     pub(crate) versions: Vec<String>,
@@ -172,17 +173,36 @@ fn title(name: &str, size: Option<u32>) -> String {
 }
 
 impl Claim {
+    /// In a word; none where nothing was promised.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match (self.holds(), self.target) {
+            (None, _) => "",
+            (Some(false), _) => "missed",
+            (Some(true), Some(Target::AsFarAs { wanted, .. }))
+                if self.ratio.is_none_or(|ratio| ratio < wanted) =>
+            {
+                "as far as can be had"
+            }
+            (Some(true), _) => "holds",
+        }
+    }
+
     /// Whether it holds, where something was promised.
     pub(crate) fn holds(&self) -> Option<bool> {
         match self.target? {
             Target::AtLeast(limit) => Some(self.ratio.is_some_and(|ratio| ratio >= limit)),
             Target::AtMost(limit) => Some(self.ratio.is_some_and(|ratio| ratio <= limit)),
             Target::AsFarAs { wanted, attainable } => {
-                let limit = wanted.min(NEARLY * attainable);
+                let limit = as_far_as(wanted, attainable);
                 Some(self.ratio.is_some_and(|ratio| ratio >= limit))
             }
         }
     }
+}
+
+/// What is asked for where not all that was wanted can be had.
+pub(crate) fn as_far_as(wanted: f64, attainable: f64) -> f64 {
+    wanted.min(NEARLY * attainable)
 }
 
 #[cfg(test)]
@@ -196,7 +216,7 @@ mod tests {
         outcome
     }
 
-    fn as_far_as(wanted: f64, attainable: f64) -> Target {
+    fn nearly(wanted: f64, attainable: f64) -> Target {
         Target::AsFarAs { wanted, attainable }
     }
 
@@ -216,13 +236,29 @@ mod tests {
             (Some(Target::AtLeast(20.0)), Some(true)),
             (Some(Target::AtLeast(26.0)), Some(false)),
             (Some(Target::AtMost(20.0)), Some(false)),
-            (Some(as_far_as(26.0, 33.0)), Some(true)),
-            (Some(as_far_as(26.0, 34.0)), Some(false)),
-            (Some(as_far_as(20.0, 99.0)), Some(true)),
+            (Some(nearly(26.0, 33.0)), Some(true)),
+            (Some(nearly(26.0, 34.0)), Some(false)),
+            (Some(nearly(20.0, 99.0)), Some(true)),
         ] {
             outcome.claim("one slice", Some(1000), ["kube-proxy", "weft"], target);
             let claim = outcome.claims.last().unwrap();
             assert_eq!(claim.holds(), expected, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_does_not_simply_hold() {
+        for (target, expected) in [
+            (None, ""),
+            (Some(Target::AtLeast(25.0)), "holds"),
+            (Some(Target::AtLeast(26.0)), "missed"),
+            (Some(nearly(25.0, 30.0)), "holds"),
+            (Some(nearly(26.0, 30.0)), "as far as can be had"),
+            (Some(nearly(26.0, 40.0)), "missed"),
+        ] {
+            let mut outcome = outcome();
+            outcome.claim("one slice", Some(1000), ["kube-proxy", "weft"], target);
+            assert_eq!(outcome.claims[0].verdict(), expected, "{target:?}");
         }
     }
 

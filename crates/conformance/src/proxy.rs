@@ -86,7 +86,7 @@ impl Arguments {
         }
         Effort {
             changes: 10,
-            budget: Duration::from_secs(10),
+            budget: Duration::from_secs(60),
             patience,
             connections: 1_000,
         }

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     trace: Option<String>,
     /// Play so many traces at the same time; each has three API servers.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 4)]
     at_once: usize,
     /// How long a change of a route locks the provider's network, in milliseconds.
     #[arg(long, default_value_t = 1000)]

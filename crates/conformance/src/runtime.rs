@@ -169,7 +169,7 @@ async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
     outcome
         .versions
         .push("controller-runtime v0.24.1".to_owned());
-    let ours = version::of(&stage.arguments.common.weft, "version")?;
+    let ours = version::of_weft(&stage.arguments.common.weft)?;
     outcome.versions.push(ours);
     Ok(outcome)
 }

@@ -24,3 +24,32 @@ pub(crate) fn of(program: &Path, argument: &str) -> anyhow::Result<String> {
     let text = said(program, argument)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
+
+/// Version and commit of a `weft`.
+pub(crate) fn of_weft(program: &Path) -> anyhow::Result<String> {
+    Ok(with_commit(&said(program, "version")?))
+}
+
+fn with_commit(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim);
+    let version = lines.next().unwrap_or_default();
+    let commit = lines.find_map(|line| line.strip_prefix("commit"));
+    match commit.and_then(|commit| commit.trim().get(..12)) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_told_where_one_is_known() {
+        let text =
+            "weft 0.1.0\n  commit  53e6a9efafff18bc6d5923d54fb46708366f10c7\n  rustc   1.95.0";
+        assert_eq!(with_commit(text), "weft 0.1.0 (53e6a9efafff)");
+        assert_eq!(with_commit("weft 0.1.0\n  commit  none"), "weft 0.1.0");
+        assert_eq!(with_commit("weft 0.1.0"), "weft 0.1.0");
+    }
+}

@@ -64,7 +64,8 @@ fn feed(restore: &Path, input: &str) -> anyhow::Result<()> {
     file.write_all(input.as_bytes())?;
     file.rewind()?;
     let status = Command::new(restore)
-        .arg("--noflush")
+        // Something that a proxy began may still hold the lock when it has ended.
+        .args(["--noflush", "--wait"])
         .stdin(file)
         .status()
         .with_context(|| format!("start {}", restore.display()))?;

@@ -111,20 +111,25 @@ impl Trial {
         self.changes(passes, &mut proxy, setting)?;
         self.connect(setting)?;
         self.end(proxy)?;
-        self.find_floor(setting)
+        self.find_floor(setting);
+        Ok(())
     }
 
     /// Over the rules that the proxy has left, now that it does not change them any more.
-    fn find_floor(&mut self, setting: &Setting) -> anyhow::Result<()> {
+    fn find_floor(&mut self, setting: &Setting) {
         if !self.arm.calls_iptables() {
-            return Ok(());
+            return;
         }
         let restore = setting.programs.restore(self.arm.variant());
-        let floor = self.namespace.run(|| floor::measure(&restore))?;
-        let took = floor.took;
-        self.say(&format!("the smallest change takes {took:.1} ms"));
-        self.figures.floor = Some(floor);
-        Ok(())
+        match self.namespace.run(|| floor::measure(&restore)) {
+            Ok(floor) => {
+                let took = floor.took;
+                self.say(&format!("the smallest change takes {took:.1} ms"));
+                self.figures.floor = Some(floor);
+            }
+            // All else that was measured would be lost with it.
+            Err(error) => self.say(&format!("no smallest change: {error:#}")),
+        }
     }
 
     /// Whether Services all over the list answer in time.

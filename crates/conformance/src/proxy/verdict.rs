@@ -41,7 +41,7 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
     );
     let server = setting.runtime.block_on(setting.cluster.version())?;
     outcome.versions = vec![
-        version::of(&setting.weft, "version")?,
+        version::of_weft(&setting.weft)?,
         format!(
             "kube-proxy {}",
             trim(&version::of(&setting.kube_proxy, "--version")?)
@@ -111,7 +111,8 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
             // nothing to hold it against; the ratio at the largest size that it masters is told.
             let size = outcome.largest_size(name, names);
             let peer = outcome.value(name, size, names[0]);
-            let target = match peer.zip(outcome.value(floor, size, names[1])) {
+            let floor = outcome.value(floor, size, names[1]);
+            let target = match peer.zip(floor.filter(|floor| *floor > 0.0)) {
                 _ if size != at => None,
                 None => Some(Target::AtLeast(20.0)),
                 Some((peer, floor)) => Some(Target::AsFarAs {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Measure, Target},
+    outcome::{Claim, Measure, Target, as_far_as},
     report::figure,
 };
 
@@ -60,10 +60,9 @@ fn row(measure: &Measure, arms: &[String]) -> String {
 }
 
 fn claim(claim: &Claim) -> String {
-    let verdict = match claim.holds() {
-        None => "",
-        Some(true) => "holds",
-        Some(false) => "**missed**",
+    let verdict = match claim.verdict() {
+        "missed" => "**missed**",
+        other => other,
     };
     format!(
         "| {} | {} | {} | {verdict} |\n",
@@ -79,11 +78,15 @@ pub(crate) fn promise(target: Option<Target>) -> String {
         None => String::new(),
         Some(Target::AtLeast(limit)) => format!("≥ {} ×", figure::number(limit)),
         Some(Target::AtMost(limit)) => format!("≤ {} ×", figure::number(limit)),
-        Some(Target::AsFarAs { wanted, attainable }) => format!(
-            "≥ {} ×, of which {} × can be had",
+        Some(Target::AsFarAs { wanted, attainable }) if attainable < wanted => format!(
+            "≥ {} ×; {} × can be had, so ≥ {} ×",
             figure::number(wanted),
-            figure::number(attainable)
+            figure::number(attainable),
+            figure::number(as_far_as(wanted, attainable))
         ),
+        Some(Target::AsFarAs { wanted, attainable }) => {
+            format!("≥ {} ×", figure::number(as_far_as(wanted, attainable)))
+        }
     }
 }
 

@@ -77,10 +77,11 @@ fn claims(claims: &[Claim]) -> String {
     }
     let mut text = "<table><tr><th>ratio<th>measured<th>promised<th></tr>\n".to_owned();
     for claim in claims {
-        let (class, verdict) = match claim.holds() {
-            None => ("", ""),
-            Some(true) => ("held", "holds"),
-            Some(false) => ("missed", "missed"),
+        let verdict = claim.verdict();
+        let class = match claim.holds() {
+            None => "",
+            Some(true) => "held",
+            Some(false) => "missed",
         };
         let _ = writeln!(
             text,

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::version::said;
+use crate::version::{of_weft, said};
 
 /// The range that the nodes' ranges are of.
 const CLUSTER_CIDR: &str = "10.244.0.0/16";
@@ -101,7 +101,7 @@ impl Programs {
     /// What the programs say about themselves.
     pub(super) fn versions(&self) -> anyhow::Result<Vec<String>> {
         let api_server = said(&self.peers.join("kube-apiserver"), "--version")?;
-        let mut versions = vec![said(&self.weft, "--version")?];
+        let mut versions = vec![of_weft(&self.weft)?];
         match &self.ccm {
             None => versions.extend(said(&self.ccm(), "versions")?.lines().map(str::to_owned)),
             Some(ccm) => {

@@ -5,7 +5,10 @@ use crate::outcome::Outcome;
 
 pub(super) const CPU: &str = "CPU per 10,000 updates";
 const LAG: &str = "last update seen after the last write";
-const RATE: &str = "updates followed";
+/// All follow the same writers, who are the limit.
+const RATE: &str = "updates followed, as many as were written";
+/// What each could follow if the server wrote as fast.
+const CAPACITY: &str = "updates for a second of processor time";
 
 /// Changes Pods, and sees how each follows. Ends the subjects.
 #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
@@ -33,6 +36,9 @@ pub(super) async fn measure(
         outcome.add(CPU, size, "s", name, cpu);
         outcome.add(LAG, size, "ms", name, lag);
         outcome.add(RATE, size, "/s", name, rate);
+        if cpu > 0.0 {
+            outcome.add(CAPACITY, size, "/s", name, 10_000.0 / cpu);
+        }
     }
     for subject in subjects {
         subject.quit().await?;

@@ -44,9 +44,16 @@ fn directory() -> PathBuf {
 }
 
 impl Disagreement {
-    pub(super) fn new(seed: u64, variant: &str, namespace: &str, edits: Vec<Edit>) -> Self {
+    pub(super) fn new(
+        seed: u64,
+        peer: &Path,
+        variant: &str,
+        namespace: &str,
+        edits: Vec<Edit>,
+    ) -> Self {
+        let peer = peer.file_name().unwrap().to_string_lossy();
         Self {
-            name: format!("seed-{seed}-{variant}"),
+            name: format!("seed-{seed}-{peer}-{variant}"),
             namespace: namespace.to_owned(),
             edits,
         }
