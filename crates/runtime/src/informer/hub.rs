@@ -273,6 +273,9 @@ impl<K: Object> Hub<K> {
             pending.push(&ObjectKey::cluster(""), Change::Synced);
         }
         mailbox.fill(pending);
+        // Where nothing changes, only here those are forgotten that went: their last trace would
+        // stay for ever, one for each start of a controller.
+        self.mailboxes.retain(|known| known.strong_count() > 0);
         self.mailboxes.push(Arc::downgrade(mailbox));
     }
 
@@ -280,6 +283,7 @@ impl<K: Object> Hub<K> {
         for (key, slot) in &self.objects {
             index.set(key, &slot.object);
         }
+        self.indexes.retain(|known| known.strong_count() > 0);
         self.indexes.push(Arc::downgrade(index));
     }
 
@@ -320,5 +324,25 @@ impl<K: Object> Hub<K> {
             }
             true
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_those_who_went_while_nothing_changed() {
+        let mut hub: Hub<Pod> = Hub::new();
+        let stays = Mailbox::new();
+        hub.subscribe(&stays);
+        for _ in 0..100 {
+            hub.subscribe(&Mailbox::new());
+        }
+        // The last one is noticed when the next comes.
+        assert_eq!(hub.mailboxes.len(), 2);
+        assert_eq!(hub.backlog().1, 1);
     }
 }

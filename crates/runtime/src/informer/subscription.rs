@@ -15,7 +15,7 @@ pub(super) struct Mailbox<K> {
 }
 
 impl<K: Object> Mailbox<K> {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             pending: Mutex::new(Pending::new()),
             arrived: Notify::new(),
