@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A `k8s_openapi` type or a `DynamicObject` as an informer keeps it for those who want all of it
-/// but `managedFields`, which is most of what a whole Pod takes in memory.
+/// but `managedFields`, which is more than half of what a whole Pod takes in memory.
 ///
 /// Who reads only some fields takes less still with a [`projection!`](crate::projection), which
 /// does not decode the others either.

@@ -13,6 +13,8 @@ const WRITERS: usize = 16;
 const PER_NAMESPACE: usize = 2500;
 /// ConfigMaps and Secrets that cycles list.
 const SMALL: usize = 200;
+/// The server ends what takes it longer than a minute; what it deleted until then is deleted.
+const DELETIONS: usize = 5;
 
 /// Objects in namespaces of this run.
 pub(super) struct Load {
@@ -82,6 +84,17 @@ impl Load {
         Ok(Burst { began, ended })
     }
 
+    /// Deletes all of a collection.
+    async fn empty(&self, collection: &str, how: &Value) -> anyhow::Result<()> {
+        let mut tried = 1;
+        loop {
+            match self.server.delete(collection, how).await {
+                Err(_) if tried < DELETIONS => tried += 1,
+                result => return result,
+            }
+        }
+    }
+
     /// Deletes everything. Without a controller manager a namespace is never emptied by itself.
     pub(super) async fn delete(&self) -> anyhow::Result<()> {
         let at_once = json!({"gracePeriodSeconds": 0});
@@ -93,8 +106,8 @@ impl Load {
             })
             .collect();
         futures::stream::iter(&collections)
-            .map(|collection| self.server.delete(collection, &at_once))
-            .buffer_unordered(4)
+            .map(|collection| self.empty(collection, &at_once))
+            .buffer_unordered(2)
             .try_collect()
             .await
     }
