@@ -28,16 +28,15 @@ pub(crate) fn of(outcomes: &[Outcome]) -> String {
 /// How many promises hold, and which do not.
 fn verdict(outcomes: &[Outcome]) -> String {
     let claims = || outcomes.iter().flat_map(|outcome| &outcome.claims);
-    let count = |wanted| {
-        claims()
-            .filter(|claim| claim.holds() == Some(wanted))
-            .count()
-    };
-    let (held, missed) = (count(true), count(false));
-    if held + missed == 0 {
+    let count = |wanted: &str| claims().filter(|claim| claim.verdict() == wanted).count();
+    let [held, nearly, missed] = ["holds", "as far as can be had", "missed"].map(count);
+    if held + nearly + missed == 0 {
         return "<p class=\"verdict\">Nothing was promised at these sizes.</p>\n".to_owned();
     }
     let mut text = format!("<p class=\"verdict\">{held} promises hold");
+    if nearly > 0 {
+        let _ = write!(text, ", {nearly} as far as can be had");
+    }
     if missed > 0 {
         let _ = write!(text, ", <b class=\"missed\">{missed} do not</b>");
     }
@@ -136,8 +135,17 @@ mod tests {
         let arms = ["kube-proxy", "weft"];
         outcome.claim("one slice", Some(5000), arms, Some(Target::AtLeast(20.0)));
         outcome.claim("one slice", Some(1000), arms, Some(Target::AtLeast(30.0)));
+        let nearly = Target::AsFarAs {
+            wanted: 30.0,
+            attainable: 28.0,
+        };
+        outcome.claim("one slice", Some(1000), arms, Some(nearly));
         let page = of(&[outcome]);
-        assert!(page.contains("1 promises hold, <b class=\"missed\">1 do not</b>"));
+        assert!(
+            page.contains(
+                "1 promises hold, 1 as far as can be had, <b class=\"missed\">1 do not</b>"
+            )
+        );
         assert!(page.contains("&lt;Proxies&gt;") && !page.contains("<Proxies>"));
         assert_eq!(
             page.matches("<svg").count(),
