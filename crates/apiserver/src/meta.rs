@@ -82,7 +82,8 @@ pub(crate) fn object_mut<'a>(parent: &'a mut Object, name: &str) -> &'a mut Obje
     }
 }
 
-/// Sets a member unless it is there.
+/// Sets a member unless it is there. An empty text is not: Go has no other word for one that was
+/// left out, and protobuf carries it.
 pub(crate) fn default_to(object: &mut Object, name: &str, value: impl Into<Value>) {
     let is_unset = |value: &Value| value.is_null() || value.as_str() == Some("");
     if object.get(name).is_none_or(is_unset) {

@@ -173,29 +173,42 @@ fn title(name: &str, size: Option<u32>) -> String {
 }
 
 impl Claim {
-    /// In a word; none where nothing was promised.
-    pub(crate) fn verdict(&self) -> &'static str {
-        match (self.holds(), self.target) {
-            (None, _) => "",
-            (Some(false), _) => "missed",
-            (Some(true), Some(Target::AsFarAs { wanted, .. }))
-                if self.ratio.is_none_or(|ratio| ratio < wanted) =>
-            {
-                "as far as can be had"
-            }
-            (Some(true), _) => "holds",
-        }
-    }
-
-    /// Whether it holds, where something was promised.
-    pub(crate) fn holds(&self) -> Option<bool> {
-        match self.target? {
-            Target::AtLeast(limit) => Some(self.ratio.is_some_and(|ratio| ratio >= limit)),
-            Target::AtMost(limit) => Some(self.ratio.is_some_and(|ratio| ratio <= limit)),
+    /// What became of a promise, where one was made.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        let target = self.target?;
+        let Some(ratio) = self.ratio else {
+            return Some(Verdict::Missed);
+        };
+        let (holds, nearly) = match target {
+            Target::AtLeast(limit) => (ratio >= limit, false),
+            Target::AtMost(limit) => (ratio <= limit, false),
             Target::AsFarAs { wanted, attainable } => {
-                let limit = as_far_as(wanted, attainable);
-                Some(self.ratio.is_some_and(|ratio| ratio >= limit))
+                (ratio >= wanted, ratio >= as_far_as(wanted, attainable))
             }
+        };
+        Some(match (holds, nearly) {
+            (true, _) => Verdict::Holds,
+            (false, true) => Verdict::AsFarAsCanBeHad,
+            (false, false) => Verdict::Missed,
+        })
+    }
+}
+
+/// What became of a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    /// Less than was wanted, and nearly as much as could be had.
+    AsFarAsCanBeHad,
+    Missed,
+}
+
+impl Verdict {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::AsFarAsCanBeHad => "as far as can be had",
+            Self::Missed => "missed",
         }
     }
 }
@@ -233,32 +246,20 @@ mod tests {
         let mut outcome = outcome();
         for (target, expected) in [
             (None, None),
-            (Some(Target::AtLeast(20.0)), Some(true)),
-            (Some(Target::AtLeast(26.0)), Some(false)),
-            (Some(Target::AtMost(20.0)), Some(false)),
-            (Some(nearly(26.0, 33.0)), Some(true)),
-            (Some(nearly(26.0, 34.0)), Some(false)),
-            (Some(nearly(20.0, 99.0)), Some(true)),
+            (Some(Target::AtLeast(20.0)), Some(Verdict::Holds)),
+            (Some(Target::AtLeast(25.0)), Some(Verdict::Holds)),
+            (Some(Target::AtLeast(26.0)), Some(Verdict::Missed)),
+            (Some(Target::AtMost(20.0)), Some(Verdict::Missed)),
+            (Some(nearly(20.0, 99.0)), Some(Verdict::Holds)),
+            (Some(nearly(25.0, 30.0)), Some(Verdict::Holds)),
+            (Some(nearly(26.0, 30.0)), Some(Verdict::AsFarAsCanBeHad)),
+            (Some(nearly(26.0, 33.0)), Some(Verdict::AsFarAsCanBeHad)),
+            (Some(nearly(26.0, 34.0)), Some(Verdict::Missed)),
+            (Some(nearly(26.0, 40.0)), Some(Verdict::Missed)),
         ] {
             outcome.claim("one slice", Some(1000), ["kube-proxy", "weft"], target);
             let claim = outcome.claims.last().unwrap();
-            assert_eq!(claim.holds(), expected, "{target:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_had_does_not_simply_hold() {
-        for (target, expected) in [
-            (None, ""),
-            (Some(Target::AtLeast(25.0)), "holds"),
-            (Some(Target::AtLeast(26.0)), "missed"),
-            (Some(nearly(25.0, 30.0)), "holds"),
-            (Some(nearly(26.0, 30.0)), "as far as can be had"),
-            (Some(nearly(26.0, 40.0)), "missed"),
-        ] {
-            let mut outcome = outcome();
-            outcome.claim("one slice", Some(1000), ["kube-proxy", "weft"], target);
-            assert_eq!(outcome.claims[0].verdict(), expected, "{target:?}");
+            assert_eq!(claim.verdict(), expected, "{target:?}");
         }
     }
 
@@ -267,7 +268,7 @@ mod tests {
         let mut outcome = outcome();
         let target = Some(Target::AtMost(100.0));
         outcome.claim("one slice", Some(5000), ["kube-proxy", "weft"], target);
-        assert_eq!(outcome.claims[0].holds(), Some(false));
+        assert_eq!(outcome.claims[0].verdict(), Some(Verdict::Missed));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 
-use crate::Outcome;
+use crate::{Outcome, outcome::Verdict};
 
 pub(crate) mod figure;
 mod markdown;
@@ -31,7 +31,7 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     let missed: Vec<&str> = outcomes
         .iter()
         .flat_map(|outcome| &outcome.claims)
-        .filter(|claim| claim.holds() == Some(false))
+        .filter(|claim| claim.verdict() == Some(Verdict::Missed))
         .map(|claim| claim.name.as_str())
         .collect();
     ensure!(

@@ -73,7 +73,7 @@ impl Lane {
         self.turns = turns;
         let turn = |step: &Step| claim(step).and_then(|claim| self.turns.get(&claim).copied());
         let mut wanted: Vec<&Step> = steps.iter().filter(|one| one.node().is_some()).collect();
-        wanted.sort_by_key(|step| turn(step));
+        wanted.sort_by_cached_key(|step| turn(step));
         let mut wanted = wanted.into_iter();
         let in_turn = steps.iter().map(|step| match step.node() {
             Some(_) => wanted.next().unwrap_or(step),

@@ -146,6 +146,7 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Verdict;
 
     fn outcome(size: u32) -> Outcome {
         let names = Arm::ALL.map(Arm::name);
@@ -172,7 +173,7 @@ mod tests {
         let missed: Vec<&str> = outcome
             .claims
             .iter()
-            .filter(|claim| claim.holds() == Some(false))
+            .filter(|claim| claim.verdict() == Some(Verdict::Missed))
             .map(|claim| claim.name.as_str())
             .collect();
         let expected = [
@@ -185,7 +186,12 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_for_more_than_the_program_allows() {
-        for (floor, expected) in [(0.1, false), (0.7, false), (0.8, true), (0.9, true)] {
+        for (floor, expected) in [
+            (0.1, Verdict::Missed),
+            (0.7, Verdict::Missed),
+            (0.8, Verdict::AsFarAsCanBeHad),
+            (0.9, Verdict::AsFarAsCanBeHad),
+        ] {
             let mut outcome = outcome(PROMISED);
             let weft = Arm::WeftNft.name();
             outcome.add(FLOOR, Some(PROMISED), "ms", weft, floor);
@@ -194,7 +200,7 @@ mod tests {
                 let name = "one changed slice at 10,000: kube-proxy iptables-nft";
                 claim.name.starts_with(name)
             });
-            assert_eq!(claim.unwrap().holds(), Some(expected), "{floor}");
+            assert_eq!(claim.unwrap().verdict(), Some(expected), "{floor}");
         }
     }
 
@@ -216,7 +222,7 @@ mod tests {
         let told = claim("one changed slice at 5,000: kube-proxy iptables-nft").unwrap();
         assert_eq!((told.ratio, told.target), (Some(15.0), None));
         let memory = claim("RssAnon at 5,000: weft nft").unwrap();
-        assert_eq!(memory.holds(), Some(true));
+        assert_eq!(memory.verdict(), Some(Verdict::Holds));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Measure, Target, as_far_as},
+    outcome::{Claim, Measure, Target, Verdict, as_far_as},
     report::figure,
 };
 
@@ -61,8 +61,9 @@ fn row(measure: &Measure, arms: &[String]) -> String {
 
 fn claim(claim: &Claim) -> String {
     let verdict = match claim.verdict() {
-        "missed" => "**missed**",
-        other => other,
+        None => String::new(),
+        Some(Verdict::Missed) => format!("**{}**", Verdict::Missed.words()),
+        Some(other) => other.words().to_owned(),
     };
     format!(
         "| {} | {} | {} | {verdict} |\n",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Measure},
+    outcome::{Claim, Measure, Verdict},
     report::{figure, markdown, plot, text::escaped},
 };
 
@@ -28,14 +28,19 @@ pub(crate) fn of(outcomes: &[Outcome]) -> String {
 /// How many promises hold, and which do not.
 fn verdict(outcomes: &[Outcome]) -> String {
     let claims = || outcomes.iter().flat_map(|outcome| &outcome.claims);
-    let count = |wanted: &str| claims().filter(|claim| claim.verdict() == wanted).count();
-    let [held, nearly, missed] = ["holds", "as far as can be had", "missed"].map(count);
+    let count = |wanted| {
+        let verdicts = claims().filter_map(Claim::verdict);
+        verdicts.filter(|verdict| *verdict == wanted).count()
+    };
+    let verdicts = [Verdict::Holds, Verdict::AsFarAsCanBeHad, Verdict::Missed];
+    let [held, nearly, missed] = verdicts.map(count);
     if held + nearly + missed == 0 {
         return "<p class=\"verdict\">Nothing was promised at these sizes.</p>\n".to_owned();
     }
     let mut text = format!("<p class=\"verdict\">{held} promises hold");
     if nearly > 0 {
-        let _ = write!(text, ", {nearly} as far as can be had");
+        let words = Verdict::AsFarAsCanBeHad.words();
+        let _ = write!(text, ", {nearly} {words}");
     }
     if missed > 0 {
         let _ = write!(text, ", <b class=\"missed\">{missed} do not</b>");
@@ -76,11 +81,11 @@ fn claims(claims: &[Claim]) -> String {
     }
     let mut text = "<table><tr><th>ratio<th>measured<th>promised<th></tr>\n".to_owned();
     for claim in claims {
-        let verdict = claim.verdict();
-        let class = match claim.holds() {
+        let verdict = claim.verdict().map_or("", Verdict::words);
+        let class = match claim.verdict() {
             None => "",
-            Some(true) => "held",
-            Some(false) => "missed",
+            Some(Verdict::Missed) => "missed",
+            Some(Verdict::Holds | Verdict::AsFarAsCanBeHad) => "held",
         };
         let _ = writeln!(
             text,

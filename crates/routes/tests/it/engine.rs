@@ -80,6 +80,21 @@ impl Bench {
         self.engine.node_applied(node, self.now);
     }
 
+    /// Lets one mutation after the other succeed, each with time for retries, until there are no
+    /// more. The nodes of all of them, those that were begun before included.
+    fn finish(&mut self, begun: Vec<(Moment, Ticket, Step)>) -> Vec<String> {
+        let mut all = begun;
+        while let Some((_, ticket, _)) = all.last() {
+            self.end(*ticket, Ok(()));
+            match mutations(self.wait(60_000)) {
+                next if next.is_empty() => break,
+                next => all.extend(next),
+            }
+        }
+        let nodes = all.iter().filter_map(|(_, _, step)| step.node());
+        nodes.map(ToString::to_string).collect()
+    }
+
     fn end(&mut self, ticket: Ticket, result: Result<(), ProviderError>) {
         self.engine.mutated(ticket, result, self.now);
     }
@@ -430,18 +445,7 @@ fn whoever_waits_already_is_served_before_newcomers_with_lower_ranges() {
         // Each is planned before the next one joins, and none is finished.
         served.extend(mutations(bench.wait(2_000)));
     }
-    while let Some((_, ticket, _)) = served.last() {
-        bench.end(*ticket, Ok(()));
-        match &mutations(bench.wait(2_000))[..] {
-            [] => break,
-            next => served.extend_from_slice(next),
-        }
-    }
-    let nodes: Vec<&str> = served
-        .iter()
-        .filter_map(|(_, _, step)| step.node().map(|node| &**node))
-        .collect();
-    assert_eq!(nodes, ["n50", "n40", "n30", "n20"]);
+    assert_eq!(bench.finish(served), ["n50", "n40", "n30", "n20"]);
 }
 
 #[test]
@@ -482,18 +486,7 @@ fn whoever_fails_while_others_join_comes_back_to_its_place() {
         bench.wait(2_000);
     }
     bench.end(first, Err(ProviderError::Retry("busy".into())));
-    let mut served = mutations(bench.wait(60_000));
-    while let Some((_, ticket, _)) = served.last() {
-        bench.end(*ticket, Ok(()));
-        match &mutations(bench.wait(60_000))[..] {
-            [] => break,
-            next => served.extend_from_slice(next),
-        }
-    }
-    let nodes: Vec<&str> = served
-        .iter()
-        .filter_map(|(_, _, step)| step.node().map(|node| &**node))
-        .collect();
+    let served = mutations(bench.wait(60_000));
     // Another goes on while it waits for its retry, and then it is first again.
-    assert_eq!(nodes, ["n40", "n50", "n30"]);
+    assert_eq!(bench.finish(served), ["n40", "n50", "n30"]);
 }

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use super::{peer, serve, text};
+use super::{MANIFEST, peer, serve, text};
 
 /// What is typed, in this order; `DIR` holds the manifests below. What fails is meant to.
 const SCRIPT: &[&str] = &[
@@ -57,23 +57,6 @@ const SCRIPT: &[&str] = &[
     "delete configmap,secret --all",
     "get configmaps",
 ];
-
-const WEB: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, labels: {app: web}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: c, image: 'i:1', env: [{name: A, value: '1'}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {selector: {app: web}, ports: [{name: http, port: 80}]}
-";
 
 /// A server, as kubectl knows it.
 struct Side {
@@ -139,8 +122,8 @@ fn is_age(word: &str) -> bool {
 
 fn write(directory: &Path) {
     for (name, content) in [
-        ("web.yaml", WEB.to_owned()),
-        ("web-2.yaml", WEB.replace("i:1", "i:2")),
+        ("web.yaml", MANIFEST.to_owned()),
+        ("web-2.yaml", MANIFEST.replace("i:1", "i:2")),
         (
             "unknown.yaml",
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: w}, bogus: 1}".to_owned(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use weft_apiserver::ApiServer;
 
-use super::{peer, serve, text};
+use super::{MANIFEST, peer, serve, text};
 use crate::support::{self, MAPS, config_map};
 
 struct Kubectl {
@@ -59,23 +59,6 @@ impl Kubectl {
         path.display().to_string()
     }
 }
-
-const MANIFEST: &str = "
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, labels: {app: web}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: c, image: 'i:1', env: [{name: A, value: '1'}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {selector: {app: web}, ports: [{port: 80}]}
-";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_works_unchanged() {
