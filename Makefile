@@ -21,8 +21,8 @@ endurance: ## the long end-to-end runs: half a minute without API server, everyt
 bench: ## run the benchmarks; PART=runtime for one crate, QUICK=1 to see only that they run
 	@PART=$(PART) QUICK=$(QUICK) cargo xtask bench
 
-conformance: ## compare with the real kube-apiserver, kube-proxy and others (needs Go, root); PART=proxy for one, QUICK=1 for what CI does
-	@PART=$(PART) QUICK=$(QUICK) cargo xtask conformance
+conformance: ## compare with the real kube-apiserver, kube-proxy and others (needs Go, root); PART=proxy for one, QUICK=1 for what CI does, CCM=path for a real Hetzner CCM
+	@PART=$(PART) QUICK=$(QUICK) CCM=$(CCM) cargo xtask conformance
 
 peers: ## build the pinned Kubernetes and etcd into a cache directory (needs Go)
 	@cargo xtask peers

@@ -93,7 +93,7 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
     })?;
     let mut stage = None;
     progress.step("build", || {
-        stage = Some(Stage::build(request.quick, &chosen)?);
+        stage = Some(Stage::build(request, &chosen)?);
         Ok(())
     })?;
     let stage = stage.context("the build ended without a result")?;
@@ -114,13 +114,18 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
 /// What the parts run.
 struct Stage {
     quick: bool,
+    ccm: Option<PathBuf>,
     suites: Vec<Suite>,
     output: PathBuf,
 }
 
 impl Stage {
     /// Builds the tests, and for comparisons the programs as users run them.
-    fn build(quick: bool, parts: &[&Part]) -> anyhow::Result<Self> {
+    fn build(request: &Request, parts: &[&Part]) -> anyhow::Result<Self> {
+        if let Some(ccm) = &request.ccm {
+            // Better now than after an hour.
+            anyhow::ensure!(ccm.is_file(), "CCM={}: no such program", ccm.display());
+        }
         let output = workspace::target().join("conformance");
         fs::create_dir_all(&output).context("create target/conformance")?;
         if parts.iter().any(|part| !part.quick) {
@@ -129,7 +134,8 @@ impl Stage {
             process::run(programs.args(["--bin", "weft", "--bin", "weft-conformance"]))?;
         }
         Ok(Self {
-            quick,
+            quick: request.quick,
+            ccm: request.ccm.clone(),
             suites: suites::build()?,
             output,
         })
@@ -200,7 +206,11 @@ impl Stage {
 
     /// Each of its arms has an API server of its own.
     fn routes(&self) -> anyhow::Result<()> {
-        process::run(&mut self.program("routes")?)
+        let mut program = self.program("routes")?;
+        if let Some(ccm) = &self.ccm {
+            program.arg("--ccm").arg(ccm);
+        }
+        process::run(&mut program)
     }
 
     fn program(&self, part: &str) -> anyhow::Result<Command> {

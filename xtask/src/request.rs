@@ -1,13 +1,15 @@
 //! What `make bench` and `make conformance` were asked for.
 
-use std::env;
+use std::{env, path::PathBuf};
 
-/// `PART=proxy` and `QUICK=1`, as make passes them on.
+/// `PART=proxy`, `QUICK=1` and `CCM=path`, as make passes them on.
 pub(crate) struct Request {
     /// Only this part.
     pub(crate) part: Option<String>,
     /// The least that is worth running: what CI has time for.
     pub(crate) quick: bool,
+    /// A cloud-controller-manager for Hetzner Cloud in place of the one among the peers.
+    pub(crate) ccm: Option<PathBuf>,
 }
 
 impl Request {
@@ -16,6 +18,7 @@ impl Request {
         Self {
             part: given("PART"),
             quick: given("QUICK").is_some_and(|value| value != "0"),
+            ccm: given("CCM").map(PathBuf::from),
         }
     }
 
@@ -24,6 +27,7 @@ impl Request {
         Self {
             part: None,
             quick: true,
+            ccm: None,
         }
     }
 }

@@ -19,14 +19,7 @@ pub(super) fn outcome(
     latency: &HcloudLatency,
     seed: u64,
 ) -> Outcome {
-    let (part, title) = match programs.ccm {
-        None => ("routes", "Routes at a cloud provider"),
-        Some(_) => (
-            "routes-ccm",
-            "Routes at a cloud provider, beside a cloud-controller-manager that was given",
-        ),
-    };
-    let mut outcome = Outcome::new(part, title, &figures::columns());
+    let mut outcome = Outcome::new("routes", "Routes at a cloud provider", &figures::columns());
     outcome.method = method(latency, seed);
     outcome.notes.extend(traces.iter().map(about));
     outcome.notes.extend(peer(programs));
@@ -82,7 +75,7 @@ fn peer(programs: &Programs) -> Vec<String> {
              a list, 60 s for a create), without its events and metrics."
         }
         Some(_) => {
-            "The cloud-controller-manager was built by whoever ran this and given with `--ccm`; \
+            "The cloud-controller-manager was built by whoever ran this and given with `CCM`; \
              nothing in it is ours."
         }
     };
