@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::{
     kubernetes, peers,
@@ -85,6 +85,10 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
         let known: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
         bail!("no such part; there are: {}", known.join(", "));
     }
+    ensure!(
+        rustix::process::geteuid().is_root() || chosen.iter().all(|part| part.quick),
+        "the comparisons change the kernel of this machine: run them as root"
+    );
     let mut progress = Progress::of(chosen.len() + 2);
     progress.step("set-up", || {
         setup::run()?;
@@ -124,7 +128,7 @@ impl Stage {
     fn build(request: &Request, parts: &[&Part]) -> anyhow::Result<Self> {
         if let Some(ccm) = &request.ccm {
             // Better now than after an hour.
-            anyhow::ensure!(ccm.is_file(), "CCM={}: no such program", ccm.display());
+            ensure!(ccm.is_file(), "CCM={}: no such program", ccm.display());
         }
         let output = workspace::target().join("conformance");
         fs::create_dir_all(&output).context("create target/conformance")?;
@@ -145,20 +149,19 @@ impl Stage {
     /// use the real server in place of the embedded one.
     fn tests_on_the_real_server(&self) -> anyhow::Result<()> {
         on_the_real_server(|kubeconfig| {
-            for (package, filters) in [
+            for (package, names) in [
                 ("weft-runtime", &[][..]),
                 ("weft-apiserver", &[]),
                 ("weft", &["routes::", "deploy::"]),
             ] {
-                let mut tests = self.suite(package)?;
-                tests.args(filters).env("WEFT_TEST_KUBECONFIG", kubeconfig);
-                process::run(&mut tests)?;
+                let mut tests = self.tests(package, names)?;
+                process::run(tests.env("WEFT_TEST_KUBECONFIG", kubeconfig))?;
             }
             Ok(())
         })?;
         // Older servers list in pages, and so does ours then.
         kubernetes::without_streaming_lists(|kubeconfig| {
-            let mut tests = self.suite("weft-runtime")?;
+            let mut tests = self.tests("weft-runtime", &[])?;
             process::run(tests.env("WEFT_TEST_KUBECONFIG", kubeconfig))
         })
     }
@@ -178,22 +181,22 @@ impl Stage {
         Ok(())
     }
 
-    fn clusters(&self, filter: &str, first: u32, last: u32) -> anyhow::Result<()> {
-        let mut tests = self.suite("weft")?;
-        tests.args([filter, "--nocapture"]);
+    fn clusters(&self, name: &str, first: u32, last: u32) -> anyhow::Result<()> {
+        let mut tests = self.tests("weft", &[name])?;
+        tests.arg("--nocapture");
         process::run(tests.env("WEFT_PROXY_SEEDS", format!("{first}-{last}")))
     }
 
     /// Looks at the live page in Chromium.
     fn page(&self) -> anyhow::Result<()> {
-        process::run(self.suite("weft-dashboard")?.arg("browser::"))
+        process::run(&mut self.tests("weft-dashboard", &["browser::"])?)
     }
 
     /// Runs the aws provider against moto's server.
     fn moto(&self) -> anyhow::Result<()> {
         let moto = peers::Moto::start()?;
-        let mut tests = self.suite("weft-providers")?;
-        process::run(tests.arg("moto").env("WEFT_MOTO_URL", moto.url()))
+        let mut tests = self.tests("weft-providers", &["moto"])?;
+        process::run(tests.env("WEFT_MOTO_URL", moto.url()))
     }
 
     /// Runs `weft` and a peer side by side and leaves what was found for the report.
@@ -232,11 +235,16 @@ impl Stage {
         Ok(())
     }
 
-    /// Integration tests that must not pass over a peer.
-    fn suite(&self, package: &str) -> anyhow::Result<Command> {
-        let mut command = suites::integration(&self.suites, package)?.command();
+    /// Integration tests of these names, which must not pass over a peer or a kernel.
+    fn tests(&self, package: &str, names: &[&str]) -> anyhow::Result<Command> {
+        let suite = suites::integration(&self.suites, package)?;
+        for name in names {
+            // A test program that is asked for a name it does not know does nothing and is content.
+            ensure!(suite.has(name)?, "{package} has no test {name}");
+        }
+        let mut command = suite.command();
+        command.args(names).env("CI", "true");
         command.env("WEFT_MUST_RUN_PEERS", "1");
-        command.env("WEFT_PEERS", peers::directory()?.join("bin"));
         Ok(command)
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
-use crate::process::cargo;
+use crate::{peers, process::cargo};
 
 /// The test program of one target.
 #[derive(Debug, PartialEq)]
@@ -39,7 +39,19 @@ impl Suite {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.directory);
         command.env("CARGO_MANIFEST_DIR", &self.directory);
+        // Where `make peers` puts them is known here alone.
+        if let Ok(peers) = peers::directory() {
+            command.env("WEFT_PEERS", peers.join("bin"));
+        }
         command
+    }
+
+    /// Whether it has tests that contain this in their names.
+    pub(crate) fn has(&self, name: &str) -> anyhow::Result<bool> {
+        let output = self.command().args(["--list", name]).output();
+        let output = output.with_context(|| format!("list the tests of {}", self.name()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().any(|line| line.ends_with(": test")))
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct Outcome {
     pub(crate) claims: Vec<Claim>,
     /// What a reader has to know to read the figures right, differences found included.
     pub(crate) notes: Vec<String>,
+    /// Whether more was to be measured when it was written.
+    #[serde(default)]
+    pub(crate) incomplete: bool,
 }
 
 /// One figure of every arm.
@@ -83,6 +86,7 @@ impl Outcome {
             measures: Vec::new(),
             claims: Vec::new(),
             notes: Vec::new(),
+            incomplete: false,
         }
     }
 

@@ -125,18 +125,12 @@ fn run_inside() -> anyhow::Result<()> {
 }
 
 fn compare(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut arms = arguments.arms();
-    let mut missing = None;
-    if arms.contains(&Arm::KubeProxyNftables) && ground::find("nft").is_err() {
-        arms.retain(|&arm| arm != Arm::KubeProxyNftables);
-        let note =
-            "kube-proxy nftables was not measured: `nft` is not installed (package nftables).";
-        eprintln!("[proxy] {note}");
-        missing = Some(note.to_owned());
+    let arms = arguments.arms();
+    if arms.contains(&Arm::KubeProxyNftables) {
+        ground::find("nft").context("kube-proxy nftables needs it (package nftables)")?;
     }
     let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
     let mut outcome = Outcome::new("proxy", "Service proxies", &names);
-    outcome.notes.extend(missing);
     let runtime = tokio::runtime::Runtime::new()?;
     let cluster = runtime.block_on(Cluster::connect(&arguments.kubeconfig))?;
     let mut setting = Setting {
@@ -149,11 +143,13 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
         effort: arguments.effort(),
     };
     verdict::describe(&mut outcome, &setting)?;
+    outcome.incomplete = true;
     for size in arguments.sizes() {
         measure(size, &arms, &mut setting, &mut outcome)?;
         // A run that is interrupted later has shown this much.
         outcome.write(&arguments.common.output)?;
     }
+    outcome.incomplete = false;
     if !arguments.common.quick {
         verdict::judge(&mut outcome, &arms);
     }

@@ -14,7 +14,7 @@ mod text;
 
 /// Reads every outcome in a directory and writes `report.html` and `report.md` beside them.
 ///
-/// A promise that does not hold is a failure, after everything was written.
+/// A promise that does not hold and a part that did not end are failures, after everything was written.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     let outcomes = read(directory)?;
     ensure!(
@@ -28,6 +28,13 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     };
     write("report.md", markdown::of(&outcomes))?;
     write("report.html", page::of(&outcomes))?;
+    let incomplete = outcomes.iter().filter(|outcome| outcome.incomplete);
+    let incomplete: Vec<&str> = incomplete.map(|outcome| outcome.part.as_str()).collect();
+    ensure!(
+        incomplete.is_empty(),
+        "not measured to the end: {}",
+        incomplete.join(", ")
+    );
     let missed: Vec<&str> = outcomes
         .iter()
         .flat_map(|outcome| &outcome.claims)

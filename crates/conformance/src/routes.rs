@@ -102,7 +102,7 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         let runs = &runs[trace.name];
         figures::add(&mut outcome, trace, runs, &latency);
         figures::claim(&mut outcome, trace, !arguments.common.quick);
-        mistakes.extend(figures::mistakes_of_ours(trace, runs));
+        mistakes.extend(figures::mistakes_of_ours(&outcome, trace, runs));
     }
     let late = runs.values().flatten().map(|run| run.late).max();
     outcome.notes.push(text::lateness(late.unwrap_or_default()));

@@ -170,9 +170,8 @@ async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
     METHOD.clone_into(&mut outcome.method);
     outcome.notes = NOTES.map(str::to_owned).to_vec();
     outcome.versions.push(stage.server.version().await?);
-    outcome
-        .versions
-        .push("controller-runtime v0.24.1".to_owned());
+    let theirs = version::said(&stage.arms[0].program, "versions")?;
+    outcome.versions.extend(theirs.lines().map(str::to_owned));
     let ours = version::of_weft(&stage.arguments.common.weft)?;
     outcome.versions.push(ours);
     Ok(outcome)

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -42,10 +43,25 @@ import (
 const limit = 10 * time.Minute
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "versions" {
+		printVersions()
+		return
+	}
 	ctrl.SetLogger(logr.Discard())
 	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// printVersions says what the program is made of.
+func printVersions() {
+	build, _ := debug.ReadBuildInfo()
+	for _, module := range build.Deps {
+		switch module.Path {
+		case "sigs.k8s.io/controller-runtime", "k8s.io/client-go":
+			fmt.Println(module.Path, module.Version)
+		}
 	}
 }
 
@@ -193,7 +209,8 @@ func (s *subject) follow(ctx context.Context, consumer toolscache.ResourceEventH
 func add(ctx context.Context, informers cache.Cache, kind client.Object, consumer toolscache.ResourceEventHandler) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	informer, err := informers.GetInformer(ctx, kind)
+	// Otherwise it would look every 100 ms whether it is synced, and we wait for the handler anyway.
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
@@ -43,6 +44,66 @@ pub(crate) struct Arena {
     client: Client,
     pub(crate) programs: tempfile::TempDir,
     pub(crate) variant: String,
+    /// How many marks there were.
+    marks: AtomicU16,
+}
+
+/// A Service and its endpoints whose ports are of no other moment. A kernel that has its rules has
+/// those of everything that was written before, as far as one watch tells of it.
+struct Mark {
+    port: u16,
+    target: u16,
+}
+
+impl Mark {
+    const ENDPOINTS: [(IpFamily, &'static str); 2] = [
+        (IpFamily::V4, "10.244.250.1"),
+        (IpFamily::V6, "fd00:10:244:250::1"),
+    ];
+
+    fn of(number: u16) -> Self {
+        Self {
+            port: 40_000 + number,
+            target: 50_000 + number,
+        }
+    }
+
+    fn edits(&self) -> Vec<Edit> {
+        let name = |kind, name: &str| ObjectName {
+            kind,
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        };
+        let port = json!({"port": self.port, "protocol": "TCP"});
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "mark", "namespace": "default"},
+            "spec": {"ipFamilyPolicy": "RequireDualStack", "ports": [port]},
+        });
+        let mut edits = vec![Edit::Put(name("Service", "mark"), service)];
+        edits.extend(Self::ENDPOINTS.map(|(family, address)| {
+            let slice = format!("mark-{family}").to_lowercase();
+            let object = json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": slice, "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": "mark"}},
+                "addressType": family.to_string(),
+                "endpoints": [{"addresses": [address]}],
+                "ports": [{"port": self.target, "protocol": "TCP"}],
+            });
+            Edit::Put(name("EndpointSlice", &slice), object)
+        }));
+        edits
+    }
+
+    /// What of it a kernel does not hold yet.
+    fn missing(&self, rules: &Ruleset) -> Option<String> {
+        let text = rules.to_string();
+        let shows = |wanted: String| text.lines().any(|line| line.contains(&wanted));
+        let service = shows(format!("--dport {} -j KUBE-SVC-", self.port));
+        let endpoint = shows(format!(":{}", self.target));
+        (!service || !endpoint).then(|| format!("nothing of port {} yet", self.port))
+    }
 }
 
 /// A process that ends with its test.
@@ -88,6 +149,7 @@ impl Arena {
             server,
             programs,
             variant: variant.to_owned(),
+            marks: AtomicU16::new(0),
         }
     }
 
@@ -285,22 +347,27 @@ impl Arena {
         fs::read_to_string(log).unwrap_or_default()
     }
 
-    pub(crate) fn differences(&self, sides: &[&Namespace; 2]) -> Vec<String> {
+    fn differences(&self, sides: &[&Namespace; 2], mark: Option<&Mark>) -> Vec<String> {
         IpFamily::ALL
             .into_iter()
             .flat_map(|family| {
-                let [expected, found] = sides.map(|side| self.rules(side, family));
-                let empty = expected.to_string().is_empty()
-                    || !expected.to_string().contains("KUBE-SERVICES");
-                let mut words: Vec<String> =
-                    compare(&expected, &found, ComparisonOptions::default())
-                        .iter()
-                        .map(|difference| format!("{family}: {difference}"))
-                        .collect();
-                if empty {
-                    words.push(format!("{family}: the reference has no rules yet"));
+                let rules = sides.map(|side| self.rules(side, family));
+                let [expected, found] = &rules;
+                let options = ComparisonOptions::default();
+                let differences = compare(expected, found, options);
+                let mut words: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                if !expected.to_string().contains("KUBE-SERVICES") {
+                    words.push("the reference has no rules yet".to_owned());
                 }
+                words.extend(mark.into_iter().flat_map(|mark| {
+                    let sides = ["the reference", "the other"].into_iter().zip(&rules);
+                    sides.filter_map(|(side, rules)| {
+                        Some(format!("{side}: {}", mark.missing(rules)?))
+                    })
+                }));
                 words
+                    .into_iter()
+                    .map(move |word| format!("{family}: {word}"))
             })
             .collect()
     }
@@ -314,14 +381,29 @@ impl Arena {
     }
 
     /// Waits until both kernels hold the same; how they differ when they do not in time.
+    ///
+    /// Twice: without a nudge, since a proxy that overlooks a change would be woken by it; and then
+    /// with a mark that both have to show, since two that have seen nothing yet are the same too.
     pub(crate) fn agreement(
         &self,
         sides: &[&Namespace; 2],
         patience: Duration,
     ) -> Result<(), String> {
+        self.sameness(sides, None, patience)?;
+        let mark = Mark::of(self.marks.fetch_add(1, Ordering::Relaxed));
+        self.apply(&mark.edits());
+        self.sameness(sides, Some(&mark), patience)
+    }
+
+    fn sameness(
+        &self,
+        sides: &[&Namespace; 2],
+        mark: Option<&Mark>,
+        patience: Duration,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + patience;
         loop {
-            let differences = self.differences(sides);
+            let differences = self.differences(sides, mark);
             if differences.is_empty() {
                 return Ok(());
             }

@@ -145,6 +145,8 @@ fn contest(lab: &Lab, peer: &Path, variant: &str, seeds: impl Iterator<Item = u6
             }
             if let Err(words) = arena.agreement(&contest.sides(), PATIENCE) {
                 let logs = ["kube-proxy", "weft"].map(|name| arena.log(name));
+                // At once: whoever looks for fewer edits may be stopped.
+                eprintln!("seed {seed}, round {round}:\n{words}");
                 let found = Disagreement::new(seed, peer, variant, cluster.namespace(), edits);
                 let kept = found.minimise(lab, &arena, peer);
                 panic!(

@@ -43,14 +43,16 @@ impl Ping {
 }
 
 fn ping(service: SocketAddr, stop: &AtomicBool) -> Gaps {
-    let mut gaps = Gaps::new(Instant::now());
+    let mut next = Instant::now();
+    let mut gaps = Gaps::new(next);
     while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
         match ask(service, PATIENCE) {
             Answer::From(_) => gaps.answered(Instant::now()),
             Answer::None | Answer::Unclear => gaps.lost += 1,
         }
-        thread::sleep(INTERVAL.saturating_sub(began.elapsed()));
+        // Turns that were missed while no answer came are not made up for.
+        next = (next + INTERVAL).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     gaps.reach(Instant::now());
     gaps

@@ -206,8 +206,8 @@ fn processes(proc: &Path) -> Vec<Stat> {
 
 fn anonymous_memory(status: &str) -> Option<f64> {
     let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
-    let kilobytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes / 1024.0)
+    let kibibytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1.024 / 1000.0)
 }
 
 fn clock_ticks_per_second() -> u32 {

@@ -113,7 +113,14 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
             let peer = outcome.value(name, size, names[0]);
             let floor = outcome.value(floor, size, names[1]);
             let target = match peer.zip(floor.filter(|floor| *floor > 0.0)) {
-                _ if size != at => None,
+                _ if size != at => {
+                    outcome.notes.push(format!(
+                        "Not judged: {name} at {PROMISED} Services, where {} did not end its first \
+                         sync.",
+                        names[0]
+                    ));
+                    None
+                }
                 None => Some(Target::AtLeast(20.0)),
                 Some((peer, floor)) => Some(Target::AsFarAs {
                     wanted: 20.0,
@@ -128,10 +135,9 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
     let legacy = [Arm::WeftLegacy, Arm::KubeProxyLegacy];
     if both(legacy) {
         for kind in Kind::ALL {
-            for name in [kind.name(), &kind.processor_time()] {
-                let target = Some(Target::AtMost(1.05));
-                outcome.claim(name, at, legacy.map(Arm::name), target);
-            }
+            let names = legacy.map(Arm::name);
+            outcome.claim(kind.name(), at, names, Some(Target::AtMost(1.05)));
+            outcome.claim(&kind.processor_time(), at, names, Some(Target::AtMost(1.0)));
         }
     }
     for [kube_proxy, weft] in [[Arm::KubeProxyLegacy, Arm::WeftLegacy], nft] {
@@ -221,6 +227,8 @@ mod tests {
         };
         let told = claim("one changed slice at 5,000: kube-proxy iptables-nft").unwrap();
         assert_eq!((told.ratio, told.target), (Some(15.0), None));
+        let not_judged = "Not judged: one changed slice at 10000 Services";
+        assert!(both.notes.iter().any(|note| note.starts_with(not_judged)));
         let memory = claim("RssAnon at 5,000: weft nft").unwrap();
         assert_eq!(memory.verdict(), Some(Verdict::Holds));
     }

@@ -1,4 +1,4 @@
-//! Tables that `docs/benchmarks.md` takes over.
+//! Tables, of which `docs/benchmarks.md` shows a selection.
 
 use std::fmt::Write as _;
 
@@ -79,14 +79,15 @@ pub(crate) fn promise(target: Option<Target>) -> String {
         None => String::new(),
         Some(Target::AtLeast(limit)) => format!("≥ {} ×", figure::number(limit)),
         Some(Target::AtMost(limit)) => format!("≤ {} ×", figure::number(limit)),
-        Some(Target::AsFarAs { wanted, attainable }) if attainable < wanted => format!(
-            "≥ {} ×; {} × can be had, so ≥ {} ×",
-            figure::number(wanted),
-            figure::number(attainable),
-            figure::number(as_far_as(wanted, attainable))
-        ),
         Some(Target::AsFarAs { wanted, attainable }) => {
-            format!("≥ {} ×", figure::number(as_far_as(wanted, attainable)))
+            let asked = as_far_as(wanted, attainable);
+            let promised = format!("≥ {} ×", figure::number(wanted));
+            if asked < wanted {
+                let [attainable, asked] = [attainable, asked].map(figure::number);
+                format!("{promised}; {attainable} × can be had, so ≥ {asked} ×")
+            } else {
+                promised
+            }
         }
     }
 }

@@ -85,11 +85,19 @@ pub(super) fn claim(outcome: &mut Outcome, trace: &Trace, judged: bool) {
 }
 
 /// What must never happen to ours, in words.
-pub(super) fn mistakes_of_ours(trace: &Trace, runs: &[Run]) -> Vec<String> {
+pub(super) fn mistakes_of_ours(outcome: &Outcome, trace: &Trace, runs: &[Run]) -> Vec<String> {
     let ours = runs.iter().filter(|run| run.arm == Arm::Weft);
+    // Of nothing there is no ratio.
+    let needed = outcome.value(&format!("{}: calls", trace.name), None, FORMULA);
+    let quiet = needed.is_some_and(|calls| calls <= 0.0);
     ours.flat_map(|run| {
         let found = &run.found;
+        let idle = if quiet { run.calls.total() } else { 0 };
         [
+            (
+                u32::try_from(idle).unwrap_or(u32::MAX),
+                "calls were made although nothing changed",
+            ),
             (found.lost, "routes were lost that were wanted"),
             (found.missing, "routes were missing at the end"),
             (found.leftover, "routes were left over at the end"),

@@ -20,6 +20,9 @@ pub(super) fn outcome(
     seed: u64,
 ) -> Outcome {
     let mut outcome = Outcome::new("routes", "Routes at a cloud provider", &figures::columns());
+    if let Some(name) = programs.ccm.as_ref().and_then(|ccm| ccm.file_name()) {
+        outcome.command = format!("{} CCM={}", outcome.command, name.display());
+    }
     outcome.method = method(latency, seed);
     outcome.notes.extend(traces.iter().map(about));
     outcome.notes.extend(peer(programs));
@@ -83,7 +86,8 @@ fn peer(programs: &Programs) -> Vec<String> {
 }
 
 const FIGURES: [&str; 3] = [
-    "Waits are of the routes that came; those that never came are counted beside them and are in \
+    "Of the trace with failures only the wait after one refused create and the routes at the end are \
+     judged. Waits are of the routes that came; those that never came are counted beside them and are in \
      no percentile. Where a node's server goes before its Node, the route may go from then on.",
     "The formula for calls: each change once, a poll of its action every half second, and one \
      question about the machine of each node that joins or moves. For waits: 1 s beyond what this \

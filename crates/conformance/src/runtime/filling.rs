@@ -30,14 +30,18 @@ pub(super) async fn measure(
 ) -> anyhow::Result<Vec<Subject>> {
     let mut figures: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();
+    let mut open = stage.server.open_watches("pods").await?;
     for round in 1..=stage.extent.rounds {
         for arm in &stage.arms {
             let mut subject = Subject::start(arm, &stage.arguments.kubeconfig)?;
+            // The server takes its time to notice that the one before has gone.
+            stage.server.settle("pods", open).await?;
             for (name, value) in fill(stage, &mut subject).await? {
                 figures.entry((name, arm.name)).or_default().push(value);
             }
             if round == stage.extent.rounds {
                 kept.push(subject);
+                open = stage.server.open_watches("pods").await?;
             } else {
                 subject.quit().await?;
             }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ use crate::arena::Arena;
 
 /// How often edits are tried again to find fewer that still show it.
 const ATTEMPTS: usize = 40;
+
+/// And for how long: a lab ends after minutes, and what was found by then is to be told.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Two that agree do so within this time; one that failed before may not be the fault of an edit.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -84,11 +87,15 @@ impl Disagreement {
         names.into_iter().cloned().map(Edit::Delete).collect()
     }
 
-    /// Finds fewer edits that still show it, keeps them, and says where.
-    pub(super) fn minimise(mut self, lab: &Lab, arena: &Arena, peer: &Path) -> String {
-        let all = self.edits.len();
+    /// Keeps the edits, finds fewer that still show it, and says where those are.
+    pub(super) fn minimise(self, lab: &Lab, arena: &Arena, peer: &Path) -> String {
+        self.keep(&self.edits);
+        let deadline = Instant::now() + LIMIT;
         let mut round = 0;
-        let mut differ = |edits: &[Edit]| {
+        let differ = |edits: &[Edit]| {
+            if Instant::now() > deadline {
+                return false;
+            }
             round += 1;
             arena.apply(&self.removal());
             let nodes = RandomCluster::new(0);
@@ -99,19 +106,25 @@ impl Disagreement {
             // The edits have to meet two that run already.
             let _ = arena.agreement(&contest.sides(), PATIENCE);
             arena.apply(edits);
-            arena.agreement(&contest.sides(), PATIENCE).is_err()
+            let differ = arena.agreement(&contest.sides(), PATIENCE).is_err();
+            if differ {
+                self.keep(edits);
+            }
+            differ
         };
-        let edits = minimal(&self.edits, ATTEMPTS, &mut differ);
-        self.edits = edits;
-        let file = directory().join(format!("{}.json", self.name));
-        let edits: Vec<Value> = self.edits.iter().map(Edit::to_json).collect();
-        let value = json!({"namespace": self.namespace, "edits": edits});
-        fs::create_dir_all(directory()).unwrap();
-        fs::write(&file, serde_json::to_string_pretty(&value).unwrap() + "\n").unwrap();
-        let count = self.edits.len();
+        let fewest = minimal(&self.edits, ATTEMPTS, differ).len();
         format!(
-            "{count} of {all} edits still show it; they are kept in tests/disagreements/{}.json",
+            "{fewest} of {} edits still show it; they are kept in tests/disagreements/{}.json",
+            self.edits.len(),
             self.name
         )
+    }
+
+    fn keep(&self, edits: &[Edit]) {
+        let edits: Vec<Value> = edits.iter().map(Edit::to_json).collect();
+        let value = json!({"namespace": self.namespace, "edits": edits});
+        let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+        fs::create_dir_all(directory()).unwrap();
+        fs::write(directory().join(format!("{}.json", self.name)), text).unwrap();
     }
 }
