@@ -119,6 +119,21 @@ impl Outcome {
             .copied()
     }
 
+    /// Measures of one name together, one for each size, in the order in which the names came.
+    pub(crate) fn measures_by_name(&self) -> Vec<Vec<&Measure>> {
+        let mut groups: Vec<Vec<&Measure>> = Vec::new();
+        for measure in &self.measures {
+            let known = groups
+                .iter_mut()
+                .find(|known| known[0].name == measure.name);
+            match known {
+                Some(group) => group.push(measure),
+                None => groups.push(vec![measure]),
+            }
+        }
+        groups
+    }
+
     /// The largest size at which both arms' figures are known.
     pub(crate) fn largest_size(&self, name: &str, arms: [&str; 2]) -> Option<u32> {
         let of_name = self.measures.iter().filter(|measure| measure.name == name);
@@ -166,6 +181,12 @@ impl Measure {
     /// What it is, with the size it was taken at.
     pub(crate) fn title(&self) -> String {
         title(&self.name, self.size)
+    }
+
+    /// What an arm's figure is, for people; a dash where it was not measured.
+    pub(crate) fn figure(&self, arm: &str) -> String {
+        let value = self.values.get(arm);
+        value.map_or_else(|| "–".to_owned(), |&value| figure::number(value))
     }
 }
 

@@ -14,7 +14,6 @@ use crate::{
     version,
 };
 
-mod cost;
 mod cycles;
 mod exposition;
 mod filling;

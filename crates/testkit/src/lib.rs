@@ -5,6 +5,7 @@
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //! - [`clouds`]: doubles of the APIs of clouds.
 //! - [`peer`]: programs of other projects to test with.
+//! - [`usage`]: processor time and memory of other processes.
 //!
 //! A dev-dependency, except that `weft testkit` starts the doubles: no verb that serves a cluster
 //! depends on it.
@@ -14,5 +15,6 @@ pub mod clouds;
 pub mod cluster;
 pub mod lab;
 mod peers;
+pub mod usage;
 
 pub use peers::peer;

@@ -1,9 +1,8 @@
 //! Programs that run beside the measurement and end with it.
 
-use std::{
-    fs,
-    process::{Child, Command, Stdio},
-};
+use std::process::{Child, Command, Stdio};
+
+use weft_testkit::usage::anonymous_megabytes;
 
 pub(crate) struct Running(Child);
 
@@ -22,10 +21,7 @@ impl Running {
 
     /// Megabytes of memory that no file can give back.
     pub(crate) fn anonymous_memory(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-        let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
-        kilobytes.parse::<f64>().unwrap() / 1024.0
+        anonymous_megabytes(self.0.id()).unwrap()
     }
 
     /// Without a chance to put anything in order.

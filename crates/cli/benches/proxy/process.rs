@@ -1,7 +1,6 @@
 //! The whole program beside an API server: memory, and how long a change takes to arrive.
 
 use std::{
-    fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
@@ -15,7 +14,10 @@ use kube::{
 };
 use serde_json::Value;
 use weft_apiserver::ApiServer;
-use weft_testkit::bench::{Report, Target, is_quick};
+use weft_testkit::{
+    bench::{Report, Target, is_quick},
+    usage::anonymous_megabytes,
+};
 
 use crate::objects;
 
@@ -52,13 +54,6 @@ impl Proxy {
             .spawn()
             .unwrap();
         Self(child)
-    }
-
-    fn anonymous_memory(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
-        let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        kilobytes / 1024.0
     }
 }
 
@@ -117,7 +112,7 @@ async fn measure_memory(services: usize, report: &mut Report) {
     report.figure(
         &format!("RssAnon of weft proxy, {services} Services of 5 endpoints"),
         "MB",
-        proxy.anonymous_memory(),
+        anonymous_megabytes(proxy.0.id()).unwrap(),
         if is_quick() {
             Target::None
         } else {

@@ -1,7 +1,6 @@
 //! The program with many nodes.
 
 use std::{
-    fs,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,7 +12,10 @@ use kube::{
 };
 use serde_json::json;
 use weft_apiserver::ApiServer;
-use weft_testkit::bench::{Report, Target, is_quick};
+use weft_testkit::{
+    bench::{Report, Target, is_quick},
+    usage::anonymous_megabytes,
+};
 
 struct Running(Child);
 
@@ -63,19 +65,10 @@ async fn many_nodes(report: &mut Report) {
         Target::None,
     );
     tokio::time::sleep(Duration::from_secs(if is_quick() { 1 } else { 20 })).await;
-    let status = fs::read_to_string(format!("/proc/{}/status", running.0.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kilobytes: f64 = line
-        .unwrap()
-        .split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap();
     report.figure(
         &format!("RssAnon of weft routes, {count} nodes in memory"),
         "MB",
-        kilobytes / 1024.0,
+        anonymous_megabytes(running.0.id()).unwrap(),
         if is_quick() {
             Target::None
         } else {

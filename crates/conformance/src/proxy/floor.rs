@@ -8,9 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use weft_testkit::bench::median;
+use weft_testkit::{bench::median, usage::Usage};
 
-use crate::proxy::{process, samples::milliseconds};
+use crate::proxy::samples::milliseconds;
 
 /// Changes that are made, each in a chain of its own that nobody calls.
 const ROUNDS: u32 = 9;
@@ -27,19 +27,23 @@ pub(crate) struct Floor {
 /// Measures it with an `iptables-restore` in the namespace of this thread. Nobody else may write to
 /// the kernel meanwhile, and no other child of ours end.
 pub(crate) fn measure(restore: &Path) -> anyhow::Result<Floor> {
-    let before = process::time_of_ended_children()?;
+    let before = time_of_ended_children()?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         let began = Instant::now();
         feed(restore, &addition(round))?;
         times.push(milliseconds(began.elapsed()));
     }
-    let used = process::time_of_ended_children()?.saturating_sub(before);
+    let used = time_of_ended_children()?.saturating_sub(before);
     feed(restore, &removal())?;
     Ok(Floor {
         took: median(times),
         processor_time: used / ROUNDS,
     })
+}
+
+fn time_of_ended_children() -> anyhow::Result<Duration> {
+    Ok(Usage::of(std::process::id())?.ended_children)
 }
 
 fn chain(round: u32) -> String {

@@ -272,7 +272,7 @@ impl Trial {
     }
 
     fn end(&mut self, proxy: Proxy) -> anyhow::Result<()> {
-        self.figures.memory.push(proxy.anonymous_memory()?);
+        self.figures.memory.push(proxy.anonymous_megabytes()?);
         let count = self.figures.changes.len();
         let memory = self.figures.memory.last().copied().unwrap_or_default();
         self.say(&format!("{count} changes, RssAnon {memory:.1} MB"));

@@ -1,10 +1,10 @@
-//! Tables, of which `docs/benchmarks.md` shows a selection.
+//! Tables, which `docs/benchmarks.md` holds as they are.
 
 use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Measure, Target, Verdict, as_far_as},
+    outcome::{Claim, Target, Verdict, as_far_as},
     report::figure,
 };
 
@@ -25,11 +25,7 @@ fn section(outcome: &Outcome) -> String {
         outcome.machine,
         outcome.versions.join(", ")
     );
-    let _ = writeln!(text, "| | | {} |", outcome.arms.join(" | "));
-    let _ = writeln!(text, "|---|---|{}", "--:|".repeat(outcome.arms.len()));
-    for measure in &outcome.measures {
-        text += &row(measure, &outcome.arms);
-    }
+    text += &table(outcome);
     if !outcome.claims.is_empty() {
         text += "\n| ratio | measured | promised | |\n|---|--:|--:|---|\n";
         text.extend(outcome.claims.iter().map(claim));
@@ -43,20 +39,34 @@ fn section(outcome: &Outcome) -> String {
     text
 }
 
-fn row(measure: &Measure, arms: &[String]) -> String {
-    let cells: Vec<String> = arms
-        .iter()
-        .map(|arm| {
-            let value = measure.values.get(arm);
-            value.map_or_else(|| "–".to_owned(), |&value| figure::number(value))
-        })
-        .collect();
-    format!(
-        "| {} | {} | {} |\n",
-        measure.title(),
-        measure.unit,
-        cells.join(" | ")
-    )
+/// Figures by size below each other, as far as there are sizes.
+fn table(outcome: &Outcome) -> String {
+    let sized = outcome.measures.iter().any(|known| known.size.is_some());
+    let at = |words: &str| {
+        if sized {
+            format!(" {words} |")
+        } else {
+            String::new()
+        }
+    };
+    let arms = outcome.arms.join(" | ");
+    let mut text = format!("| | unit |{} {arms} |\n", at("at"));
+    let numbers = outcome.arms.len() + usize::from(sized);
+    let _ = writeln!(text, "|---|---|{}", "--:|".repeat(numbers));
+    for group in outcome.measures_by_name() {
+        for (position, measure) in group.iter().enumerate() {
+            // Said once for all sizes.
+            let [name, unit] = match position {
+                0 => [measure.name.as_str(), measure.unit.as_str()],
+                _ => ["", ""],
+            };
+            let size = measure.size.map(|size| figure::number(f64::from(size)));
+            let size = at(&size.unwrap_or_default());
+            let cells: Vec<String> = outcome.arms.iter().map(|arm| measure.figure(arm)).collect();
+            let _ = writeln!(text, "| {name} | {unit} |{size} {} |", cells.join(" | "));
+        }
+    }
+    text
 }
 
 fn claim(claim: &Claim) -> String {
@@ -105,6 +115,7 @@ mod tests {
         outcome.add("one slice", Some(10_000), "ms", "kube-proxy", 1500.0);
         outcome.add("one slice", Some(10_000), "ms", "weft", 150.0);
         outcome.add("memory", None, "MB", "weft", 40.0);
+        outcome.add("one slice", Some(20_000), "ms", "weft", 151.0);
         let arms = ["kube-proxy", "weft"];
         outcome.claim("one slice", Some(10_000), arms, Some(Target::AtLeast(20.0)));
         let expected = "\
@@ -112,10 +123,11 @@ mod tests {
 
 `make conformance PART=proxy` on a fast machine; kube-proxy v1.36.4
 
-| | | kube-proxy | weft |
-|---|---|--:|--:|
-| one slice at 10,000 | ms | 1,500 | 150 |
-| memory | MB | – | 40.0 |
+| | unit | at | kube-proxy | weft |
+|---|---|--:|--:|--:|
+| one slice | ms | 10,000 | 1,500 | 150 |
+|  |  | 20,000 | – | 151 |
+| memory | MB |  | – | 40.0 |
 
 | ratio | measured | promised | |
 |---|--:|--:|---|
@@ -124,5 +136,13 @@ mod tests {
 - Measured by night.
 ";
         assert_eq!(of(&[outcome]), expected);
+    }
+
+    #[test]
+    fn without_sizes_there_is_no_column_for_them() {
+        let mut outcome = Outcome::new("routes", "Routes", &["weft"]);
+        outcome.add("calls", None, "", "weft", 40.0);
+        let expected = "| | unit | weft |\n|---|---|--:|\n| calls |  | 40.0 |\n";
+        assert_eq!(table(&outcome), expected);
     }
 }

@@ -117,9 +117,7 @@ fn row(measure: &Measure, arms: &[String]) -> String {
         escaped(&measure.unit)
     );
     for arm in arms {
-        let value = measure.values.get(arm);
-        let value = value.map_or_else(|| "–".to_owned(), |&value| figure::number(value));
-        let _ = write!(text, "<td class=\"number\">{value}");
+        let _ = write!(text, "<td class=\"number\">{}", measure.figure(arm));
     }
     text + "</tr>\n"
 }

@@ -23,27 +23,17 @@ const COLOURS: [&str; 6] = [
 
 /// One picture for each measure.
 pub(crate) fn all(outcome: &Outcome) -> Vec<String> {
-    let mut names: Vec<&str> = Vec::new();
-    for measure in &outcome.measures {
-        if !names.contains(&measure.name.as_str()) {
-            names.push(&measure.name);
-        }
-    }
-    let of = |name: &str| -> Vec<&Measure> {
-        let same = outcome.measures.iter().filter(|known| known.name == name);
-        same.collect()
-    };
-    names
-        .into_iter()
-        .map(|name| {
-            let measures = of(name);
+    let groups = outcome.measures_by_name().into_iter();
+    groups
+        .map(|measures| {
             let drawing = if measures.len() > 1 {
                 lines(&measures, &outcome.arms)
             } else {
                 bars(measures[0], &outcome.arms)
             };
             let unit = escaped(&measures[0].unit);
-            let caption = format!("<figcaption>{}, {unit}</figcaption>", escaped(name));
+            let name = escaped(&measures[0].name);
+            let caption = format!("<figcaption>{name}, {unit}</figcaption>");
             format!("<figure>{caption}{drawing}</figure>\n")
         })
         .collect()

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use weft_testkit::usage::{self, Usage};
 
 /// A running program, with its output in a log file.
 #[derive(Debug)]
@@ -50,19 +51,14 @@ impl Process {
 
     /// The processor time that it used so far, in seconds.
     pub(super) fn processor_seconds(&self) -> anyhow::Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
-            .with_context(|| format!("look at {}", self.name))?;
-        let ticks = ticks(&stat).context("a line of /proc/…/stat")?;
-        // Linux reports times in hundredths of a second whatever its own clock does.
-        Ok(ticks / 100.0)
+        let usage = Usage::of(self.child.id()).with_context(|| format!("look at {}", self.name))?;
+        Ok(usage.own.as_secs_f64())
     }
 
     /// Its memory that is not backed by files, in megabytes.
     pub(super) fn anonymous_megabytes(&self) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
-            .with_context(|| format!("look at {}", self.name))?;
-        let kilobytes = anonymous(&status).context("a line RssAnon")?;
-        Ok(kilobytes / 1000.0 * 1.024)
+        usage::anonymous_megabytes(self.child.id())
+            .with_context(|| format!("look at {}", self.name))
     }
 }
 
@@ -74,37 +70,9 @@ impl Drop for Process {
     }
 }
 
-/// Fields 14 and 15 of `/proc/<pid>/stat`, together.
-fn ticks(stat: &str) -> Option<f64> {
-    // The second field is the program's name, in which anything may stand.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut times = fields.split(' ').skip(11);
-    let user: f64 = times.next()?.parse().ok()?;
-    let system: f64 = times.next()?.parse().ok()?;
-    Some(user + system)
-}
-
-fn anonymous(status: &str) -> Option<f64> {
-    let mut lines = status.lines();
-    let line = lines.find_map(|line| line.strip_prefix("RssAnon:"))?;
-    line.trim().strip_suffix(" kB")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_found_behind_any_name() {
-        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 120 30 0 0 20 0 1 0 4242 9 9";
-        assert_eq!(ticks(stat), Some(150.0));
-    }
-
-    #[test]
-    fn memory_is_read_with_its_unit() {
-        let status = "Name:\tweft\nVmRSS:\t 9000 kB\nRssAnon:\t    5120 kB\nThreads:\t3\n";
-        assert_eq!(anonymous(status), Some(5120.0));
-    }
 
     #[test]
     fn a_program_that_ends_is_reported_with_its_last_words() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
+use weft_testkit::bench::median;
 
 use super::{Stage, order::Order, subject::Subject};
 use crate::outcome::Outcome;
@@ -63,7 +64,7 @@ async fn fill(
     let heap = subject.heap().await?;
     let (cpu, server) = (subject.cpu_seconds()?, stage.server.cpu_seconds().await?);
     let seconds = subject.seconds(Order::Cache).await?;
-    let memory = subject.memory()?;
+    let memory = subject.anonymous_megabytes()?;
     let (cpu, server) = (
         subject.cpu_seconds()? - cpu,
         stage.server.cpu_seconds().await? - server,
@@ -79,7 +80,6 @@ async fn fill(
     let heap = (subject.heap().await? - heap) / count as f64;
     subject.seconds(Order::Consumers(10)).await?;
     let watches = stage.server.open_watches("pods").await? - watches;
-    let memory = memory / 1e6;
     eprintln!(
         "[runtime] {}: {count} Pods in {seconds:.2} s, CPU {cpu:.2} s, {heap:.0} B per Pod, RssAnon {memory:.1} MB",
         subject.name
@@ -92,27 +92,4 @@ async fn fill(
         (MEMORY, memory),
         (WATCHES, watches),
     ])
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these are exact")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
-        assert_eq!(median(vec![1.0, 3.0]), 2.0);
-        assert_eq!(median(vec![7.0]), 7.0);
-    }
 }

@@ -10,11 +10,9 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
+use weft_testkit::usage::{self, Usage};
 
-use super::{
-    cost,
-    order::{Answer, Order},
-};
+use super::order::{Answer, Order};
 
 /// What is compared: a program and how it is called.
 #[derive(Debug, Clone)]
@@ -112,12 +110,11 @@ impl Subject {
     }
 
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        cost::cpu_seconds(self.pid)
+        Ok(Usage::of(self.pid)?.own.as_secs_f64())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
-    pub(super) fn memory(&self) -> anyhow::Result<f64> {
-        Ok(cost::anonymous_memory(self.pid)? as f64)
+    pub(super) fn anonymous_megabytes(&self) -> anyhow::Result<f64> {
+        Ok(usage::anonymous_megabytes(self.pid)?)
     }
 
     /// Ends it, and says when it did not end well.
