@@ -136,6 +136,7 @@ fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
         "/" => Ok(discovery::root(api)),
         "/version" | "/version/" => Ok(Reply::value(StatusCode::OK, version())),
         "/metrics" => Ok(health::metrics(api)),
+        "/openapi/v2" => Ok(openapi::v2(context)),
         _ if path.starts_with("/openapi/v3") => openapi::v3(api, context),
         _ if ["/healthz", "/livez", "/readyz"]
             .iter()

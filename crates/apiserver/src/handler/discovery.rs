@@ -72,6 +72,7 @@ pub(super) fn root(api: &Api) -> Reply {
         "/healthz",
         "/livez",
         "/metrics",
+        "/openapi/v2",
         "/openapi/v3",
         "/readyz",
         "/version",

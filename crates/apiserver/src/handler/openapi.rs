@@ -1,7 +1,8 @@
-//! The least OpenAPI v3 that lets kubectl leave validation to the server.
+//! The least OpenAPI that lets kubectl leave validation to the server.
 //!
-//! For each kind one path with a `patch` operation that names the kind and the `fieldValidation`
-//! parameter; no schemas, so `kubectl explain` has nothing to show.
+//! Of version 3 one path for each kind with a `patch` operation that names the kind and the
+//! `fieldValidation` parameter; no schemas, so `kubectl explain` has nothing to show. Of version 2
+//! nothing but the frame.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -16,6 +17,27 @@ use crate::{
     reply::{Payload, Reply},
     status::{ApiError, Outcome},
 };
+
+/// The form of version 2 that kubectl asks for, by a name with `@v1.0` in it.
+const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The document below in that form: fields `swagger` and `info`, the latter of `title` and `version`.
+const FRAME_V2: &[u8] = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x041.36";
+
+/// `/openapi/v2`, without a single schema. kubectl looks there for the items of a `List`, passes
+/// those of whose kind it finds none, and sends them with `fieldValidation`.
+pub(super) fn v2(context: &Context) -> Reply {
+    let accept = context.header(header::ACCEPT).unwrap_or_default();
+    let (body, form) = if accept.replace('@', ".").contains(PROTOBUF_V2) {
+        (Bytes::from_static(FRAME_V2), PROTOBUF_V2)
+    } else {
+        let info = json!({"title": "Kubernetes", "version": "1.36"});
+        let frame = json!({"swagger": "2.0", "info": info, "paths": {}});
+        (Bytes::from(frame.to_string()), "application/json")
+    };
+    let form = HeaderValue::from_static(form);
+    Reply::new(StatusCode::OK, Payload::Raw(body, form)).header(header::VARY, "Accept")
+}
 
 /// `/openapi/v3` and the documents below it.
 pub(super) fn v3(api: &Api, context: &Context) -> Outcome<Reply> {
@@ -99,4 +121,20 @@ fn operations(kind: &ResourceType) -> Value {
         ],
         "responses": {"200": {"description": "OK"}},
     }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FRAME_V2;
+
+    #[test]
+    fn lengths_in_the_frame_are_those_of_what_follows() {
+        let info = FRAME_V2.strip_prefix(b"\x0a\x032.0\x12\x12").unwrap();
+        assert_eq!(info.len(), 0x12);
+        assert_eq!((info[1], info[13]), (10, 4));
+        assert_eq!(
+            (&info[2..12], &info[14..]),
+            (&b"Kubernetes"[..], &b"1.36"[..])
+        );
+    }
 }

@@ -47,6 +47,9 @@ const SCRIPT: &[&str] = &[
     "get deployments -l app=web -o name",
     "create -f DIR/unknown.yaml",
     "create -f DIR/nameless.yaml",
+    "create -f DIR/list.yaml",
+    "apply -f DIR/list.yaml",
+    "get configmaps one two -o name",
     "create --dry-run=server -f DIR/dry.yaml -o name",
     "get configmap dry",
     "get nosuch",
@@ -131,6 +134,13 @@ fn write(directory: &Path) {
         (
             "nameless.yaml",
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: 'No Name'}}".to_owned(),
+        ),
+        (
+            "list.yaml",
+            "{apiVersion: v1, kind: List, items: [
+                {apiVersion: v1, kind: ConfigMap, metadata: {name: one}},
+                {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}"
+                .to_owned(),
         ),
         (
             "dry.yaml",
