@@ -185,8 +185,12 @@ impl Measure {
 
     /// What an arm's figure is, for people; a dash where it was not measured.
     pub(crate) fn figure(&self, arm: &str) -> String {
-        let value = self.values.get(arm);
-        value.map_or_else(|| "–".to_owned(), |&value| figure::number(value))
+        match self.values.get(arm) {
+            None => "–".to_owned(),
+            // What has no unit was counted.
+            Some(&value) if self.unit.is_empty() => figure::count(value),
+            Some(&value) => figure::number(value),
+        }
     }
 }
 

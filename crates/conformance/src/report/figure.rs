@@ -18,6 +18,15 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// How many, without decimals unless it is a mean.
+pub(crate) fn count(value: f64) -> String {
+    if value.fract() == 0.0 {
+        thousands(&format!("{value:.0}"))
+    } else {
+        number(value)
+    }
+}
+
 /// `x` times, or a dash where nothing was measured.
 pub(crate) fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{} ×", number(ratio)))
@@ -57,6 +66,8 @@ mod tests {
             assert_eq!(number(value), expected);
         }
         assert_eq!(ratio(Some(20.04)), "20.0 ×");
+        let counts = [0.0, 7.0, 90.0, 2290.0, 2.5].map(count);
+        assert_eq!(counts, ["0", "7", "90", "2,290", "2.50"]);
         assert_eq!(ratio(None), "–");
     }
 }

@@ -142,7 +142,7 @@ mod tests {
     fn without_sizes_there_is_no_column_for_them() {
         let mut outcome = Outcome::new("routes", "Routes", &["weft"]);
         outcome.add("calls", None, "", "weft", 40.0);
-        let expected = "| | unit | weft |\n|---|---|--:|\n| calls |  | 40.0 |\n";
+        let expected = "| | unit | weft |\n|---|---|--:|\n| calls |  | 40 |\n";
         assert_eq!(table(&outcome), expected);
     }
 }

@@ -135,6 +135,7 @@ mod tests {
             outcome.add("one slice", Some(size), "ms", "weft", 2.0);
         }
         outcome.add("memory", None, "MB", "weft", 40.0);
+        outcome.add("mistakes", None, "", "weft", 0.0);
         let arms = ["kube-proxy", "weft"];
         outcome.claim("one slice", Some(5000), arms, Some(Target::AtLeast(20.0)));
         outcome.claim("one slice", Some(1000), arms, Some(Target::AtLeast(30.0)));
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(
             page.matches("<svg").count(),
             2,
-            "a plot by size and one bar"
+            "a plot by size and one bar, and none of nothing"
         );
         assert!(page.contains("150 ×"));
     }

@@ -21,20 +21,26 @@ const COLOURS: [&str; 6] = [
     "#2f6fde", "#d1642a", "#7a55c7", "#1f9d76", "#b23a74", "#8a7d2c",
 ];
 
-/// One picture for each measure.
+/// One picture for each measure that shows anything; where all have nothing, the table says so.
 pub(crate) fn all(outcome: &Outcome) -> Vec<String> {
     let groups = outcome.measures_by_name().into_iter();
+    let shows_something = |measures: &Vec<&Measure>| {
+        let mut values = measures.iter().flat_map(|measure| measure.values.values());
+        values.any(|value| *value != 0.0)
+    };
     groups
+        .filter(shows_something)
         .map(|measures| {
             let drawing = if measures.len() > 1 {
                 lines(&measures, &outcome.arms)
             } else {
                 bars(measures[0], &outcome.arms)
             };
-            let unit = escaped(&measures[0].unit);
-            let name = escaped(&measures[0].name);
-            let caption = format!("<figcaption>{name}, {unit}</figcaption>");
-            format!("<figure>{caption}{drawing}</figure>\n")
+            let mut caption = escaped(&measures[0].name);
+            if !measures[0].unit.is_empty() {
+                let _ = write!(caption, ", {}", escaped(&measures[0].unit));
+            }
+            format!("<figure><figcaption>{caption}</figcaption>{drawing}</figure>\n")
         })
         .collect()
 }
@@ -66,7 +72,7 @@ fn bars(measure: &Measure, arms: &[String]) -> String {
             y + 10.0,
             escaped(arm),
             y + 26.0,
-            figure::number(value),
+            measure.figure(arm),
             y + 16.0,
             width.max(1.0),
             colour(position)
