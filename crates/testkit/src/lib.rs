@@ -7,8 +7,8 @@
 //! - [`peer`]: programs of other projects to test with.
 //! - [`usage`]: processor time and memory of other processes.
 //!
-//! A dev-dependency, except that `weft testkit` starts the doubles: no verb that serves a cluster
-//! depends on it.
+//! A dev-dependency, except that `weft testkit` starts the doubles and the comparisons are made with
+//! it: no verb that serves a cluster depends on it.
 
 pub mod bench;
 pub mod clouds;

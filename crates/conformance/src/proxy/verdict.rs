@@ -31,8 +31,8 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
          idle. The gap is the longest time without an answered new connection, of 1,000 begun in \
          a second, while the proxy is started again over its rules. The smallest change is one RETURN \
          in a chain that nobody calls, written by iptables-restore alone beside all rules of a proxy \
-         that has ended; no caller of that program can do better, and where a promise asks for more \
-         it is judged by three quarters of what can be had. A full sync is waited for {} s.",
+         that has ended; callers of that program can hardly do better, and where a promise asks for \
+         more it is judged by three quarters of what can be had. A full sync is waited for {} s.",
         super::trial::SAMPLE,
         2 * effort.changes,
         effort.budget.as_secs(),

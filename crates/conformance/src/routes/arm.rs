@@ -106,7 +106,10 @@ impl Programs {
             None => versions.extend(said(&self.ccm(), "versions")?.lines().map(str::to_owned)),
             Some(ccm) => {
                 let name = ccm.file_name().unwrap_or_default().to_string_lossy();
-                versions.push(format!("{name} ({})", said(ccm, "--version")?));
+                let version = said(ccm, "--version")?;
+                // Every program of that library says so, whatever it is.
+                let version = version.trim_start_matches("Kubernetes ");
+                versions.push(format!("{name} {version}"));
             }
         }
         versions.push(format!("kube-apiserver of {api_server}"));

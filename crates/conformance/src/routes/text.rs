@@ -95,6 +95,6 @@ const FIGURES: [&str; 3] = [
      whether it is done; after a refused create 5 s beyond that. For routes: those wanted. \
      Upstream's controller does not ask about machines one by one; it reads all of them.",
     "How long changes lock the network decides what waves cost upstream's controller: it makes \
-     all changes of a pass at once, tries each refused one again five times within a second, and \
+     all changes of a pass at once, tries each five times within two seconds, and \
      then leaves it to the next pass.",
 ];
