@@ -107,6 +107,14 @@ async fn kubectl_works_unchanged() {
         "{applied}"
     );
 
+    // Of its items kubectl asks OpenAPI v2.
+    let list = "{apiVersion: v1, kind: List, items: [
+        {apiVersion: v1, kind: ConfigMap, metadata: {name: one}},
+        {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}";
+    let list = kubectl.file("list.yaml", list);
+    let created = kubectl.run(&format!("create -f {list}")).await;
+    assert_eq!(created, "configmap/one created\nconfigmap/two created\n");
+
     kubectl.run("scale deployment web --replicas=5").await;
     let wide = kubectl.run("get deployments -o wide").await;
     assert!(
