@@ -44,15 +44,18 @@ impl Echo {
     pub fn serve(self) -> io::Result<()> {
         let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port));
         let listener = TcpListener::bind(everywhere)?;
-        let datagrams = UdpSocket::bind(everywhere)?;
+        self.serve_on(&listener, UdpSocket::bind(everywhere)?);
+        Ok(())
+    }
+
+    fn serve_on(self, listener: &TcpListener, datagrams: UdpSocket) {
         let udp = self.clone();
         thread::spawn(move || udp.serve_datagrams(&datagrams));
         for stream in listener.incoming().flatten() {
             let echo = self.clone();
             // A client that leaves early is nobody's trouble.
-            thread::spawn(move || echo.serve_stream(stream));
+            thread::spawn(move || echo.serve_stream(&stream));
         }
-        Ok(())
     }
 
     fn answer(&self, client: SocketAddr) -> Vec<u8> {
@@ -64,10 +67,10 @@ impl Echo {
         serde_json::to_vec(&answer).unwrap_or_default()
     }
 
-    fn serve_stream(&self, stream: TcpStream) -> io::Result<()> {
+    fn serve_stream(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let client = stream.peer_addr()?;
-        let mut reader = BufReader::new(stream.try_clone()?).take(LARGEST);
+        let mut reader = BufReader::new(stream).take(LARGEST);
         let mut request = String::new();
         reader.read_line(&mut request)?;
         let mut line = String::new();
@@ -75,13 +78,13 @@ impl Echo {
             line.clear();
         }
         let (status, body) = self.respond(&request, client);
-        let mut stream = stream;
-        write!(
-            stream,
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            body.len()
-        )?;
-        stream.write_all(&body)
+        let length = body.len();
+        let mut answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        )
+        .into_bytes();
+        answer.extend(body);
+        stream.write_all(&answer)
     }
 
     /// Whatever it is asked, it says who it is; only `/ask` makes it ask others.
@@ -117,38 +120,30 @@ fn refusal(why: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::question::{Asked, Outcome, Protocol, ask};
 
-    fn echo() -> (Echo, SocketAddr) {
-        let free = TcpListener::bind("[::]:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        let echo = Echo {
+    fn echo() -> Echo {
+        Echo {
             pod: "web-1".to_owned(),
             node: "node-1".to_owned(),
-            port,
-        };
-        (echo, SocketAddr::from(([127, 0, 0, 1], port)))
+            port: 8080,
+        }
     }
 
-    fn until_answered(protocol: Protocol, target: SocketAddr) -> Answer {
-        let begun = Instant::now();
-        loop {
-            match ask(protocol, target, PATIENCE) {
-                Ok(answer) => return answer,
-                Err(error) => assert!(begun.elapsed() < PATIENCE * 5, "{error}"),
-            }
-        }
+    /// Serves on free ports of both families; where, over TCP and UDP.
+    fn serving() -> [SocketAddr; 2] {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let datagrams = UdpSocket::bind("[::]:0").unwrap();
+        let bound = [listener.local_addr(), datagrams.local_addr()];
+        thread::spawn(move || echo().serve_on(&listener, datagrams));
+        bound.map(|bound| ([127, 0, 0, 1], bound.unwrap().port()).into())
     }
 
     #[test]
     fn whoever_answers_is_told_apart_over_both_protocols() {
-        let (echo, target) = echo();
-        std::thread::spawn(move || echo.serve());
-        for protocol in [Protocol::Http, Protocol::Udp] {
-            let answer = until_answered(protocol, target);
+        for (protocol, target) in [Protocol::Http, Protocol::Udp].into_iter().zip(serving()) {
+            let answer = ask(protocol, target, PATIENCE).unwrap();
             assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
             assert!(answer.client.ip().is_loopback() && answer.client.is_ipv4());
         }
@@ -156,17 +151,14 @@ mod tests {
 
     #[test]
     fn a_probe_asks_others_and_tells_each_try() {
-        let (other, target) = echo();
-        std::thread::spawn(move || other.serve());
-        until_answered(Protocol::Http, target);
-        let (probe, _) = echo();
+        let [target, _] = serving();
         let question = Question {
             protocol: Protocol::Http,
             target,
             count: 3,
         };
         let line = format!("GET {} HTTP/1.1\r\n", question.path());
-        let (status, body) = probe.respond(&line, target);
+        let (status, body) = echo().respond(&line, target);
         assert_eq!(status, "200 OK");
         let asked: Asked = serde_json::from_slice(&body).unwrap();
         assert_eq!(asked.tries.len(), 3);
@@ -180,8 +172,8 @@ mod tests {
 
     #[test]
     fn what_is_no_question_is_refused_and_not_asked() {
-        let (probe, client) = echo();
-        let status = |line: &str| probe.respond(line, client).0;
+        let client = ([127, 0, 0, 1], 4000).into();
+        let status = |line: &str| echo().respond(line, client).0;
         assert_eq!(status("GET / HTTP/1.1"), "200 OK");
         assert_eq!(
             status("GET /ask?protocol=http&target=example.com:80 HTTP/1.1"),

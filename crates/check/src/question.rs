@@ -199,7 +199,10 @@ fn in_time(error: io::Error) -> io::Error {
 fn over_http(target: SocketAddr, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&target, left(deadline)?).map_err(in_time)?;
     stream.set_write_timeout(Some(left(deadline)?))?;
-    write!(stream, "GET / HTTP/1.1\r\nhost: {target}\r\n\r\n").map_err(in_time)?;
+    // As a whole: whoever answers after a part of it and hangs up would reset the connection over
+    // the rest, and the answer with it.
+    let request = format!("GET / HTTP/1.1\r\nhost: {target}\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(in_time)?;
     let mut answer = Vec::new();
     let mut piece = [0; 2048];
     while answer.len() < LARGEST {

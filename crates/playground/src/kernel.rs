@@ -135,7 +135,8 @@ fn page(node: &str, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
 
 /// Reads a page through a connection. Version 1.0, so that the body ends with the connection.
 pub(crate) fn get(mut stream: impl io::Read + io::Write, path: &str) -> io::Result<Vec<u8>> {
-    write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
+    let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
