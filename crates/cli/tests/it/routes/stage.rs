@@ -6,7 +6,10 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -229,10 +232,18 @@ impl Stage {
     }
 }
 
-/// A port that nobody uses.
+/// A port that nobody uses, and that the kernel gives to nobody who connects before it is used:
+/// those begin at 32768.
 pub(crate) fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    // Another run of the tests looks elsewhere.
+    let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;
+    loop {
+        let port = first + TAKEN.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port.to_string();
+        }
+    }
 }
 
 /// Waits for something that a process does.
