@@ -332,6 +332,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         let Some(state) = &mut self.state else {
             return Ok(AuditReport::Postponed);
         };
+        self.kernel.take_spent();
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
@@ -359,6 +360,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         let repaired = difference.describe();
         Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),
+            children: self.kernel.take_spent(),
         })
     }
 }

@@ -52,7 +52,7 @@ pub struct SyncReport {
     pub partial_failure: Option<SyncError>,
     /// Bytes given to the kernel.
     pub bytes: usize,
-    /// Time that programs took which were started for it.
+    /// Processor time of the programs that were started for it.
     pub children: Duration,
     /// Chains of all tables.
     pub chains: ChainCount,
@@ -126,6 +126,8 @@ pub enum AuditReport {
     Read {
         /// What differed and was repaired: table, chain, and what was the matter.
         repaired: Vec<String>,
+        /// Processor time of the programs that were started for it.
+        children: Duration,
     },
 }
 

@@ -67,9 +67,7 @@ impl Clock {
         match self {
             Self::Boot => {
                 let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-                let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-                let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-                Moment::after_start(std::time::Duration::new(seconds, nanos))
+                Moment::after_start(time.try_into().unwrap_or_default())
             }
             Self::Runtime { from, at } => from + at.elapsed(),
         }

@@ -302,10 +302,10 @@ impl FamilyLoop {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
-        let started = Instant::now();
-        let (work, result) = tokio::task::spawn_blocking(move || {
+        let (work, result, own) = tokio::task::spawn_blocking(move || {
+            let before = thread_time();
             let result = work.backend.audit(may_read);
-            (work, result)
+            (work, result, thread_time().saturating_sub(before))
         })
         .await?;
         self.work = Some(work);
@@ -313,9 +313,12 @@ impl FamilyLoop {
         self.metrics.audited(self.family, result.as_ref().ok());
         match result {
             Ok(report) => {
-                let read = matches!(report, AuditReport::Read { .. });
-                self.schedule.audited(now, now - started, read);
-                if let AuditReport::Read { repaired } = report
+                let reading = match &report {
+                    AuditReport::Read { children, .. } => Some(own + *children),
+                    AuditReport::Unchanged | AuditReport::Postponed => None,
+                };
+                self.schedule.audited(now, reading);
+                if let AuditReport::Read { repaired, .. } = report
                     && !repaired.is_empty()
                 {
                     let first = &repaired[..repaired.len().min(20)];
@@ -379,6 +382,12 @@ impl Work {
         self.flows_due = false;
         Ok(count)
     }
+}
+
+/// Processor time of the calling thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// The addresses that NodePorts are restricted to.

@@ -425,7 +425,7 @@ impl ProxyMetrics {
     /// An audit ended: with a report, or `None` if it failed.
     pub fn audited(&self, family: IpFamily, report: Option<&AuditReport>) {
         let repaired = match report {
-            Some(AuditReport::Read { repaired }) => repaired.as_slice(),
+            Some(AuditReport::Read { repaired, .. }) => repaired.as_slice(),
             _ => &[],
         };
         let result = match report {

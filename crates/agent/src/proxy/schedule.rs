@@ -116,10 +116,13 @@ impl Schedule {
         }
     }
 
-    /// An audit ended that cost so much; `read` if it read the whole state.
-    pub(crate) fn audited(&mut self, now: Instant, cost: Duration, read: bool) {
+    /// An audit ended; if it read the whole state, that took this much of a processor's time.
+    ///
+    /// Not of the clock's: on a busy machine an audit takes long and costs as little as ever, and
+    /// what others do to the rules must not stay for longer because of that.
+    pub(crate) fn audited(&mut self, now: Instant, reading: Option<Duration>) {
         self.next_audit = now + self.retry;
-        if read {
+        if let Some(cost) = reading {
             self.next_read = now + cost * AUDIT_SHARE;
         }
     }
@@ -183,11 +186,11 @@ mod tests {
         let (mut schedule, now) = schedule();
         let first = now + 30 * SECOND;
         assert_eq!(schedule.due(first), Due::Audit { may_read: true });
-        schedule.audited(first, SECOND, true);
+        schedule.audited(first, Some(SECOND));
         assert_eq!(schedule.due(first + 29 * SECOND), Due::Nothing);
         let second = first + 30 * SECOND;
         assert_eq!(schedule.due(second), Due::Audit { may_read: false });
-        schedule.audited(second, Duration::ZERO, false);
+        schedule.audited(second, None);
         let later = first + 120 * SECOND;
         assert_eq!(schedule.due(later), Due::Audit { may_read: true });
     }

@@ -2,7 +2,9 @@
 //! rules or itself, it ends in the right state.
 
 use std::{
+    fs::{self, Permissions},
     net::UdpSocket,
+    os::unix::fs::PermissionsExt as _,
     process::{Child, Command},
     time::{Duration, Instant},
 };
@@ -145,13 +147,39 @@ fn what_others_do_to_the_rules_is_repaired_and_counted() {
                 &["-t", "nat", "-F", "KUBE-SERVICES"],
                 &["-t", "mangle", "-X"],
             ] {
-                node.program(&iptables, flush);
+                // Waits for a write of ours, as any administrator's tool does.
+                node.program(&iptables, &[&["-w"], flush].concat());
                 arena.assert_serves(&node, &format!("{variant} {flush:?}"));
             }
             let counted = Arena::metric(&node, "weft_proxy_repaired_chains_total");
             assert!(counted.contains("table=\"nat\""), "{counted}");
             let failures = Arena::metric(&node, "consecutive_sync_failures");
             assert_eq!(failures, "");
+        }
+    });
+}
+
+#[test]
+fn repairs_are_not_put_off_where_programs_wait_for_the_processor() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("legacy");
+        for family in ["iptables", "ip6tables"] {
+            let program = fs::read_link(arena.programs.path().join(format!("{family}-save")));
+            let program = program.unwrap();
+            let slow = arena.programs.path().join(program.file_name().unwrap());
+            // Half a second more of the clock's time, and none of a processor's.
+            let script = format!("#!/bin/sh\nsleep 0.5\nexec {} \"$@\"\n", program.display());
+            fs::write(&slow, script).unwrap();
+            fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
+        }
+        let node = lab.namespace("node");
+        cluster(&arena, 4);
+        arena.serve(&node);
+        let _proxy = arena.start_weft_with(&node, &["--iptables-sync-period=1s"]);
+        arena.assert_serves(&node, "before");
+        for round in 0..3 {
+            node.program("iptables-legacy", &["-w", "-t", "nat", "-F"]);
+            arena.assert_serves(&node, &format!("round {round}"));
         }
     });
 }

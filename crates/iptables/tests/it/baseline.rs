@@ -40,7 +40,7 @@ fn new_chain(world: &mut World, before: &weft_ruleset::Ruleset) -> ChainName {
 
 fn repaired(world: &mut World) -> Vec<String> {
     match world.backend.audit(true).unwrap() {
-        AuditReport::Read { repaired } => repaired,
+        AuditReport::Read { repaired, .. } => repaired,
         other => panic!("not read: {other:?}"),
     }
 }

@@ -40,7 +40,7 @@ fn empty(raw: bool) -> World {
 
 fn audit(world: &mut World) -> Vec<String> {
     match world.backend.audit(true).unwrap() {
-        AuditReport::Read { repaired } => repaired,
+        AuditReport::Read { repaired, .. } => repaired,
         other => panic!("not read: {other:?}"),
     }
 }

@@ -128,7 +128,7 @@ impl Real {
 
     fn repaired(&mut self) -> Vec<String> {
         match self.backend.audit(true).unwrap() {
-            AuditReport::Read { repaired } => repaired,
+            AuditReport::Read { repaired, .. } => repaired,
             other => panic!("not read: {other:?}"),
         }
     }
