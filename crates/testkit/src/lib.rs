@@ -5,6 +5,7 @@
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //! - [`clouds`]: doubles of the APIs of clouds.
 //! - [`peer`]: programs of other projects to test with.
+//! - [`free_port`]: ports that nobody else gets.
 //! - [`usage`]: processor time and memory of other processes.
 //!
 //! A dev-dependency, except that `weft testkit` starts the doubles and the comparisons are made with
@@ -15,6 +16,8 @@ pub mod clouds;
 pub mod cluster;
 pub mod lab;
 mod peers;
+mod ports;
 pub mod usage;
 
 pub use peers::peer;
+pub use ports::free_port;

@@ -6,14 +6,15 @@ use std::{
 };
 
 use serde_json::Value;
+use weft_testkit::free_port;
 
 use crate::{
-    routes::stage::{Stage, eventually, free_port},
+    routes::stage::{Stage, eventually},
     weft::{run, weft},
 };
 
 /// The answer to a request, head and body.
-fn ask(request: &str, host: &str, port: &str) -> Result<(String, String), String> {
+fn ask(request: &str, host: &str, port: u16) -> Result<(String, String), String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).map_err(failed)?;
     let request = format!("{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -24,7 +25,7 @@ fn ask(request: &str, host: &str, port: &str) -> Result<(String, String), String
     Ok((head.to_owned(), body.to_owned()))
 }
 
-fn state(port: &str) -> Result<Value, String> {
+fn state(port: u16) -> Result<Value, String> {
     let (_, body) = ask("GET /api/state", &format!("localhost:{port}"), port)?;
     serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))
 }
@@ -47,7 +48,7 @@ fn the_page_of_a_controller_shows_the_cluster_and_its_controllers() {
     let _running = stage.start("controller.log", &mut stage.controller(&flags));
     // The kind that this controller needs is not installed, which the page says.
     let state = eventually("a node and a waiting controller on the page", || {
-        let state = state(&port)?;
+        let state = state(port)?;
         let node = state["nodes"][0]["name"] == "node-1";
         let detail = state["processes"][0]["detail"].as_str().unwrap_or_default();
         if node && detail.contains("is not served") {
@@ -64,14 +65,14 @@ fn the_page_of_a_controller_shows_the_cluster_and_its_controllers() {
     assert_eq!(process["state"], "starting");
     assert_eq!(process["actions"], Value::Array(Vec::new()));
     let host = format!("127.0.0.1:{port}");
-    let (head, _) = ask("POST /api/processes/pod-cidr/stop", &host, &port).unwrap();
+    let (head, _) = ask("POST /api/processes/pod-cidr/stop", &host, port).unwrap();
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
-    let (head, body) = ask("GET /", &host, &port).unwrap();
+    let (head, body) = ask("GET /", &host, port).unwrap();
     assert!(
         head.starts_with("HTTP/1.1 200 ") && body.contains("<title>Weft"),
         "{head}"
     );
-    let (head, _) = ask("GET /", "weft.example", &port).unwrap();
+    let (head, _) = ask("GET /", "weft.example", port).unwrap();
     assert!(head.starts_with("HTTP/1.1 421 "), "{head}");
 }
 

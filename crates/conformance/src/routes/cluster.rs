@@ -6,7 +6,6 @@
 use std::{
     fs,
     io::Read as _,
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -17,6 +16,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use weft_testkit::free_port;
 
 use super::process::Process;
 
@@ -34,7 +34,7 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) fn start(peers: &Path, directory: &Path) -> anyhow::Result<Self> {
-        let [client_port, peer_port] = free_ports()?;
+        let [client_port, peer_port] = [free_port(), free_port()];
         let client = format!("http://127.0.0.1:{client_port}");
         let peer = format!("http://127.0.0.1:{peer_port}");
         let mut command = Command::new(peers.join("etcd"));
@@ -73,7 +73,7 @@ impl Cluster {
         etcd: &Etcd,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        let [port] = free_ports()?;
+        let port = free_port();
         let home = directory.join(name);
         fs::create_dir_all(&home).with_context(|| format!("create {}", home.display()))?;
         let token = write_credentials(&home)?;
@@ -163,16 +163,4 @@ fn kubeconfig_text(home: &Path, port: u16, token: &str) -> String {
          user: admin\n",
         home.join("apiserver.crt").display()
     )
-}
-
-/// Ports that were free a moment ago: neither program can be asked to choose its own.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut listeners = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }

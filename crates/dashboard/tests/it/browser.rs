@@ -9,6 +9,7 @@ use weft_dashboard::{
     Board, DashboardServer, Pages, Reach, State, Token,
     state::{Action, Note, ProcessState, now},
 };
+use weft_testkit::free_port;
 
 use crate::{
     chromium::{self, Browser},
@@ -35,9 +36,10 @@ impl Show {
         let switch = Switch::default();
         let token = Token::random().unwrap();
         let pages = Pages::new(board.clone()).control(switch.clone(), token);
-        let anywhere = "127.0.0.1:0".parse().unwrap();
-        let server = DashboardServer::bind(pages, anywhere, Reach::Loopback).unwrap();
-        let (address, url) = (server.address(), server.url());
+        // A test that starts it again at the same place must find that free.
+        let address = ([127, 0, 0, 1], free_port()).into();
+        let server = DashboardServer::bind(pages, address, Reach::Loopback).unwrap();
+        let url = server.url();
         let (stop, serving) = serve(server);
         let mut browser = Browser::open(chromium, &url, DESKTOP).await;
         browser.drawn().await;

@@ -1,11 +1,14 @@
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process::Command};
 
-use weft_testkit::clouds::{
-    Ec2Double, Ec2Instance, Ec2Options, Ec2Table, Ec2Target, HcloudDouble, HcloudLatency,
-    HcloudOptions, HcloudServer,
+use weft_testkit::{
+    clouds::{
+        Ec2Double, Ec2Instance, Ec2Options, Ec2Table, Ec2Target, HcloudDouble, HcloudLatency,
+        HcloudOptions, HcloudServer,
+    },
+    free_port,
 };
 
-use super::stage::{Stage, becomes, eventually, free_port};
+use super::stage::{Stage, becomes, eventually};
 use crate::weft::{run, weft};
 
 pub(super) const TOKEN: &str = "s3cr3t-token-of-the-project";

@@ -6,10 +6,7 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -229,20 +226,6 @@ impl Stage {
     pub(crate) fn routes_to(numbers: impl IntoIterator<Item = u8>) -> BTreeMap<String, String> {
         let route = |number| (format!("10.244.{number}.0/24"), format!("10.0.1.{number}"));
         numbers.into_iter().map(route).collect()
-    }
-}
-
-/// A port that nobody uses, and that the kernel gives to nobody who connects before it is used:
-/// those begin at 32768.
-pub(crate) fn free_port() -> String {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    // Another run of the tests looks elsewhere.
-    let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;
-    loop {
-        let port = first + TAKEN.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port.to_string();
-        }
     }
 }
 
