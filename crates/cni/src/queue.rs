@@ -70,7 +70,15 @@ pub struct Queue {
 pub struct QueueGuard {
     queue: Queue,
     /// Holds the lock.
-    _directory: File,
+    directory: File,
+}
+
+impl Drop for QueueGuard {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that another thread is just starting has the file open
+        // too, until it runs. Where this fails, closing does it a little later.
+        let _ = flock(&self.directory, FlockOperation::Unlock);
+    }
 }
 
 /// A release that waits.
@@ -171,7 +179,7 @@ impl Queue {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(QueueGuard {
                 queue: self.clone(),
-                _directory: directory,
+                directory,
             })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(self.failed("lock", error.into())),

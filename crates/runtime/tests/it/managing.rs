@@ -29,6 +29,8 @@ struct Recorded {
     name: &'static str,
     phase: Phase,
     journal: Journal,
+    /// It becomes ready when it gets one.
+    permits: Arc<Semaphore>,
     fails: bool,
 }
 
@@ -49,6 +51,7 @@ impl Component for Recorded {
             self.journal.lock().unwrap().push(format!("+{}", self.name));
             // Becoming ready takes a while; later phases wait for it.
             tokio::time::sleep(Duration::from_secs(1)).await;
+            let _permit = self.permits.acquire().await?;
             scope.ready();
             if self.fails {
                 return Err("it broke".into());
@@ -65,6 +68,7 @@ fn component(name: &'static str, phase: Phase, journal: &Journal) -> Recorded {
         name,
         phase,
         journal: journal.clone(),
+        permits: Arc::new(Semaphore::new(1)),
         fails: false,
     }
 }
@@ -447,9 +451,12 @@ async fn invariant_42_nothing_is_ready_before_everything_has_started() {
     let address = server.address();
     manager.add_component(server).unwrap();
     let journal = Journal::default();
-    manager
-        .add_component(component("slow", Phase::Webhook, &journal))
-        .unwrap();
+    let permits = Arc::new(Semaphore::new(0));
+    let slow = Recorded {
+        permits: permits.clone(),
+        ..component("slow", Phase::Webhook, &journal)
+    };
+    manager.add_component(slow).unwrap();
     let running = run(&manager);
     eventually("the slow one is starting", || {
         !journal.lock().unwrap().is_empty()
@@ -457,6 +464,7 @@ async fn invariant_42_nothing_is_ready_before_everything_has_started() {
     .await;
     let (code, text) = get(address, "/readyz").await;
     assert!(code == 500 && text.contains("[-]start failed"), "{text}");
+    permits.add_permits(1);
     let ready = async { while get(address, "/readyz").await.0 != 200 {} };
     tokio::time::timeout(Duration::from_secs(30), ready)
         .await

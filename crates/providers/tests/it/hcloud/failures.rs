@@ -55,7 +55,8 @@ fn label<T>(answer: &Answer<T>) -> &'static str {
 async fn a_locked_network_says_so_while_an_action_runs() {
     let double = double(HcloudOptions {
         latency: HcloudLatency {
-            action: Duration::from_millis(200),
+            // Both ask within this, also where both have to wait for the processor.
+            action: Duration::from_secs(2),
             ..HcloudLatency::NONE
         },
         ..HcloudOptions::default()
