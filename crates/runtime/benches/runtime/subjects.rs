@@ -1,9 +1,6 @@
 //! The caches and controllers that are compared.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
@@ -32,9 +29,8 @@ pub(crate) trait Subject: Sized {
     /// Lists until synced.
     async fn fill(server: &Server) -> Self;
     fn len(&self) -> usize;
-    /// Lists, then watches until the last prepared event is in the store. Returns the seconds that
-    /// took.
-    async fn follow(server: &Server) -> f64;
+    /// Lists, then watches until the last prepared event is in the store.
+    async fn follow(server: &Server);
 }
 
 /// The last event changes Pod 0, which no other event does.
@@ -73,8 +69,7 @@ impl Subject for Ours {
         self.informer.lister().len().unwrap()
     }
 
-    async fn follow(server: &Server) -> f64 {
-        let start = Instant::now();
+    async fn follow(server: &Server) {
         let subject = Self::fill(server).await;
         let lister = subject.informer.lister();
         let key = ObjectKey::namespaced("team-0", &pod_name(LAST));
@@ -83,7 +78,6 @@ impl Subject for Ours {
             pod.is_some_and(|pod| &*pod.metadata.resource_version != LISTED)
         })
         .await;
-        start.elapsed().as_secs_f64()
     }
 }
 
@@ -115,8 +109,7 @@ impl Subject for Kube {
         self.store.len()
     }
 
-    async fn follow(server: &Server) -> f64 {
-        let start = Instant::now();
+    async fn follow(server: &Server) {
         let subject = Self::fill(server).await;
         let key = ObjectRef::new(&pod_name(LAST)).within("team-0");
         until(|| {
@@ -124,7 +117,6 @@ impl Subject for Kube {
             pod.is_some_and(|pod| pod.metadata.resource_version.as_deref() != Some(LISTED))
         })
         .await;
-        start.elapsed().as_secs_f64()
     }
 }
 
@@ -163,8 +155,7 @@ impl Subject for KubeSlim {
         self.store.len()
     }
 
-    async fn follow(server: &Server) -> f64 {
-        let start = Instant::now();
+    async fn follow(server: &Server) {
         let mut subject = Self::fill(server).await;
         let request = Request::get("/api/v1/pods?watch=true&resourceVersion=1000").body(Vec::new());
         let events = server
@@ -184,7 +175,6 @@ impl Subject for KubeSlim {
                 }
             }
         }
-        start.elapsed().as_secs_f64()
     }
 }
 
