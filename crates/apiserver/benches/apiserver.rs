@@ -351,5 +351,5 @@ fn resident() -> f64 {
             .parse::<f64>()
             .ok()
     });
-    kilobytes.unwrap_or(0.0) / 1024.0
+    kilobytes.unwrap_or(0.0) * 1024.0 / 1e6
 }
