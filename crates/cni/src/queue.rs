@@ -493,8 +493,11 @@ mod tests {
         let guard = queue.lock().unwrap();
         assert!(guard.is_some() && queue.lock().unwrap().is_none());
         queue.push(&request("c2")).unwrap();
+        // As a program that is just being started has it.
+        let inherited = guard.as_ref().unwrap().directory.try_clone().unwrap();
         drop(guard);
         assert_eq!(containers(&queue), ["c1", "c2"]);
+        drop(inherited);
     }
 
     #[test]

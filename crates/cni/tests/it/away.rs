@@ -1,6 +1,12 @@
 //! A daemon that is not there, or does not answer.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::net::UnixListener, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 use weft_cni::{Limits, Output, Queue, call};
@@ -141,7 +147,11 @@ fn an_add_waits_while_somebody_else_replays_its_key() {
 fn a_daemon_that_is_silent_is_left_after_the_time_limit() {
     let node = Node::new();
     let _daemon = FakeDaemon::start(&node.socket(), |_| Say::Silence);
+    let begun = Instant::now();
     let output = call_impatiently(&node, "ADD", "c1");
+    // Without a limit of its own it would have waited for 30 s. A DEL writes to the disk as well,
+    // which takes as long as it takes.
+    assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(output.text.contains("\"code\":11"), "{}", output.text);
     let output = call_impatiently(&node, "DEL", "c1");
     assert!(output.succeeded, "{}", output.text);

@@ -244,11 +244,13 @@ fn a_save_that_fails_or_hangs_is_an_error_as_any_other() {
 
         script(&save, "echo '*nat'; exec sleep 600");
         let tables = tables.with_limits(Limits {
-            program: Duration::from_millis(100),
+            // Enough for a shell to come to its first line on a busy machine.
+            program: Duration::from_secs(2),
             ..Limits::default()
         });
-        let error = tables.save_lines(None, &mut |_| ()).unwrap_err();
+        let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
         assert!(matches!(error, CommandError::TimeLimit { .. }), "{error}");
+        assert_eq!(lines, 2);
     });
 }
 
