@@ -29,5 +29,5 @@ pub use process::IpamProcess;
 pub use replay::{ReplayError, Replayed, replay};
 pub use rest::Rest;
 pub use settings::IpamSettings;
-pub use weft_runtime::{AskError, GuardedListener, ask};
+pub use weft_runtime::{AskError, ask};
 pub use writer::ATTEMPT_ANNOTATION;

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use weft_listener::ConnectionPool;
 
 use crate::{
     admission::Policies,
@@ -57,6 +58,7 @@ pub(crate) struct Api {
     pub(crate) shutdown: CancellationToken,
     /// Connections that are not closed yet.
     pub(crate) connections: TaskTracker,
+    pub(crate) pool: ConnectionPool,
     /// Wakes the housekeeper: something was deleted that others depend on.
     pub(crate) chores: Notify,
     pub(crate) garbage: Garbage,

@@ -8,8 +8,8 @@ use std::{
 
 use ipnet::IpNet;
 use thiserror::Error;
-use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
+use weft_listener::PrivateSocket;
 
 use crate::{
     auth::{AuthorizationMode, TokenFileError, User},
@@ -25,7 +25,7 @@ pub struct RunConfig {
     pub bind: SocketAddr,
     /// Where to serve plain HTTP, if anywhere.
     pub http: Option<SocketAddr>,
-    /// A Unix socket to serve plain HTTP on; whoever may open it is the administrator.
+    /// A Unix socket to serve plain HTTP on, for root and this user, who are the administrator.
     pub unix_socket: Option<PathBuf>,
     /// Where to write a kubeconfig for the administrator.
     pub kubeconfig: Option<PathBuf>,
@@ -148,10 +148,8 @@ pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunEr
     Ok(())
 }
 
-/// A socket left by an earlier run is no reason to fail.
-fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
-    let _ = std::fs::remove_file(path);
-    UnixListener::bind(path).map_err(|source| ListenError::Bind {
+fn bind_unix(path: &Path) -> Result<PrivateSocket, ListenError> {
+    PrivateSocket::bind(path).map_err(|source| ListenError::Bind {
         address: path.display().to_string(),
         source,
     })

@@ -12,12 +12,13 @@ use ipnet::{IpNet, Ipv4Net};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::TcpListener,
 };
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
+use weft_listener::{ConnectionPool, PrivateSocket};
 
 use crate::{
     api::Api,
@@ -154,6 +155,7 @@ impl Builder {
             allocator: Allocator::new(self.service_ranges),
             shutdown: shutdown.clone(),
             connections: TaskTracker::new(),
+            pool: ConnectionPool::new("apiserver", listen::LIMITS),
             chores: tokio::sync::Notify::new(),
             garbage: housekeeping::Garbage::default(),
             event_expiry: crate::rules::event::Expiry::default(),
@@ -243,8 +245,8 @@ impl ApiServer {
         self.api.connections.spawn(accepting);
     }
 
-    /// Serves plain HTTP on a Unix socket; whoever may open it is the administrator.
-    pub fn serve_unix(&self, listener: UnixListener) {
+    /// Serves plain HTTP on a Unix socket, whose peers are the administrator.
+    pub fn serve_unix(&self, listener: PrivateSocket) {
         let accepting = listen::accept_unix(self.api.clone(), listener);
         self.api.connections.spawn(accepting);
     }

@@ -23,5 +23,8 @@ fn main() -> ExitCode {
     provider
         .install_default()
         .expect("nobody else installs a provider");
+    // Listeners, watches and health checks of Services need more than the default of 1,024. Without
+    // the right to raise it, each listener takes its share of what there is.
+    let _ = weft_listener::raise_descriptor_limit();
     exit::report(commands::run(arguments))
 }

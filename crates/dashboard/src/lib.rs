@@ -21,6 +21,7 @@ pub use board::Board;
 pub use control::Control;
 pub use feed::{ClusterFeed, Objects, Source, Standing, derive, objects};
 pub use pages::Pages;
-pub use server::{BindError, DashboardServer, Reach};
+pub use server::{BindError, DashboardServer};
 pub use state::State;
 pub use token::{NoRandomness, Token};
+pub use weft_listener::Reach;

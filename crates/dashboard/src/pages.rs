@@ -12,9 +12,10 @@ use axum::{
 };
 use tokio_util::sync::CancellationToken;
 
+use weft_listener::HostCheck;
+
 use crate::{
-    Board, Control, Reach, Token, assets,
-    door::{self, Door},
+    Board, Control, Reach, Token, assets, door,
     state::{Action, State},
     stream,
 };
@@ -96,7 +97,10 @@ impl Pages {
     /// and this port are answered.
     pub fn router(self, port: u16, reach: Reach) -> Router {
         let pages = self.seen(reach);
-        let door = Door { port, reach };
+        let check = HostCheck {
+            port: Some(port),
+            reach,
+        };
         let mut router = assets::router()
             .route("/api/state", get(state))
             .route("/api/events", get(events));
@@ -105,7 +109,7 @@ impl Pages {
         }
         router
             .with_state(pages)
-            .layer(middleware::from_fn_with_state(door, door::keep))
+            .layer(middleware::from_fn_with_state(check, door::keep))
             .layer(middleware::map_response(harden))
     }
 

@@ -11,18 +11,13 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use weft_listener::{ConnectionPool, Limits};
 use weft_runtime::{Component, ComponentScope, Phase};
 
-use crate::Pages;
+use crate::{Pages, Reach};
 
-/// From where the page can be seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// From this machine.
-    Loopback,
-    /// From wherever the address can be reached. Such a page shows and never acts.
-    Anywhere,
-}
+/// Browsers open several connections each, and keep one for events.
+const LIMITS: Limits = Limits::PAGES.with_connections(128);
 
 /// The page cannot be served.
 #[derive(Debug, Error)]
@@ -88,7 +83,7 @@ impl DashboardServer {
     }
 
     /// Serves until `stop`.
-    pub async fn serve(&self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    pub async fn serve(&self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let bound = self.listener.lock();
         let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
         let listener = match bound {
@@ -103,9 +98,9 @@ impl DashboardServer {
             // The server waits for its connections, and streams would never end by themselves.
             streams.cancel();
         };
-        axum::serve(listener, router)
-            .with_graceful_shutdown(stopped)
-            .await
+        let pool = ConnectionPool::new("dashboard", LIMITS);
+        weft_listener::serve(listener, &pool, router, stopped).await;
+        Ok(())
     }
 }
 

@@ -53,7 +53,7 @@ pub use managed_fields::WithoutManagedFields;
 pub use manager::{
     Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
     HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
-    Phase, StatusServer, TlsFiles,
+    Phase, StatusServer, TlsFiles, check_host,
 };
 pub use mapping::Mapper;
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
@@ -65,6 +65,6 @@ pub use queue::{
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
 pub use signal::shutdown_signal;
-pub use socket::{AskError, GuardedListener, ask, order};
+pub use socket::{AskError, ask, order};
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;

@@ -6,6 +6,7 @@ mod health;
 mod members;
 mod process;
 mod server;
+mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ pub use control::ControlServer;
 pub use health::{HealthCheck, HealthLimits};
 pub use members::{ComponentId, DuplicateName};
 pub use process::{HeapProbe, HeapStatistics};
-pub use server::{Access, StatusServer, TlsFiles};
+pub use server::{Access, StatusServer, check_host};
+pub use tls::TlsFiles;
 
 use crate::{
     Cluster, Clusters, ControllerHandle, Gate, LeaderConfig, LeaderConfigError, LeaderElector,

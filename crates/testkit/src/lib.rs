@@ -4,6 +4,7 @@
 //! - [`cluster`]: random Services, slices and nodes;
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //! - [`clouds`]: doubles of the APIs of clouds.
+//! - [`Flood`]: clients that never finish a request.
 //! - [`peer`]: programs of other projects to test with.
 //! - [`free_port`]: ports that nobody else gets.
 //! - [`usage`]: processor time and memory of other processes.
@@ -14,10 +15,12 @@
 pub mod bench;
 pub mod clouds;
 pub mod cluster;
+mod flood;
 pub mod lab;
 mod peers;
 mod ports;
 pub mod usage;
 
+pub use flood::Flood;
 pub use peers::peer;
 pub use ports::free_port;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
@@ -22,6 +22,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("weft-cns", &[]),
     ("weft-cni", &["weft-cns"]),
     ("weft-heap", &[]),
+    ("weft-listener", &[]),
     ("weft-model", &[]),
     ("weft-ruleset", &["weft-model"]),
     ("weft-host", &["weft-model"]),
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "weft-host",
             "weft-ipam",
             "weft-iptables",
+            "weft-listener",
             "weft-model",
             "weft-providers",
             "weft-proxy",
@@ -55,9 +57,15 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
     (
         "weft-dashboard",
-        &["weft-ipam", "weft-model", "weft-proxy", "weft-runtime"],
+        &[
+            "weft-ipam",
+            "weft-listener",
+            "weft-model",
+            "weft-proxy",
+            "weft-runtime",
+        ],
     ),
-    ("weft-runtime", &["weft-model"]),
+    ("weft-runtime", &["weft-listener", "weft-model"]),
     (
         "weft-playground",
         &[
@@ -70,7 +78,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "weft-runtime",
         ],
     ),
-    ("weft-apiserver", &["weft-model"]),
+    ("weft-apiserver", &["weft-listener", "weft-model"]),
     ("weft-testkit", &[]),
     (
         "weft",
@@ -85,6 +93,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "weft-host",
             "weft-ipam",
             "weft-iptables",
+            "weft-listener",
             "weft-model",
             "weft-playground",
             "weft-providers",

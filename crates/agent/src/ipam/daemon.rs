@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use axum::Router;
 use futures::future::BoxFuture;
 use tokio::{
     net::TcpListener,
@@ -16,8 +17,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
+use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 use weft_runtime::{
-    Cluster, Component, ComponentScope, GuardedListener, HealthCheck, Phase, SelectorError,
+    Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError, check_host,
 };
 
 use super::{
@@ -293,20 +295,34 @@ async fn open(
         }
     }
     let router = rest.router();
-    let listener = GuardedListener::bind(&doors.socket)
+    let pool = ConnectionPool::new("plugins", LIMITS);
+    let listener = PrivateSocket::bind(&doors.socket)
         .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
     tracing::info!(socket = %doors.socket.display(), "serving plugins");
-    let ended = stop.clone().cancelled_owned();
-    let server = axum::serve(listener, router.clone()).with_graceful_shutdown(ended);
-    parts.spawn(async move { Ok(server.await?) });
+    serve_plugins(listener, &pool, router.clone(), stop, parts);
     if let Some(address) = doors.loopback {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| format!("bind {address}: {error}"))?;
         tracing::warn!(%address, "serving plugins on loopback, where any pod of the host's network can ask");
-        let ended = stop.clone().cancelled_owned();
-        let server = axum::serve(listener, router).with_graceful_shutdown(ended);
-        parts.spawn(async move { Ok(server.await?) });
+        serve_plugins(listener, &pool, check_host(router, address), stop, parts);
     }
     Ok(())
+}
+
+/// A plugin asks once and waits for its address, so there are as many as pods that start at once.
+const LIMITS: Limits = Limits::PAGES.with_connections(512);
+
+fn serve_plugins(
+    listener: impl weft_listener::Listener + Sync,
+    pool: &ConnectionPool,
+    router: Router,
+    stop: &CancellationToken,
+    parts: &mut JoinSet<Result<(), AnyError>>,
+) {
+    let (pool, stopped) = (pool.clone(), stop.clone().cancelled_owned());
+    parts.spawn(async move {
+        weft_listener::serve(listener, &pool, router, stopped).await;
+        Ok(())
+    });
 }

@@ -24,6 +24,7 @@ use axum::{
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use weft_listener::{ConnectionPool, Limits, serve};
 use weft_runtime::{
     Access, Component, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase, StatusServer,
 };
@@ -212,6 +213,9 @@ impl Checks {
     }
 }
 
+/// Load balancers ask from many addresses, and the port is open to the whole network.
+const LIMITS: Limits = Limits::PAGES;
+
 /// Binds the health address and serves its pages.
 pub struct HealthServer {
     listener: Mutex<Option<std::net::TcpListener>>,
@@ -255,10 +259,8 @@ impl Component for HealthServer {
                 None => TcpListener::bind(self.address).await?,
             };
             scope.ready();
-            let stopped = async move { scope.stopped().await };
-            axum::serve(listener, self.router.clone())
-                .with_graceful_shutdown(stopped)
-                .await?;
+            let pool = ConnectionPool::new("health", LIMITS);
+            serve(listener, &pool, self.router.clone(), scope.stopped()).await;
             Ok(())
         })
     }

@@ -16,7 +16,6 @@ use axum::{
     extract::State,
     http::{HeaderName, HeaderValue},
     response::Response,
-    serve::Listener,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
@@ -24,6 +23,7 @@ use tokio::{
     sync::oneshot,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use weft_listener::{ConnectionPool, Limits, Listener, serve};
 use weft_model::{IpFamily, ObjectKey};
 use weft_runtime::{EventLevel, EventNote};
 
@@ -72,6 +72,8 @@ pub struct ServiceHealth {
     addresses: Vec<IpAddr>,
     health: HealthMonitor,
     open: BTreeMap<(ObjectKey, u16), Open>,
+    /// Shared by all ports, however many Services have one.
+    pool: ConnectionPool,
 }
 
 struct Open {
@@ -90,6 +92,7 @@ impl ServiceHealth {
             addresses: restricted.unwrap_or_else(|| vec![any(family)]),
             health,
             open: BTreeMap::new(),
+            pool: ConnectionPool::new("service health", Limits::PAGES),
         }
     }
 
@@ -160,9 +163,9 @@ impl ServiceHealth {
         let stop = CancellationToken::new();
         let closed = sockets.into_iter().map(|socket| {
             let (listener, closed) = Announced::new(socket);
-            let server = axum::serve(listener, router.clone())
-                .with_graceful_shutdown(stop.clone().cancelled_owned());
-            tokio::spawn(server.into_future());
+            let (router, pool) = (router.clone(), self.pool.clone());
+            let stopped = stop.clone().cancelled_owned();
+            tokio::spawn(async move { serve(listener, &pool, router, stopped).await });
             closed
         });
         Ok(Open {
@@ -215,15 +218,14 @@ impl Announced {
 }
 
 impl Listener for Announced {
-    type Io = TcpStream;
-    type Addr = SocketAddr;
+    type Stream = TcpStream;
 
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        Listener::accept(&mut self.tcp).await
+    fn widen_backlog(&self) {
+        self.tcp.widen_backlog();
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
+    async fn accept(&self) -> io::Result<TcpStream> {
+        Listener::accept(&self.tcp).await
     }
 }
 

@@ -210,3 +210,20 @@ async fn beyond_loopback_the_insides_need_a_token() {
     stop.cancel();
     running.await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_request_delay_no_probe() {
+    let servers = Servers::start(Duration::ZERO);
+    servers.health.with(|health| {
+        health.set_node_eligible(true);
+        health.updated(IpFamily::V4, Moment::now());
+    });
+    let addresses = [servers.health_address, servers.metrics_address];
+    let flooding = move || addresses.map(|address| weft_testkit::Flood::tcp(address, 2_000));
+    let _floods = tokio::task::spawn_blocking(flooding).await.unwrap();
+    for (address, path) in addresses.into_iter().zip(["/healthz", "/metrics"]) {
+        let answer = tokio::time::timeout(Duration::from_secs(10), get(address, path)).await;
+        assert_eq!(answer.expect("an answer").code, 200, "{path}");
+    }
+    servers.stop().await;
+}

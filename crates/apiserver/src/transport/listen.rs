@@ -1,28 +1,40 @@
-//! Sockets.
+//! Listeners of the API server: HTTPS, plain HTTP and a Unix socket.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http_body_util::{BodyExt as _, Full};
 use hyper::service::service_fn;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::TcpListener,
 };
 use tokio_rustls::{TlsAcceptor, rustls};
+use weft_listener::{
+    Connection, HostCheck, Limits, Listener, PrivateSocket, Protocols, Reach, RequestBody,
+};
 
 use super::{
     subject,
     tls::{Authority, Identity},
 };
-use crate::{api::Api, auth::User};
+use crate::{api::Api, auth::User, reply::Body};
+
+/// Of all listeners of a server together. Clients keep connections for their watches, and nothing
+/// else in the process needs many file descriptors.
+pub(crate) const LIMITS: Limits = Limits {
+    connections: 16_384,
+    descriptor_share: 2,
+    header: Duration::from_secs(10),
+    body: Duration::from_secs(60),
+    stall: Duration::from_secs(60),
+    ..Limits::PAGES
+};
 
 /// Streams one HTTP/2 connection may have, as the real server advertises.
 const MAX_STREAMS: u32 = 100;
@@ -155,101 +167,93 @@ pub(crate) fn start(
 }
 
 async fn accept_tls(api: Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor) {
-    loop {
-        let accepted = tokio::select! {
-            () = api.shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Some(stream) = settle(accepted.map(|(stream, _)| stream)).await else {
-            continue;
-        };
+    let (pool, stop) = (api.pool.clone(), api.shutdown.clone());
+    weft_listener::accept(listener, &pool, stop.cancelled(), |stream, connection| {
         let (api, acceptor) = (api.clone(), acceptor.clone());
-        // Small answers must not wait for more to come.
-        let _ = stream.set_nodelay(true);
-        let connections = api.connections.clone();
-        connections.spawn(async move {
-            match acceptor.accept(stream).await {
-                Ok(stream) => {
-                    let certificates = stream.get_ref().1.peer_certificates();
-                    let user = certificates
-                        .and_then(|chain| chain.first())
-                        .and_then(|certificate| subject::user(certificate));
-                    connection(api, stream, user).await;
-                }
-                Err(error) => tracing::debug!(%error, "TLS handshake failed"),
-            }
-        });
-    }
+        async move {
+            let Some(stream) = connection.handshake(acceptor.accept(stream)).await else {
+                return;
+            };
+            let certificates = stream.get_ref().1.peer_certificates();
+            let user = certificates
+                .and_then(|chain| chain.first())
+                .and_then(|certificate| subject::user(certificate));
+            serve(api, stream, connection, Client { user, check: None }).await;
+        }
+    })
+    .await;
 }
 
 /// Serves plain HTTP on a TCP listener.
 pub(crate) async fn accept_plain(api: Arc<Api>, listener: TcpListener) {
-    loop {
-        let accepted = tokio::select! {
-            () = api.shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Some(stream) = settle(accepted.map(|(stream, _)| stream)).await else {
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        api.connections.spawn(connection(api.clone(), stream, None));
-    }
+    let local = listener.local_addr().ok();
+    // No certificate tells a browser whom it talks to, so a web site could have its name resolve
+    // to loopback and use the browser to send requests.
+    let check = local
+        .filter(|address| Reach::of(*address) == Reach::Loopback)
+        .map(|_| HostCheck {
+            port: None,
+            reach: Reach::Loopback,
+        });
+    accept_http(api, listener, Client { user: None, check }).await;
 }
 
-/// Serves plain HTTP on a Unix socket; whoever may open the file is the administrator.
-pub(crate) async fn accept_unix(api: Arc<Api>, listener: UnixListener) {
-    loop {
-        let accepted = tokio::select! {
-            () = api.shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Some(stream) = settle(accepted.map(|(stream, _)| stream)).await else {
-            continue;
-        };
-        let serving = connection(api.clone(), stream, Some(User::admin()));
-        api.connections.spawn(serving);
-    }
+/// Serves plain HTTP on a Unix socket; its peers are the administrator.
+pub(crate) async fn accept_unix(api: Arc<Api>, listener: PrivateSocket) {
+    let client = Client {
+        user: Some(User::admin()),
+        check: None,
+    };
+    accept_http(api, listener, client).await;
 }
 
-/// An accepted connection; a failure (out of descriptors) is waited out.
-async fn settle<T>(accepted: std::io::Result<T>) -> Option<T> {
-    match accepted {
-        Ok(stream) => Some(stream),
-        Err(error) => {
-            tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            None
-        }
-    }
+async fn accept_http(api: Arc<Api>, listener: impl Listener, client: Client) {
+    let (pool, stop) = (api.pool.clone(), api.shutdown.clone());
+    weft_listener::accept(listener, &pool, stop.cancelled(), |stream, connection| {
+        serve(api.clone(), stream, connection, client.clone())
+    })
+    .await;
 }
 
-async fn connection<S>(api: Arc<Api>, stream: S, user: Option<User>)
+/// What is known of a connection's client before its first request.
+#[derive(Clone)]
+struct Client {
+    /// The user of requests without a token.
+    user: Option<User>,
+    check: Option<HostCheck>,
+}
+
+async fn serve<S>(api: Arc<Api>, stream: S, connection: Connection, client: Client)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let shutdown = api.shutdown.clone();
-    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        if let Some(user) = &user
+    let service = service_fn(move |mut request: hyper::Request<RequestBody>| {
+        let refused = client
+            .check
+            .is_some_and(|check| !check.accepts_request(request.uri(), request.headers()));
+        if let Some(user) = &client.user
             && !request.headers().contains_key(http::header::AUTHORIZATION)
         {
             request.extensions_mut().insert(user.clone());
         }
-        api.clone().serve(request)
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http2().max_concurrent_streams(MAX_STREAMS);
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let outcome = tokio::select! {
-        outcome = &mut serving => outcome,
-        () = shutdown.cancelled() => {
-            // Watches end by themselves; what is being answered is finished.
-            serving.as_mut().graceful_shutdown();
-            serving.await
+        let api = api.clone();
+        async move {
+            if refused {
+                return Ok(misdirected());
+            }
+            api.serve(request).await
         }
+    });
+    let protocols = Protocols::Http1And2 {
+        concurrent_streams: MAX_STREAMS,
     };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "connection ended");
-    }
+    connection.serve_http(stream, protocols, service).await;
+}
+
+fn misdirected() -> http::Response<Body> {
+    let text = "the Host of a request to this address is localhost or a loopback address\n";
+    let body = Full::from(text).map_err(Into::into).boxed_unsync();
+    let mut response = http::Response::new(body);
+    *response.status_mut() = http::StatusCode::MISDIRECTED_REQUEST;
+    response
 }

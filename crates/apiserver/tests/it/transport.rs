@@ -9,7 +9,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpListener, TcpStream, UnixStream},
 };
 use tokio_rustls::{
     TlsConnector,
@@ -117,13 +117,13 @@ async fn plain_http_speaks_the_newer_protocol_too() {
 }
 
 #[tokio::test]
-async fn whoever_opens_the_socket_is_the_administrator() {
+async fn a_peer_of_the_unix_socket_is_the_administrator() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let server = ApiServer::builder()
         .authorization_mode(weft_apiserver::AuthorizationMode::Rbac)
         .build();
-    server.serve_unix(UnixListener::bind(&path).unwrap());
+    server.serve_unix(weft_listener::PrivateSocket::bind(&path).unwrap());
     let mut sender = http2(UnixStream::connect(&path).await.unwrap()).await;
     let review = Request::builder()
         .method(Method::POST)

@@ -181,7 +181,7 @@ fn now() -> String {
 
 fn metrics() -> Option<String> {
     let mut socket = TcpStream::connect("127.0.0.1:10249").ok()?;
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     socket.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
     socket.read_to_string(&mut text).ok()?;

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
+    time::Duration,
 };
 
 use k8s_openapi::api::{
@@ -22,6 +23,8 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
+
+use weft_testkit::Flood;
 
 use crate::weft::{run, weft};
 
@@ -43,14 +46,26 @@ impl Server {
         server
     }
 
+    /// With the usual number of file descriptors of a service, and no way to raise it.
+    fn launch_limited(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let mut command = Command::new("prlimit");
+        command.args(["--nofile=1024:1024", env!("CARGO_BIN_EXE_weft")]);
+        command.args(["apiserver", "--bind", "127.0.0.1:0", "--log-level", "info"]);
+        Self::spawn(command, kubeconfig, flags)
+    }
+
     fn launch(kubeconfig: &Path, log_level: &str, flags: &[&str]) -> Self {
-        let mut command = weft(&[
+        let command = weft(&[
             "apiserver",
             "--bind",
             "127.0.0.1:0",
             "--log-level",
             log_level,
         ]);
+        Self::spawn(command, kubeconfig, flags)
+    }
+
+    fn spawn(mut command: Command, kubeconfig: &Path, flags: &[&str]) -> Self {
         command.arg("--kubeconfig").arg(kubeconfig).args(flags);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = child.stderr.take().map(BufReader::new);
@@ -144,6 +159,47 @@ async fn the_kubeconfig_it_writes_leads_a_client_to_it() {
         "{namespaces:?}"
     );
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_request_keep_no_other_client_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let socket = directory.path().join("socket");
+    let mut server =
+        Server::launch_limited(&kubeconfig, &["--unix-socket", socket.to_str().unwrap()]);
+    server.wait_for_line("serving the Kubernetes API");
+    let config = Kubeconfig::read_from(&kubeconfig).unwrap();
+    let url = config.clusters[0].cluster.as_ref().unwrap().server.clone();
+    let address = url
+        .unwrap()
+        .strip_prefix("https://")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let flooding =
+        move || [Flood::tcp(address, 2_000), Flood::unix(&socket, 2_000)].map(Result::unwrap);
+    let _floods = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let listed = tokio::time::timeout(Duration::from_secs(20), namespaces(&kubeconfig)).await;
+    assert!(!listed.expect("an answer").is_empty());
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_unix_socket_deletes_no_file_and_is_its_owners_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let precious = directory.path().join("precious");
+    fs::write(&precious, "data").unwrap();
+    let flags = ["--unix-socket", precious.to_str().unwrap()];
+    let server = Server::launch(&kubeconfig, "info", &flags);
+    assert_ne!(server.exit_code(), Some(0), "the path is taken by a file");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "data");
+    let socket = directory.path().join("socket");
+    let _server = Server::start_with(&kubeconfig, &["--unix-socket", socket.to_str().unwrap()]);
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test]

@@ -414,17 +414,24 @@ impl Arena {
         }
     }
 
-    /// The lines of weft's metrics that contain a word and do not say zero.
-    pub(crate) fn metric(namespace: &Namespace, word: &str) -> String {
-        let page = namespace.run(|| {
+    /// A page of a server on the namespace's loopback, with its head.
+    pub(crate) fn page(namespace: &Namespace, port: u16, path: &str) -> String {
+        namespace.run(|| {
             use std::io::{Read as _, Write as _};
-            let mut socket = std::net::TcpStream::connect("127.0.0.1:10249").unwrap();
-            let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            let mut socket = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             socket.write_all(request.as_bytes()).unwrap();
             let mut text = String::new();
             socket.read_to_string(&mut text).unwrap();
             text
-        });
+        })
+    }
+
+    /// The lines of weft's metrics that contain a word and do not say zero.
+    pub(crate) fn metric(namespace: &Namespace, word: &str) -> String {
+        let page = Self::page(namespace, 10249, "/metrics");
         assert!(page.contains("kubeproxy_sync_proxy_rules"), "{page}");
         let lines = page.lines().filter(|line| !line.starts_with('#'));
         let wrong = lines.filter(|line| line.contains(word) && !line.ends_with(" 0"));

@@ -15,6 +15,7 @@ use weft_apiserver::{ApiServer, AuthorizationMode, Cut, Fault, Matcher, Times, U
 use weft_host::netfilter::Netfilter;
 use weft_model::{IpFamily, Protocol};
 use weft_testkit::{
+    Flood,
     cluster::{Edit, NODE, ObjectName, RandomCluster},
     lab::{self, Namespace},
 };
@@ -180,6 +181,59 @@ fn repairs_are_not_put_off_where_programs_wait_for_the_processor() {
         for round in 0..3 {
             node.program("iptables-legacy", &["-w", "-t", "nat", "-F"]);
             arena.assert_serves(&node, &format!("round {round}"));
+        }
+    });
+}
+
+#[test]
+fn clients_that_never_finish_a_request_delay_no_change_and_no_probe() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        let mut cluster = cluster(&arena, 5);
+        let balanced = ObjectName {
+            kind: "Service",
+            namespace: "default".to_owned(),
+            name: "balanced".to_owned(),
+        };
+        let object = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "balanced", "namespace": "default"},
+            "spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local",
+                "healthCheckNodePort": 31_555, "ports": [{"port": 80}]}});
+        arena.apply(&[Edit::Put(balanced, object)]);
+        arena.serve(&node);
+        let variant = format!("--iptables-variant={}", arena.variant);
+        let weft = env!("CARGO_BIN_EXE_weft");
+        // The usual limit of a service, and no way to raise it.
+        let program = ["prlimit", "--nofile=1024:1024", weft, "proxy", &variant];
+        let _proxy = arena.start(&node, "weft", &program);
+        arena.assert_serves(&node, "before");
+        let started = Instant::now();
+        edit(&arena, &mut cluster, 3);
+        arena.assert_serves(&node, "without other clients");
+        let usual = started.elapsed();
+        let ports = [10_256, 10_249, 31_555];
+        let _floods = node.run(|| {
+            let flood = |port| Flood::tcp(([127, 0, 0, 1], port).into(), 2_000).unwrap();
+            ports.map(flood)
+        });
+        let started = Instant::now();
+        edit(&arena, &mut cluster, 3);
+        arena.assert_serves(&node, "beside 6,000 clients");
+        let took = started.elapsed();
+        // A failed sync would be tried again after 30 s.
+        let limit = usual * 3 + Duration::from_secs(5);
+        assert!(
+            took < limit,
+            "{took:?} instead of {usual:?}\n{}",
+            arena.log("weft")
+        );
+        for (port, path) in ports.into_iter().zip(["/healthz", "/metrics", "/"]) {
+            let page = Arena::page(&node, port, path);
+            // Without endpoints here the load balancer is told so.
+            let expected = if port == 31_555 { " 503 " } else { " 200 " };
+            let status = page.lines().next().unwrap_or_default();
+            assert!(status.contains(expected), "{port}: {page}");
         }
     });
 }

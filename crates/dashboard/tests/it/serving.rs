@@ -66,3 +66,27 @@ async fn a_server_that_is_stopped_ends_with_streams_open() {
     let ended = timeout(Duration::from_secs(20), serving).await;
     ended.expect("still serving").unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_request_keep_no_browser_out() {
+    let server = DashboardServer::bind(pages(), address("127.0.0.1:0"), Reach::Loopback).unwrap();
+    let address = server.address();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone().cancelled_owned();
+    let serving = tokio::spawn(async move { server.serve(stopped).await });
+    let flooding = move || weft_testkit::Flood::tcp(address, 2_000).unwrap();
+    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let page = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let answer = timeout(Duration::from_secs(10), page).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    stop.cancel();
+    let ended = timeout(Duration::from_secs(20), serving).await;
+    ended.expect("still serving").unwrap().unwrap();
+}

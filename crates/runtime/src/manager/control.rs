@@ -14,12 +14,15 @@ use axum::{
     routing::post,
 };
 use futures::future::BoxFuture;
+use weft_listener::{ConnectionPool, Limits, PrivateSocket, serve};
 
 use super::{
     Component, ComponentScope, Manager, Phase,
     server::{json, pages},
 };
-use crate::GuardedListener;
+
+/// Few clients use it: operators and their tools.
+const LIMITS: Limits = Limits::PAGES.with_connections(32);
 
 /// Serves the pages of a process on a Unix socket, and takes orders there:
 /// `POST /debug/controllers/{name}/{start,stop,restart}` answers when the order is carried out.
@@ -29,13 +32,13 @@ use crate::GuardedListener;
 pub struct ControlServer {
     manager: Manager,
     path: PathBuf,
-    listener: Mutex<Option<GuardedListener>>,
+    listener: Mutex<Option<PrivateSocket>>,
 }
 
 impl ControlServer {
     /// Binds at once, so that a path that cannot be used is an error of the start.
     pub fn bind(manager: &Manager, path: &Path) -> io::Result<Self> {
-        let listener = GuardedListener::bind(path).map_err(|error| {
+        let listener = PrivateSocket::bind(path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
         Ok(Self {
@@ -64,14 +67,18 @@ impl Component for ControlServer {
             let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
             let listener = match bound {
                 Some(listener) => listener,
-                None => GuardedListener::bind(&self.path)?,
+                None => PrivateSocket::bind(&self.path)?,
             };
-            tracing::info!(socket = %self.path.display(), "taking orders");
+            tracing::info!(socket = %self.path.display(), "control socket listening");
             scope.ready();
-            let stopped = async move { scope.stopped().await };
-            axum::serve(listener, router(self.manager.clone()))
-                .with_graceful_shutdown(stopped)
-                .await?;
+            let pool = ConnectionPool::new("control", LIMITS);
+            serve(
+                listener,
+                &pool,
+                router(self.manager.clone()),
+                scope.stopped(),
+            )
+            .await;
             Ok(())
         })
     }
@@ -102,6 +109,6 @@ async fn obey(
             return (StatusCode::NOT_FOUND, text).into_response();
         }
     }
-    tracing::info!(controller = name, order, "obeyed an order");
+    tracing::info!(controller = name, order, "controller command applied");
     json(&controller.info())
 }

@@ -1,12 +1,6 @@
 //! The process's own pages: health, metrics, diagnostics.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -15,29 +9,24 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
-    serve::Listener,
 };
 use futures::future::BoxFuture;
+use hyper_util::service::TowerToHyperService;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, api::PostParams};
 use serde::Serialize;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    },
-    server::TlsStream,
-};
+use tokio::{net::TcpListener, time::timeout};
+use weft_listener::{ConnectionPool, HostCheck, Limits, Protocols, Reach, accept, serve};
 
-use super::{Component, ComponentScope, Manager, Phase, health::Verdict, process};
+use super::{
+    Component, ComponentScope, Manager, Phase,
+    health::Verdict,
+    process,
+    tls::{Certificate, TlsFiles},
+};
 use crate::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 
 /// Serves `/livez`, `/readyz`, `/metrics` and `/debug/…`.
@@ -45,23 +34,9 @@ pub struct StatusServer {
     manager: Manager,
     listener: std::sync::Mutex<Option<std::net::TcpListener>>,
     address: SocketAddr,
-    tls: Option<Tls>,
+    tls: Option<Certificate>,
     access: Access,
     extra: Router,
-}
-
-/// Certificate and key in PEM form.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The certificate chain.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
-
-enum Tls {
-    Files(TlsFiles),
-    SelfSigned,
 }
 
 /// Who may see `/debug/…`. Health and metrics are open to whoever can reach the port.
@@ -91,14 +66,14 @@ impl StatusServer {
     /// Serves HTTPS.
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
-        self.tls = Some(Tls::Files(files));
+        self.tls = Some(Certificate::Files(files));
         self
     }
 
-    /// Serves HTTPS with a certificate made up for this process.
+    /// Serves HTTPS with a certificate generated for this process.
     #[must_use]
     pub fn self_signed(mut self) -> Self {
-        self.tls = Some(Tls::SelfSigned);
+        self.tls = Some(Certificate::SelfSigned);
         self
     }
 
@@ -122,11 +97,37 @@ impl StatusServer {
     }
 
     fn router(&self) -> Router {
-        pages()
+        let router = pages()
             .with_state(self.manager.clone())
             .merge(self.extra.clone())
-            .layer(middleware::from_fn_with_state(self.access.clone(), guard))
+            .layer(middleware::from_fn_with_state(self.access.clone(), guard));
+        check_host(router, self.address)
     }
+}
+
+/// Lets pages on loopback answer only requests that name loopback, so that no web site can read
+/// them through a browser (DNS rebinding). Pages at other addresses answer whatever is named.
+pub fn check_host(router: Router, address: SocketAddr) -> Router {
+    if Reach::of(address) == Reach::Anywhere {
+        return router;
+    }
+    let check = HostCheck {
+        port: None,
+        reach: Reach::Loopback,
+    };
+    router.layer(middleware::from_fn_with_state(check, refuse_other_hosts))
+}
+
+async fn refuse_other_hosts(
+    State(check): State<HostCheck>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if check.accepts_request(request.uri(), request.headers()) {
+        return next.run(request).await;
+    }
+    let text = "the Host of a request to this address is localhost or a loopback address\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
 /// What every process shows of itself.
@@ -165,24 +166,27 @@ impl Component for StatusServer {
                 Some(listener) => TcpListener::from_std(listener)?,
                 None => TcpListener::bind(self.address).await?,
             };
+            let pool = ConnectionPool::new("status", Limits::PAGES);
             let router = self.router();
-            let stopped = scope.clone();
-            let shutdown = async move { stopped.stopped().await };
-            match &self.tls {
-                None => {
-                    scope.ready();
-                    axum::serve(listener, router)
-                        .with_graceful_shutdown(shutdown)
-                        .await?;
+            let Some(certificate) = &self.tls else {
+                scope.ready();
+                serve(listener, &pool, router, scope.stopped()).await;
+                return Ok(());
+            };
+            let acceptor = certificate.acceptor(self.address)?;
+            let service = TowerToHyperService::new(router);
+            scope.ready();
+            accept(listener, &pool, scope.stopped(), |stream, connection| {
+                let (acceptor, service) = (acceptor.clone(), service.clone());
+                async move {
+                    if let Some(stream) = connection.handshake(acceptor.accept(stream)).await {
+                        connection
+                            .serve_http(stream, Protocols::Http1, service)
+                            .await;
+                    }
                 }
-                Some(tls) => {
-                    let listener = TlsListener::new(listener, tls)?;
-                    scope.ready();
-                    axum::serve(listener, router)
-                        .with_graceful_shutdown(shutdown)
-                        .await?;
-                }
-            }
+            })
+            .await;
             Ok(())
         })
     }
@@ -322,80 +326,4 @@ async fn review(client: &Client, token: &str, path: &str) -> kube::Result<Allowe
     let answer = accesses.create(&PostParams::default(), &review).await?;
     let allowed = answer.status.is_some_and(|status| status.allowed);
     Ok(if allowed { Allowed::Yes } else { Allowed::No })
-}
-
-/// Accepts TLS connections; a failed handshake costs its own connection only.
-struct TlsListener {
-    tcp: TcpListener,
-    acceptor: TlsAcceptor,
-    handshakes: tokio::task::JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-/// A client that never finishes its handshake must not hold a place for ever.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-
-impl TlsListener {
-    fn new(tcp: TcpListener, tls: &Tls) -> io::Result<Self> {
-        let config = match tls {
-            Tls::Files(files) => from_files(files)?,
-            Tls::SelfSigned => self_signed(tcp.local_addr()?)?,
-        };
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self {
-            tcp,
-            acceptor,
-            handshakes: tokio::task::JoinSet::new(),
-        })
-    }
-}
-
-fn from_files(files: &TlsFiles) -> io::Result<ServerConfig> {
-    let chain = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(&files.certificate, error))?;
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable(&files.key, error))?;
-    ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| unreadable(&files.certificate, error))
-}
-
-fn self_signed(address: SocketAddr) -> io::Result<ServerConfig> {
-    let names = vec!["localhost".to_owned(), address.ip().to_string()];
-    let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
-    let key =
-        PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(io::Error::other)?;
-    ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.into()], key)
-        .map_err(io::Error::other)
-}
-
-fn unreadable(path: &Path, error: impl std::fmt::Display) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            tokio::select! {
-                (stream, address) = Listener::accept(&mut self.tcp) => {
-                    let handshake = self.acceptor.accept(stream);
-                    self.handshakes.spawn(async move {
-                        let stream = timeout(HANDSHAKE_LIMIT, handshake).await;
-                        stream.ok()?.ok().map(|stream| (stream, address))
-                    });
-                }
-                Some(Ok(Some(accepted))) = self.handshakes.join_next() => return accepted,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.tcp.local_addr()
-    }
 }

@@ -203,12 +203,20 @@ async fn request(
     path: &str,
     token: Option<&str>,
 ) -> (u16, String) {
+    request_of_host(stream, "localhost", path, token).await
+}
+
+async fn request_of_host(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    host: &str,
+    path: &str,
+    token: Option<&str>,
+) -> (u16, String) {
     let authorization = token
         .map(|token| format!("Authorization: Bearer {token}\r\n"))
         .unwrap_or_default();
-    let text = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{authorization}\r\n"
-    );
+    let text =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer).await {
@@ -389,6 +397,118 @@ async fn invariant_7_a_degraded_controller_shows_in_health_and_metrics() {
     running.task.await.unwrap().unwrap();
 }
 
+type SelfSigned = rcgen::CertifiedKey<rcgen::KeyPair>;
+
+/// A certificate for localhost, in files of this directory.
+fn certificate(directory: &std::path::Path) -> (SelfSigned, TlsFiles) {
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = TlsFiles {
+        certificate: directory.join("tls.crt"),
+        key: directory.join("tls.key"),
+    };
+    std::fs::write(&files.certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&files.key, signed.signing_key.serialize_pem()).unwrap();
+    (signed, files)
+}
+
+/// A client that trusts this certificate.
+fn connector(signed: &SelfSigned) -> tokio_rustls::TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(signed.cert.der().clone()).unwrap();
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tokio_rustls::TlsConnector::from(Arc::new(config))
+}
+
+/// Far more than the listener has room for.
+const FLOOD: usize = 2_000;
+
+async fn flood(address: SocketAddr, count: usize) -> weft_testkit::Flood {
+    let flooding = move || weft_testkit::Flood::tcp(address, count).unwrap();
+    tokio::task::spawn_blocking(flooding).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_handshake_delay_no_probe() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let harness = Harness::embedded().await;
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (signed, files) = certificate(directory.path());
+    let page = StatusServer::bind(&manager, loopback()).unwrap().tls(files);
+    let address = page.address();
+    manager.add_component(page).unwrap();
+    let running = run(&manager);
+    let connector = connector(&signed);
+    let probe = async || {
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut stream = connector.connect(name, tcp).await.unwrap();
+        request(&mut stream, "/livez", None).await.0
+    };
+    for count in [1, 4, FLOOD] {
+        let flood = flood(address, count).await;
+        let answer = tokio::time::timeout(Duration::from_secs(10), probe()).await;
+        assert_eq!(answer.expect("an answer"), 200);
+        drop(flood);
+    }
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_request_delay_no_probe() {
+    let harness = Harness::embedded().await;
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    let page = StatusServer::bind(&manager, loopback()).unwrap();
+    let address = page.address();
+    manager.add_component(page).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("control.sock");
+    manager
+        .add_component(weft_runtime::ControlServer::bind(&manager, &socket).unwrap())
+        .unwrap();
+    let running = run(&manager);
+    let _flood = flood(address, FLOOD).await;
+    let path = socket.clone();
+    let flooding = move || weft_testkit::Flood::unix(&path, FLOOD).unwrap();
+    let _on_the_socket = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let limit = Duration::from_secs(10);
+    let answer = tokio::time::timeout(limit, get(address, "/livez")).await;
+    assert_eq!(answer.expect("an answer").0, 200);
+    let asked = weft_runtime::ask::<serde_json::Value>(&socket, "/debug/controllers");
+    let answer = tokio::time::timeout(limit, asked).await;
+    answer.expect("an answer on the control socket").unwrap();
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn pages_on_loopback_answer_no_web_site_that_resolves_to_it() {
+    let harness = Harness::embedded().await;
+    let manager = Manager::builder("test", harness.cluster()).build().unwrap();
+    let page = StatusServer::bind(&manager, loopback()).unwrap();
+    let address = page.address();
+    manager.add_component(page).unwrap();
+    let running = run(&manager);
+    let own = address.to_string();
+    for (host, expected) in [
+        (&*own, 200),
+        ("localhost:1234", 200),
+        ("[::1]", 200),
+        ("evil.example", 421),
+        ("evil.example:10249", 421),
+        ("127.0.0.1.evil.example", 421),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let (code, text) = request_of_host(&mut stream, host, "/debug/informers", None).await;
+        assert_eq!(code, expected, "{host}: {text}");
+    }
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn diagnostics_can_be_kept_behind_tls_and_token_review() {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -400,13 +520,7 @@ async fn diagnostics_can_be_kept_behind_tls_and_token_review() {
     let cluster = Cluster::new("test", server.client());
     let manager = Manager::builder("test", cluster.clone()).build().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files = TlsFiles {
-        certificate: directory.path().join("tls.crt"),
-        key: directory.path().join("tls.key"),
-    };
-    std::fs::write(&files.certificate, signed.cert.pem()).unwrap();
-    std::fs::write(&files.key, signed.signing_key.serialize_pem()).unwrap();
+    let (signed, files) = certificate(directory.path());
     let page = StatusServer::bind(&manager, loopback())
         .unwrap()
         .tls(files)
@@ -415,12 +529,7 @@ async fn diagnostics_can_be_kept_behind_tls_and_token_review() {
     manager.add_component(page).unwrap();
     let running = run(&manager);
 
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(signed.cert.der().clone()).unwrap();
-    let config = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let connector = connector(&signed);
     for (path, token, expected) in [
         ("/livez", None, 200),
         ("/metrics", None, 200),

@@ -5,14 +5,23 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use weft_agent::ipam::{GuardedListener, ask as ask_socket};
+use weft_agent::ipam::ask as ask_socket;
 use weft_cns::{
     AddressFilter, AddressState, AddressesResponse, Attachment, GcRequest, GcResponse,
     IpConfigRequest, IpConfigResponse, IpConfigsResponse, ReturnCode, Serving, StatusResponse,
     path as paths,
 };
 
+use weft_listener::{ConnectionPool, Limits, PrivateSocket};
+
 use super::world::{World, add, ask, delete, request, send, try_add};
+
+fn serve(listener: PrivateSocket, router: axum::Router) -> tokio::task::JoinHandle<()> {
+    let pool = ConnectionPool::new("test", Limits::PAGES);
+    tokio::spawn(async move {
+        weft_listener::serve(listener, &pool, router, std::future::pending()).await;
+    })
+}
 
 fn addresses(count: u8) -> Vec<String> {
     (4..4 + count)
@@ -262,21 +271,21 @@ async fn the_socket_is_ours_alone_and_replaces_what_an_earlier_process_left() {
     let state = tempfile::tempdir().unwrap();
     let daemon = world.start("n1", state.path()).await;
     let path = state.path().join("run/ipam.sock");
-    drop(GuardedListener::bind(&path).unwrap());
-    let listener = GuardedListener::bind(&path).unwrap();
+    drop(PrivateSocket::bind(&path).unwrap());
+    let listener = PrivateSocket::bind(&path).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let router = daemon.router.clone();
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let server = serve(listener, router);
     let status: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
     assert_eq!((status.pool.available, status.pool.assigned), (0, 0));
-    let taken = GuardedListener::bind(&path).unwrap_err();
+    let taken = PrivateSocket::bind(&path).unwrap_err();
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
     let _still: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
     server.abort();
     let file = state.path().join("file");
     std::fs::write(&file, "precious").unwrap();
-    assert!(GuardedListener::bind(&file).is_err());
+    assert!(PrivateSocket::bind(&file).is_err());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 }
 
@@ -287,9 +296,9 @@ async fn a_connection_that_is_closed_takes_its_request_back() {
     let state = tempfile::tempdir().unwrap();
     let daemon = world.start("n1", state.path()).await;
     let path = state.path().join("ipam.sock");
-    let listener = GuardedListener::bind(&path).unwrap();
+    let listener = PrivateSocket::bind(&path).unwrap();
     let router = daemon.router.clone();
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let server = serve(listener, router);
     let body = serde_json::to_string(&request("p0")).unwrap();
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: weft\r\nContent-Length: {}\r\n\r\n",
@@ -308,5 +317,22 @@ async fn a_connection_that_is_closed_takes_its_request_back() {
     daemon
         .becomes("left", |status| status.pool.waiting == 0)
         .await;
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_a_request_keep_no_plugin_out() {
+    let world = World::new().await;
+    let state = tempfile::tempdir().unwrap();
+    world.grant("n1", &addresses(16)).await;
+    let daemon = world.start("n1", state.path()).await;
+    let path = state.path().join("ipam.sock");
+    let server = serve(PrivateSocket::bind(&path).unwrap(), daemon.router.clone());
+    let socket = path.clone();
+    let flooding = move || weft_testkit::Flood::unix(&socket, 2_000).unwrap();
+    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let asked = ask_socket::<StatusResponse>(&path, paths::STATUS);
+    let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
+    answer.expect("an answer").unwrap();
     server.abort();
 }

@@ -1,0 +1,105 @@
+//! Bodies of requests, with a time limit, and of responses, which keep their request in progress.
+
+use std::{
+    future::Future as _,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+
+use crate::pool::RequestInProgress;
+
+/// Why a body ends early.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+pin_project! {
+    /// A request's body, which has to arrive within the listener's limit.
+    pub struct RequestBody {
+        #[pin]
+        body: Incoming,
+        limit: Duration,
+        waiting: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming, limit: Duration) -> Self {
+        Self {
+            body,
+            limit,
+            waiting: None,
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.project();
+        if let Poll::Ready(frame) = this.body.poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        // Not set back by a frame: a body that arrives byte by byte has no more time than another.
+        let limit = *this.limit;
+        let timer = this.waiting.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(timer.as_mut().poll(context));
+        let message = "the body did not arrive in time";
+        let error = io::Error::new(io::ErrorKind::TimedOut, message);
+        Poll::Ready(Some(Err(error.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+pin_project! {
+    /// A response's body, whose request is in progress until it is sent.
+    pub struct ResponseBody<B> {
+        #[pin]
+        body: B,
+        request: RequestInProgress,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(crate) fn new(body: B, request: RequestInProgress) -> Self {
+        Self { body, request }
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().body.poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

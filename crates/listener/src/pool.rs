@@ -1,0 +1,356 @@
+//! Connections of one or more listeners: their number, and the order in which they became idle.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Limits, descriptors::descriptor_limit};
+
+/// The connections that one or more listeners share, up to a limit.
+///
+/// When it is reached, the connection that has been idle for the longest time is closed in favour
+/// of a new one. If every connection has a request in progress, new ones wait to be accepted.
+#[derive(Clone)]
+pub struct ConnectionPool {
+    pool: Arc<Pool>,
+}
+
+struct Pool {
+    name: &'static str,
+    limits: Limits,
+    capacity: usize,
+    permits: Arc<Semaphore>,
+    idle: Mutex<IdleConnections>,
+    became_idle: Notify,
+    evicted: AtomicU64,
+    timed_out: AtomicU64,
+    /// The last report of a full pool, since a flood would fill the log as well.
+    reported: Mutex<Option<Instant>>,
+}
+
+/// Connections without a request in progress, the longest idle first.
+#[derive(Default)]
+struct IdleConnections {
+    next: u64,
+    by_turn: BTreeMap<u64, CancellationToken>,
+}
+
+/// Figures of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Connections that may be open at once.
+    pub capacity: usize,
+    /// Connections that are open now.
+    pub open: usize,
+    /// Idle connections closed in favour of new ones, so far.
+    pub evicted: u64,
+    /// Connections closed because a time limit was over, so far.
+    pub timed_out: u64,
+}
+
+/// Between two reports of a full pool.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+impl ConnectionPool {
+    /// A pool without connections; the name appears in logs.
+    pub fn new(name: &'static str, limits: Limits) -> Self {
+        let capacity = limits
+            .capacity(descriptor_limit())
+            .min(Semaphore::MAX_PERMITS);
+        Self {
+            pool: Arc::new(Pool {
+                name,
+                limits,
+                capacity,
+                permits: Arc::new(Semaphore::new(capacity)),
+                idle: Mutex::default(),
+                became_idle: Notify::new(),
+                evicted: AtomicU64::new(0),
+                timed_out: AtomicU64::new(0),
+                reported: Mutex::new(None),
+            }),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.pool.name
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.pool.limits
+    }
+
+    /// Its figures.
+    pub fn stats(&self) -> PoolStats {
+        let pool = &self.pool;
+        PoolStats {
+            capacity: pool.capacity,
+            open: pool.capacity - pool.permits.available_permits(),
+            evicted: pool.evicted.load(Relaxed),
+            timed_out: pool.timed_out.load(Relaxed),
+        }
+    }
+
+    /// Waits for room and takes it. In a full pool an idle connection makes room.
+    pub(crate) async fn open(&self, stop: CancellationToken) -> Connection {
+        let permit = self.permit().await;
+        let connection = Connection {
+            pool: self.pool.clone(),
+            evicted: CancellationToken::new(),
+            stop,
+            activity: Arc::new(Mutex::new(Activity {
+                requests: 0,
+                turn: None,
+                since: Instant::now(),
+                served: false,
+                closed: false,
+            })),
+            _permit: permit,
+        };
+        let mut activity = connection.activity.lock();
+        self.pool.add_idle(&mut activity, &connection.evicted);
+        drop(activity);
+        connection
+    }
+
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        let pool = &self.pool;
+        loop {
+            // Before the look at the idle ones, so that none is missed that becomes idle after it.
+            let became_idle = pool.became_idle.notified();
+            if let Ok(permit) = pool.permits.clone().try_acquire_owned() {
+                return permit;
+            }
+            if self.evict() {
+                // Its task ends soon; another one may end sooner, which is as good.
+                if let Ok(permit) = pool.permits.clone().acquire_owned().await {
+                    return permit;
+                }
+            }
+            tokio::select! {
+                () = became_idle => {}
+                permit = pool.permits.clone().acquire_owned() => if let Ok(permit) = permit {
+                    return permit;
+                }
+            }
+        }
+    }
+
+    /// Closes the connection that has been idle for the longest time, if there is one.
+    pub(crate) fn evict(&self) -> bool {
+        let longest = self.pool.idle.lock().by_turn.pop_first();
+        self.report_full(longest.is_some());
+        let Some((_, evicted)) = longest else {
+            return false;
+        };
+        evicted.cancel();
+        self.pool.evicted.fetch_add(1, Relaxed);
+        true
+    }
+
+    fn report_full(&self, evicting: bool) {
+        let now = Instant::now();
+        let mut reported = self.pool.reported.lock();
+        if reported.is_some_and(|last| now.duration_since(last) < REPORT_INTERVAL) {
+            return;
+        }
+        *reported = Some(now);
+        let PoolStats {
+            capacity, evicted, ..
+        } = self.stats();
+        let listener = self.pool.name;
+        if evicting {
+            tracing::warn!(
+                listener,
+                capacity,
+                evicted,
+                "connection limit reached, closing idle connections"
+            );
+        } else {
+            tracing::warn!(
+                listener,
+                capacity,
+                "connection limit reached, new connections wait"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ConnectionPool");
+        debug
+            .field("name", &self.name())
+            .field("stats", &self.stats());
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// An accepted connection's place in its pool; dropping it gives the place back.
+pub struct Connection {
+    pool: Arc<Pool>,
+    evicted: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    activity: Arc<Mutex<Activity>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+struct Activity {
+    /// Requests in progress; HTTP/2 has several at once.
+    requests: usize,
+    /// The place among the idle ones, without a request in progress.
+    turn: Option<u64>,
+    /// The last time at which it became idle.
+    since: Instant,
+    /// Whether it ever had a request.
+    served: bool,
+    closed: bool,
+}
+
+impl Connection {
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.pool.limits
+    }
+
+    /// Resolves when another connection needs the place.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+
+    pub(crate) fn tracker(&self) -> RequestTracker {
+        RequestTracker {
+            pool: self.pool.clone(),
+            evicted: self.evicted.clone(),
+            activity: self.activity.clone(),
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.activity.lock().requests > 0
+    }
+
+    /// When to look again whether it has been idle for too long; `None` when it has.
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
+        let limits = &self.pool.limits;
+        let activity = self.activity.lock();
+        if activity.requests > 0 {
+            return Some(now + limits.header.min(limits.idle));
+        }
+        let limit = if activity.served {
+            limits.idle
+        } else {
+            limits.header
+        };
+        let deadline = activity.since + limit;
+        (now < deadline).then_some(deadline)
+    }
+
+    pub(crate) fn count_timeout(&self) {
+        self.pool.timed_out.fetch_add(1, Relaxed);
+    }
+
+    /// Runs a handshake, for instance of TLS, within the header limit. `None` means that the
+    /// connection is to be dropped: it failed, took too long, or its place is needed.
+    pub async fn handshake<T, E: fmt::Display>(
+        &self,
+        handshake: impl Future<Output = Result<T, E>>,
+    ) -> Option<T> {
+        tokio::select! {
+            () = self.evicted() => None,
+            () = self.stop.cancelled() => None,
+            outcome = timeout(self.pool.limits.header, handshake) => match outcome {
+                Ok(Ok(stream)) => Some(stream),
+                Ok(Err(error)) => {
+                    tracing::debug!(listener = self.pool.name, %error, "handshake failed");
+                    None
+                }
+                Err(_) => {
+                    self.count_timeout();
+                    None
+                }
+            },
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut activity = self.activity.lock();
+        // The body of a response may outlive the connection that it was for.
+        activity.closed = true;
+        self.pool.remove_idle(&mut activity);
+    }
+}
+
+impl Pool {
+    /// Puts a connection at the end of the idle ones.
+    fn add_idle(&self, activity: &mut Activity, evicted: &CancellationToken) {
+        activity.since = Instant::now();
+        let mut idle = self.idle.lock();
+        idle.next += 1;
+        let turn = idle.next;
+        idle.by_turn.insert(turn, evicted.clone());
+        activity.turn = Some(turn);
+        drop(idle);
+        self.became_idle.notify_one();
+    }
+
+    fn remove_idle(&self, activity: &mut Activity) {
+        if let Some(turn) = activity.turn.take() {
+            self.idle.lock().by_turn.remove(&turn);
+        }
+    }
+}
+
+/// Marks a connection's requests, so that it is idle without any.
+#[derive(Clone)]
+pub(crate) struct RequestTracker {
+    pool: Arc<Pool>,
+    evicted: CancellationToken,
+    activity: Arc<Mutex<Activity>>,
+}
+
+impl RequestTracker {
+    /// Begins a request, which lasts until the result is dropped.
+    pub(crate) fn begin(&self) -> RequestInProgress {
+        let mut activity = self.activity.lock();
+        activity.requests += 1;
+        activity.served = true;
+        self.pool.remove_idle(&mut activity);
+        RequestInProgress(self.clone())
+    }
+}
+
+/// A request in progress: from the end of its header to the end of its response.
+pub(crate) struct RequestInProgress(RequestTracker);
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        let RequestTracker {
+            pool,
+            evicted,
+            activity,
+        } = &self.0;
+        let mut activity = activity.lock();
+        activity.requests -= 1;
+        if activity.requests == 0 && !activity.closed {
+            pool.add_idle(&mut activity, evicted);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use crate::clients::{LIMITS, PATIENCE, Server, read_to_end};
+
+/// With limits so long that only eviction can help.
+fn patient() -> weft_listener::Limits {
+    weft_listener::Limits {
+        header: Duration::from_secs(3600),
+        idle: Duration::from_secs(3600),
+        ..LIMITS
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_send_nothing_or_half_a_header_do_not_keep_others_out() {
+    let server = Server::start(patient()).await;
+    let mut clients = Vec::new();
+    for number in 0..300 {
+        let bytes: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"GET / HTTP/1.1\r\nHost: te",
+            _ => b"\x16\x03\x01\x02\x00\x01\x00garbage",
+        };
+        clients.push(server.send(bytes).await);
+    }
+    let answer = tokio::time::timeout(PATIENCE, server.get("/")).await;
+    assert!(answer.unwrap().ends_with("hello"));
+    let stats = server.pool.stats();
+    assert!(stats.open <= LIMITS.connections, "{stats:?}");
+    assert!(stats.evicted >= 150, "{stats:?}");
+}
+
+#[tokio::test]
+async fn half_a_header_is_closed_when_its_time_is_up() {
+    let server = Server::start(LIMITS).await;
+    let started = Instant::now();
+    let stream = server.send(b"GET / HTTP/1.1\r\nHo").await;
+    assert_eq!(read_to_end(stream).await, "");
+    assert!(
+        started.elapsed() >= LIMITS.header,
+        "{:?}",
+        started.elapsed()
+    );
+    assert_eq!(server.pool.stats().timed_out, 1);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_when_its_time_is_up() {
+    let server = Server::start(LIMITS).await;
+    let stream = server.send(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    let answer = read_to_end(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(server.pool.stats().timed_out, 1);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_ends_its_request() {
+    let server = Server::start(LIMITS).await;
+    let request = b"GET /body HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nhalf";
+    let answer = read_to_end(server.send(request).await).await;
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_dropped() {
+    let server = Server::start(LIMITS).await;
+    let stream = server
+        .send(b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n")
+        .await;
+    server.until_open(1).await;
+    server.until_open(0).await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn requests_in_progress_are_never_evicted_and_new_ones_wait_for_them() {
+    let server = Server::start(patient()).await;
+    let mut busy: Vec<TcpStream> = Vec::new();
+    for _ in 0..LIMITS.connections {
+        let request = b"GET /wait HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        busy.push(server.send(request).await);
+    }
+    server.until_open(LIMITS.connections).await;
+    let next = server.get("/");
+    tokio::pin!(next);
+    let early = tokio::time::timeout(Duration::from_millis(300), next.as_mut()).await;
+    assert!(early.is_err(), "there is no room yet");
+    server.release.cancel();
+    assert!(next.await.ends_with("hello"));
+    for stream in busy {
+        let answer = read_to_end(stream).await;
+        assert!(answer.ends_with("released"), "{answer:?}");
+    }
+}

@@ -1,0 +1,65 @@
+//! Clients that connect and never finish a request, to exhaust a listener.
+
+use std::{
+    io::{self, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+/// Open connections that send nothing, half a header or garbage, in turn, until it is dropped.
+pub struct Flood {
+    _connections: Vec<Box<dyn Write + Send>>,
+}
+
+/// What each connection sends.
+const OPENINGS: [&[u8]; 4] = [
+    b"",
+    b"GET /healthz HTTP/1.1\r\nHost: 127.0.",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf",
+    b"\x16\x03\x01\xff\xff\x00\x00\x00 garbage \r\n\x00\xff",
+];
+
+/// Longer than a listener that still accepts takes to do so.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Flood {
+    /// Connects this many times to an address.
+    pub fn tcp(address: SocketAddr, count: usize) -> io::Result<Self> {
+        Self::of(count, || TcpStream::connect_timeout(&address, PATIENCE))
+    }
+
+    /// Connects this many times to a Unix socket.
+    pub fn unix(path: &Path, count: usize) -> io::Result<Self> {
+        Self::of(count, || UnixStream::connect(path))
+    }
+
+    fn of<S: Write + Send + 'static>(
+        count: usize,
+        connect: impl Fn() -> io::Result<S>,
+    ) -> io::Result<Self> {
+        raise_descriptor_limit()?;
+        let mut connections: Vec<Box<dyn Write + Send>> = Vec::new();
+        for number in 0..count {
+            let mut connection = connect()?;
+            // The listener may have closed it already.
+            let _ = connection.write_all(OPENINGS[number % OPENINGS.len()]);
+            connections.push(Box::new(connection));
+        }
+        Ok(Self {
+            _connections: connections,
+        })
+    }
+}
+
+/// A test may hold both ends of thousands of connections.
+fn raise_descriptor_limit() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    Ok(setrlimit(Resource::Nofile, raised)?)
+}
