@@ -4,16 +4,19 @@
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::question::Question;
 
-/// How long a silent client is kept.
+/// From a connection to the end of its request's header.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections served at once; more are closed at once, since a probe is one of few.
+const CONNECTIONS: usize = 64;
 /// The most that is read of a request.
 const LARGEST: u64 = 16 * 1024;
 
@@ -51,10 +54,17 @@ impl Echo {
     fn serve_on(self, listener: &TcpListener, datagrams: UdpSocket) {
         let udp = self.clone();
         thread::spawn(move || udp.serve_datagrams(&datagrams));
+        let open = Arc::new(());
         for stream in listener.incoming().flatten() {
-            let echo = self.clone();
-            // A client that leaves early is nobody's trouble.
-            thread::spawn(move || echo.serve_stream(&stream));
+            if Arc::strong_count(&open) > CONNECTIONS {
+                continue;
+            }
+            let (echo, counted) = (self.clone(), open.clone());
+            // A client that leaves early concerns no other client.
+            thread::spawn(move || {
+                let _ = echo.serve_stream(&stream);
+                drop(counted);
+            });
         }
     }
 
@@ -68,9 +78,10 @@ impl Echo {
     }
 
     fn serve_stream(&self, mut stream: &TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         let client = stream.peer_addr()?;
-        let mut reader = BufReader::new(stream).take(LARGEST);
+        let deadline = Instant::now() + PATIENCE;
+        let mut reader = BufReader::new(UntilDeadline { stream, deadline }).take(LARGEST);
         let mut request = String::new();
         reader.read_line(&mut request)?;
         let mut line = String::new();
@@ -114,6 +125,23 @@ impl Echo {
     }
 }
 
+/// Reads of a stream up to a moment, however slowly its bytes come.
+struct UntilDeadline<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl io::Read for UntilDeadline<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        (&mut &*self.stream).read(buffer)
+    }
+}
+
 fn refusal(why: &str) -> Vec<u8> {
     serde_json::json!({ "error": why }).to_string().into_bytes()
 }
@@ -146,6 +174,18 @@ mod tests {
             let answer = ask(protocol, target, PATIENCE).unwrap();
             assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
             assert!(answer.client.ip().is_loopback() && answer.client.is_ipv4());
+        }
+    }
+
+    #[test]
+    fn clients_that_never_finish_a_request_keep_no_probe_out_for_long() {
+        let [target, _] = serving();
+        let _open: Vec<TcpStream> = (0..CONNECTIONS * 4)
+            .map(|_| TcpStream::connect(target).unwrap())
+            .collect();
+        let deadline = Instant::now() + PATIENCE * 4;
+        while ask(Protocol::Http, target, PATIENCE).is_err() {
+            assert!(Instant::now() < deadline, "no answer");
         }
     }
 

@@ -83,6 +83,9 @@ pub async fn accept<L, F, T>(
     listener.widen_backlog();
     let connections = TaskTracker::new();
     let stopping = CancellationToken::new();
+    // Also when this future is dropped: no connection outlives its listener for longer than the
+    // drain limit.
+    let _stop_connections = stopping.clone().drop_guard();
     let accepting = async {
         loop {
             match listener.accept().await {
