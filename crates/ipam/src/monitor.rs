@@ -236,7 +236,8 @@ impl Monitor {
 }
 
 /// How many addresses a node needs: one for each pod, or what was handed out and is waited for if
-/// that is more; and what cools down, which nobody can have.
+/// that is more; and what cools down, which no pod can have. Not so after a store was lost: more
+/// addresses would rest as those do that are there, and be missed in turn.
 pub fn needed(pool: &Pool, pods: u32) -> u32 {
     let most = |count: fn(Census) -> u32| {
         let families = pool.served_families();
@@ -246,8 +247,12 @@ pub fn needed(pool: &Pool, pods: u32) -> u32 {
         counts.max().unwrap_or_default()
     };
     let asked = most(|census| census.assigned) + pool.waiting();
-    pods.max(asked)
-        .saturating_add(most(|census| census.cooling))
+    let cooling = if pool.rests() {
+        0
+    } else {
+        most(|census| census.cooling)
+    };
+    pods.max(asked).saturating_add(cooling)
 }
 
 /// How many the family has that has the fewest.

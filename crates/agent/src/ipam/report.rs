@@ -51,6 +51,12 @@ pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
     }
 }
 
+/// What an operator should know of a daemon that serves.
+fn remark(picture: &Picture<'_>) -> Option<&'static str> {
+    let rests = picture.pool.rests();
+    rests.then_some("the address store was lost: addresses that no pod shows are not given out yet")
+}
+
 pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
     let census = census(picture);
     let requested = picture.config.map_or(0, |config| config.spec.requested);
@@ -60,7 +66,9 @@ pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
             None => Serving::Ready,
             Some(_) => Serving::Unavailable,
         },
-        reason: obstacle.unwrap_or_default().to_owned(),
+        reason: (obstacle.or_else(|| remark(picture)))
+            .unwrap_or_default()
+            .to_owned(),
         pool: PoolCounts {
             assigned: census.assigned.into(),
             available: census.available.into(),
@@ -217,13 +225,16 @@ pub(crate) fn explain(picture: &Picture<'_>, namespace: &str, name: &str) -> Exp
         seconds: picture.now.since(held.at).as_secs(),
     });
     let demand = demand(picture);
+    let available = census(picture).available;
+    let resting = || remark(picture).filter(|_| available == 0);
+    let obstacle = obstacle(picture).or_else(resting);
     let scaler = picture.config.and_then(|config| config.status.scaler);
     Explanation {
         pod: format!("{namespace}/{name}"),
         counted: same.next().is_some(),
         attachments: held.collect(),
-        obstacle: obstacle(picture).map(str::to_owned),
-        available: census(picture).available,
+        obstacle: obstacle.map(str::to_owned),
+        available,
         waiting: picture.pool.waiting(),
         demand,
         target: Scaler::read(scaler.as_ref()).0.target(demand),
@@ -277,7 +288,8 @@ pub fn status_text(status: &StatusResponse) -> String {
     let pool = &status.pool;
     let mut text = String::new();
     let serving = match status.serving {
-        Serving::Ready => "ready".to_owned(),
+        Serving::Ready if status.reason.is_empty() => "ready".to_owned(),
+        Serving::Ready => format!("ready: {}", status.reason),
         _ => format!("not ready: {}", status.reason),
     };
     let _infallible = writeln!(text, "{serving}");

@@ -85,8 +85,10 @@ impl Pool {
     fn desired(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, IpAddr> {
         let usable = |address: &IpAddr| {
             let slot = self.slots.get(address).filter(|slot| slot.grant.is_some());
-            slot.is_some_and(|slot| {
-                matches!(slot.state, State::Available { .. } | State::Programming)
+            slot.is_some_and(|slot| match slot.state {
+                State::Available { .. } => true,
+                State::Programming => !self.lost,
+                _ => false,
             })
         };
         let unique: BTreeSet<IpAddr> = addresses.iter().copied().collect();

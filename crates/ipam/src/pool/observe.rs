@@ -163,14 +163,15 @@ impl Pool {
     }
 
     fn take_in(&mut self, grants: BTreeMap<GrantName, Grant>, now: Moment) {
+        let fresh = self.fresh(now);
         for (name, grant) in grants {
             let programmed = self.is_programmed(&grant);
             for address in grant.addresses() {
                 let known = self.slots.get(&address).cloned();
-                let slot = known.unwrap_or_else(|| Slot::loose(fresh_state(programmed, now)));
+                let slot = known.unwrap_or_else(|| Slot::loose(State::Programming));
                 let mut state = slot.state.confirm();
                 if programmed {
-                    state = state.program(now);
+                    state = state.program(fresh.clone());
                 }
                 let grant = Some(name.clone());
                 self.slots.insert(address, Slot { state, grant });
@@ -235,6 +236,7 @@ impl Pool {
 
     pub(super) fn programmed(&mut self, container: &ContainerId, version: i64, now: Moment) {
         self.programmed.insert(container.clone(), version);
+        let fresh = self.fresh(now);
         for (name, grant) in &self.grants {
             if grant.container != *container || grant.version > version {
                 continue;
@@ -242,18 +244,24 @@ impl Pool {
             for address in grant.addresses() {
                 self.slots.change(address, |slot| {
                     if slot.grant.as_ref() == Some(name) {
-                        slot.state = slot.state.clone().program(now);
+                        slot.state = slot.state.clone().program(fresh.clone());
                     }
                 });
             }
         }
     }
-}
 
-fn fresh_state(programmed: bool, now: Moment) -> State {
-    if programmed {
-        State::Available { since: now }
-    } else {
-        State::Programming
+    /// The state of an address that just came and is usable. After a store was lost that proves
+    /// nothing: it may have been this node's before, and be a sandbox's. The first sight of the
+    /// NodeNetworkConfig may be of a cache that is behind, and what was given out between that and
+    /// the loss comes with a later one.
+    fn fresh(&self, now: Moment) -> State {
+        if self.lost {
+            let rested = now + self.settings.rest_after_loss;
+            let until = self.rested.unwrap_or(rested);
+            State::Cooldown { until }
+        } else {
+            State::Available { since: now }
+        }
     }
 }

@@ -89,11 +89,11 @@ impl State {
         }
     }
 
-    /// The host is ready for it.
+    /// The host is ready for it: from then on it is in the state of an address that just came.
     #[must_use]
-    pub fn program(self, now: Moment) -> Self {
+    pub fn program(self, fresh: Self) -> Self {
         match self {
-            Self::Programming => Self::Available { since: now },
+            Self::Programming => fresh,
             other => other,
         }
     }

@@ -130,6 +130,12 @@ impl Pool {
         self.gate.config && !self.gate.pods
     }
 
+    /// Whether a store was lost, and addresses that no pod shows rest until all that may be in use
+    /// have been shown.
+    pub fn rests(&self) -> bool {
+        self.lost
+    }
+
     /// Whether new attachments can be made, addresses given.
     pub fn is_ready(&self) -> bool {
         self.gate.is_open()

@@ -1,13 +1,17 @@
 //! What is left after a crash, a reboot, a move to another machine, a lost store.
 
 use weft_ipam::{
-    PodSketch,
-    pool::{Event, Identity, Journal, Notice, Pool, Record, Refusal, Reply, State, Step},
+    NodeConfig, PodSketch, needed,
+    pool::{
+        AddRequest, Event, Identity, Journal, Notice, Pool, Record, Refusal, Reply, Settings,
+        State, Step,
+    },
 };
 use weft_model::IpFamily;
 
 use crate::world::{
-    add, addresses, at, config, delete, identity, key, names, observe, pod, pool, reborn, settings,
+    add, addresses, at, config, delete, identity, key, names, observe, pod, pool, reborn, request,
+    settings,
 };
 
 const TWO: [(&str, &str); 2] = [("a", "10.1.0.4"), ("b", "10.1.0.5")];
@@ -221,6 +225,91 @@ fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
     let step = pool.handle(Event::Sweep(vec![told, behind]), at(305));
     assert_eq!(step.notices, []);
     assert!(!pool.snapshot().contains(&Record::Lost(true)));
+}
+
+/// A block that is seen after the look at pods may have been this node's all along: an API server's
+/// cache may be behind, and a block that comes back under another name has the same addresses.
+#[test]
+fn after_a_lost_store_blocks_that_are_seen_later_rest_as_well() {
+    let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
+    observe(&mut pool, &config(1, &TWO[..1]), at(0));
+    pool.handle(Event::Sweep(Vec::new()), at(1));
+    let three = [("a", "10.1.0.4"), ("b", "10.1.0.5"), ("c", "10.1.0.192/28")];
+    let step = pool.handle(Event::Add(request(1, "early", at(2))), at(2));
+    assert!(step.replies.is_empty());
+    let step = observe(&mut pool, &config(2, &three), at(3));
+    assert!(step.replies.is_empty(), "{step:?}");
+    let desired = AddRequest {
+        desired: vec!["10.1.0.192".parse().unwrap()],
+        ..request(2, "desired", at(4))
+    };
+    let step = pool.handle(Event::Add(desired), at(4));
+    assert!(matches!(
+        step.replies[0].1,
+        Reply::Refused(Refusal::Desired(_))
+    ));
+    // Under new names, after the object was made again.
+    let again = [("x", "10.1.0.4"), ("y", "10.1.0.5"), ("z", "10.1.0.192/28")];
+    let renamed = NodeConfig {
+        uid: "config-uid-2".into(),
+        ..config(3, &again)
+    };
+    let step = observe(&mut pool, &renamed, at(5));
+    assert!(step.replies.is_empty(), "{step:?}");
+    assert_eq!(pool.census(IpFamily::V4).available, 0);
+    // A restart in between does not end it, whatever was recorded of the new blocks.
+    let mut pool = reborn(settings(), &pool.snapshot(), "boot", at(6));
+    observe(&mut pool, &config(3, &again[1..]), at(6));
+    observe(&mut pool, &renamed, at(7));
+    assert_eq!(pool.census(IpFamily::V4).available, 0);
+    for second in [61, 121, 181] {
+        pool.handle(Event::Sweep(Vec::new()), at(second));
+        assert_eq!(pool.census(IpFamily::V4).available, 0, "at {second} s");
+    }
+    for second in [247, 307] {
+        pool.handle(Event::Sweep(Vec::new()), at(second));
+    }
+    assert_eq!(pool.census(IpFamily::V4).available, 18);
+    // And from then on a new block is of use at once.
+    let four = [again[0], again[1], again[2], ("w", "10.1.1.0/28")];
+    let grown = NodeConfig {
+        uid: "config-uid-2".into(),
+        ..config(4, &four)
+    };
+    observe(&mut pool, &grown, at(308));
+    assert_eq!(pool.census(IpFamily::V4).available, 34);
+}
+
+#[test]
+fn after_a_lost_store_an_address_rests_that_the_host_gets_ready_for_late() {
+    let settings = Settings {
+        programmed_by_host: true,
+        ..settings()
+    };
+    let mut pool = Pool::restore(settings, identity("boot"), Journal::Lost, at(0)).pool;
+    observe(&mut pool, &config(1, &TWO), at(0));
+    pool.handle(Event::Sweep(Vec::new()), at(1));
+    pool.handle(Event::Programmed("nc".into(), 1), at(2));
+    assert_eq!(pool.census(IpFamily::V4).available, 0);
+    pool.handle(Event::Tick, at(241));
+    assert_eq!(pool.census(IpFamily::V4).available, 2);
+}
+
+/// More addresses are of no use while all of them rest, so none are asked for on their account.
+#[test]
+fn addresses_that_rest_after_a_loss_are_no_demand() {
+    let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
+    observe(&mut pool, &config(1, &[("a", "10.1.0.0/28")]), at(0));
+    pool.handle(Event::Sweep(Vec::new()), at(1));
+    assert_eq!(pool.census(IpFamily::V4).cooling, 16);
+    assert_eq!(needed(&pool, 3), 3);
+    let two = [("a", "10.1.0.0/28"), ("b", "10.1.0.16/28")];
+    observe(&mut pool, &config(2, &two), at(2));
+    assert_eq!(needed(&pool, 3), 3, "and so on, without end");
+    pool.handle(Event::Sweep(Vec::new()), at(241));
+    add(&mut pool, "p", at(242));
+    delete(&mut pool, "p", at(243));
+    assert_eq!(needed(&pool, 3), 4, "as ever afterwards");
 }
 
 #[test]
