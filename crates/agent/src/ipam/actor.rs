@@ -83,7 +83,8 @@ impl Actor {
     /// but where another process has it, that one serves this node, and we must not.
     pub(crate) async fn open(parts: ActorParts) -> Result<Self, StoreError> {
         let directory = parts.settings.state_directory.clone();
-        let opened = tokio::task::spawn_blocking(move || Store::open(&directory)).await;
+        let boot = parts.identity.boot.clone();
+        let opened = tokio::task::spawn_blocking(move || Store::open(&directory, &boot)).await;
         let now = parts.clock.now();
         let closed = Pool::restore(
             parts.settings.pool.clone(),
@@ -288,12 +289,13 @@ impl Actor {
             && again <= now
         {
             let directory = self.settings.state_directory.clone();
+            let boot = self.identity.boot.clone();
             self.disk = if self.read {
                 // What happens from here on is not in the snapshot, and is kept after it.
                 self.next.records.clear();
-                Disk::recover(directory, self.pool.snapshot())
+                Disk::recover(directory, boot, self.pool.snapshot())
             } else {
-                Disk::open(directory)
+                Disk::open(directory, boot)
             };
         }
         // While a disk hangs nothing else measures, and who waits for it should be seen.

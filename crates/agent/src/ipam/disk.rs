@@ -1,10 +1,10 @@
-//! The store, used by one at a time and never on the thread that answers.
+//! The store, used by one task at a time and never on the thread that answers.
 
 use std::path::PathBuf;
 
 use tokio::task::JoinHandle;
 use weft_ipam::pool::Record;
-use weft_model::Moment;
+use weft_model::{Moment, SharedStr};
 
 use super::store::{Opened, Store, StoreError};
 
@@ -23,6 +23,8 @@ pub(crate) enum Done {
     Committed(Result<Store, StoreError>),
     /// Everything was replaced by a snapshot.
     Replaced(Result<Store, StoreError>),
+    /// A store that could not be written before, with its contents replaced by a snapshot.
+    Reopened(Result<Box<Opened>, StoreError>),
     /// A store that could not be opened before.
     Opened(Result<Box<Opened>, StoreError>),
 }
@@ -43,15 +45,15 @@ impl Disk {
     }
 
     /// Opens it again; its contents are not looked at.
-    pub(crate) fn recover(directory: PathBuf, records: Vec<Record>) -> Self {
+    pub(crate) fn recover(directory: PathBuf, boot: SharedStr, records: Vec<Record>) -> Self {
         Self::Busy(tokio::task::spawn_blocking(move || {
-            Done::Replaced(Store::reopen(&directory, &records))
+            Done::Reopened(Store::reopen(&directory, &boot, &records).map(Box::new))
         }))
     }
 
-    pub(crate) fn open(directory: PathBuf) -> Self {
+    pub(crate) fn open(directory: PathBuf, boot: SharedStr) -> Self {
         Self::Busy(tokio::task::spawn_blocking(move || {
-            Done::Opened(Store::open(&directory).map(Box::new))
+            Done::Opened(Store::open(&directory, &boot).map(Box::new))
         }))
     }
 

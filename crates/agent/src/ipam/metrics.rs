@@ -247,7 +247,7 @@ impl IpamMetrics {
         );
         registry.register(
             "weft_ipam_stores_lost",
-            "Stores that could not be believed",
+            "Address stores that were lost or damaged, and replaced",
             self.stores_lost.clone(),
         );
         registry.register(

@@ -1,16 +1,20 @@
-//! The file that remembers who has which address.
+//! The address store: a file that says which pod has which address.
 //!
-//! One row for each thing that is remembered, replaced or removed by [`Record`]s. Rows are checked
-//! when the file is opened; a file that cannot be believed is moved aside and never deleted.
+//! One row for each thing that is remembered, replaced or removed by [`Record`]s. Every start
+//! verifies all checksums and compares the newest commit with the number of the newest that was
+//! acknowledged (`store/counter.rs`). A store that fails either is moved aside, never deleted.
 //!
-//! All checksums of a file are verified once at each start, by whoever does it anyway: the database
-//! itself does it for a file that was not closed, since that is how it finds the last commit that
-//! is whole; for one that was closed it trusts the disk, and we do not.
+//! Checksums are verified once at each start: by the database for a file that was not closed,
+//! since that is how it finds the last commit that is whole; by us for one that was closed, where
+//! the database trusts the disk.
 
 mod counted;
+mod counter;
+mod rows;
 
 use std::{
-    fs, io,
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -19,50 +23,63 @@ use std::{
     },
 };
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::Database;
 use thiserror::Error;
 use weft_ipam::pool::{Journal, Record};
 
 use counted::CountedFile;
+pub use counter::counter_file;
+use counter::{Count, Counter};
+use rows::{Contents, Others, VERSION};
 
-/// What is remembered: a row's name, and the record that made it, as JSON.
-const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
-const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
-const FORMAT: &str = "format";
-/// Grows when an older program could misread the rows.
-const VERSION: u64 = 1;
 /// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A start reads
 /// the file as often with a larger one: the database forgets what it read after each pass.
 const CACHE: usize = 1 << 20;
 
-/// Why nothing can be kept.
+/// Why the store cannot be used.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The directory cannot be used.
-    #[error("use state directory {path}")]
+    /// The directory or a file in it cannot be used.
+    #[error("cannot use state directory {path}")]
     Directory {
-        /// Which.
+        /// The state directory.
         path: String,
         /// What the system said.
         source: io::Error,
     },
+    /// Another process has the directory, and serves this node.
+    #[error("state directory {0} is locked by another process")]
+    Locked(String),
     /// The database refuses.
-    #[error("read or write the address database")]
+    #[error("cannot read or write the address store")]
     Database(#[from] Box<redb::Error>),
+    /// The number of a commit cannot be written, so nothing may rest on it.
+    #[error("cannot write the number of the newest commit")]
+    Counter(#[source] io::Error),
     /// A newer program wrote it, and may come back to it.
-    #[error("the address database is of format {0}, and this program knows {VERSION}")]
+    #[error("the address store is of format {0}: expected {VERSION}")]
     Newer(u64),
     /// A record has no text.
-    #[error("encode a record")]
+    #[error("cannot encode a record")]
     Encode(#[from] serde_json::Error),
 }
 
-/// Why a file cannot be believed.
+/// Why a store is not trusted.
 #[derive(Debug, Error)]
 enum Flaw {
+    #[error("its file is gone")]
+    Gone,
+    #[error("its file is empty")]
+    Empty,
     #[error("its checksums do not match")]
     Checksum,
-    #[error("it is of format {0}, and this program knows {VERSION}")]
+    #[error("its newest commit is {found}, and commit {acknowledged} was acknowledged")]
+    Behind { found: u64, acknowledged: u64 },
+    #[error("the number of the newest acknowledged commit is gone")]
+    CounterGone,
+    #[error("the number of the newest acknowledged commit cannot be read")]
+    CounterUnreadable,
+    #[error("it is of format {0}: expected {VERSION}")]
     Format(u64),
     #[error("row {0} cannot be read")]
     Row(String),
@@ -77,7 +94,11 @@ enum Flaw {
 impl StoreError {
     /// Whether another process has it, which then serves this node.
     pub fn is_taken(&self) -> bool {
-        matches!(self, Self::Database(error) if matches!(**error, redb::Error::DatabaseAlreadyOpen))
+        match self {
+            Self::Locked(_) => true,
+            Self::Database(error) => matches!(**error, redb::Error::DatabaseAlreadyOpen),
+            _ => false,
+        }
     }
 }
 
@@ -85,63 +106,61 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Database(Box::new(error.into()))
 }
 
-/// An open file.
+/// An open store.
 #[derive(Debug)]
 pub struct Store {
     database: Database,
-    directory: PathBuf,
+    counter: Counter,
+    /// The number of the newest commit.
+    commits: AtomicU64,
     syncs: Arc<AtomicU64>,
+    /// Holds the lock of the state directory.
+    _directory: File,
 }
 
-/// An open file and what was in it.
+/// An open store and what was in it.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file.
+    /// The store.
     pub store: Store,
     /// What was in it.
     pub journal: Journal,
-    /// Where an unbelievable file went, and what was wrong with it.
-    pub moved: Option<(PathBuf, String)>,
+    /// Set if an earlier store was not trusted and has been replaced.
+    pub loss: Option<Loss>,
+}
+
+/// A store that was not trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Where its file is now; `None` if there was none.
+    pub moved: Option<PathBuf>,
+    /// What was wrong with it.
+    pub flaw: String,
 }
 
 impl Store {
-    /// Opens the file of a directory, or makes it. Only what is wrong with the directory, the disk
-    /// or our rights is an error, or that the file is a newer program's: then it must not be replaced.
-    pub fn open(directory: &Path) -> Result<Opened, StoreError> {
-        let path = file(directory);
-        let unusable = |source| StoreError::Directory {
-            path: directory.display().to_string(),
-            source,
-        };
-        prepare(directory).map_err(unusable)?;
-        let syncs = Arc::<AtomicU64>::default();
-        let store = |database| Self {
-            database,
-            directory: directory.to_owned(),
-            syncs: syncs.clone(),
-        };
-        let read = catch_unwind(AssertUnwindSafe(|| read(&path, &syncs)));
-        let (moved, flaw) = match read.unwrap_or(Err(Flaw::Panicked)) {
-            Ok((database, records)) => {
-                return Ok(Opened {
-                    store: store(database),
-                    journal: Journal::Kept(records),
-                    moved: None,
-                });
-            }
-            Err(Flaw::Unusable(error)) => return Err(StoreError::Database(error)),
-            Err(Flaw::Format(format)) if format > VERSION => {
-                return Err(StoreError::Newer(format));
-            }
-            Err(flaw) => (move_aside(directory, &path), flaw),
-        };
-        let moved = moved.map_err(unusable)?;
-        prepare(directory).map_err(unusable)?;
-        Ok(Opened {
-            store: store(open(&path, &syncs).map_err(failed)?.0),
-            journal: Journal::Lost,
-            moved: Some((moved, flaw.to_string())),
-        })
+    /// Opens the store of a directory, or makes it. Only what is wrong with the directory, the disk
+    /// or our rights is an error, or that the store is a newer program's: then it must not be
+    /// replaced.
+    ///
+    /// The boot id says whether a number of commits that is there counts.
+    pub fn open(directory: &Path, boot: &str) -> Result<Opened, StoreError> {
+        let place = Place::prepare(directory, boot)?;
+        let count = counter::read(directory).map_err(|error| place.unusable(error))?;
+        match place.read(&count) {
+            Ok(Some((database, contents))) => place.keep(database, contents, &count),
+            Ok(None) => place.begin(),
+            Err(Flaw::Unusable(error)) => Err(StoreError::Database(error)),
+            Err(Flaw::Format(format)) if format > VERSION => Err(StoreError::Newer(format)),
+            Err(flaw) => place.replace(&flaw, &count),
+        }
+    }
+
+    /// Opens the store of a directory whose contents are known from elsewhere, and replaces them.
+    pub fn reopen(directory: &Path, boot: &str, records: &[Record]) -> Result<Opened, StoreError> {
+        let opened = Self::open(directory, boot)?;
+        opened.store.replace(records)?;
+        Ok(opened)
     }
 
     /// How often the disk was waited for since this was asked last.
@@ -151,128 +170,251 @@ impl Store {
 
     /// Makes records durable: all or none.
     pub fn commit(&self, records: &[Record]) -> Result<(), StoreError> {
-        self.write(records, false)
+        self.write(records, Others::Stay)
     }
 
     /// Makes these records all there is.
     pub fn replace(&self, records: &[Record]) -> Result<(), StoreError> {
-        self.write(records, true)
+        self.write(records, Others::Go)
     }
 
-    /// Opens the file again after a failed write, and makes these records all there is.
-    pub fn recover(self, records: &[Record]) -> Result<Self, (PathBuf, StoreError)> {
-        let Self {
-            database,
-            directory,
-            ..
-        } = self;
-        // The database stops for good at the first failed write.
-        drop(database);
-        Self::reopen(&directory, records).map_err(|error| (directory, error))
-    }
-
-    /// Opens the file of a directory whose contents are known from elsewhere, and replaces them.
-    pub fn reopen(directory: &Path, records: &[Record]) -> Result<Self, StoreError> {
-        let opened = Self::open(directory)?;
-        opened.store.replace(records)?;
-        Ok(opened.store)
-    }
-
-    fn write(&self, records: &[Record], replace: bool) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(failed)?;
-        {
-            let mut about = transaction.open_table(ABOUT).map_err(failed)?;
-            about.insert(FORMAT, VERSION).map_err(failed)?;
-            if replace {
-                transaction.delete_table(ROWS).map_err(failed)?;
-            }
-            let mut rows = transaction.open_table(ROWS).map_err(failed)?;
-            for record in records {
-                let row = row(record)?;
-                if removes(record) {
-                    rows.remove(row.as_str()).map_err(failed)?;
-                } else {
-                    let value = serde_json::to_vec(record)?;
-                    rows.insert(row.as_str(), value.as_slice())
-                        .map_err(failed)?;
-                }
-            }
-        }
-        transaction.commit().map_err(failed)
+    fn write(&self, records: &[Record], others: Others) -> Result<(), StoreError> {
+        let commits = self.commits.load(Relaxed) + 1;
+        rows::write(&self.database, records, others, commits)?;
+        self.counter.advance(commits).map_err(StoreError::Counter)?;
+        self.commits.store(commits, Relaxed);
+        Ok(())
     }
 }
 
-/// The file of a state directory.
+/// The database of a state directory.
 pub fn file(directory: &Path) -> PathBuf {
     directory.join("addresses.redb")
 }
 
-/// Which pod has which address is nobody else's business.
-fn prepare(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(file(directory))?;
-    // A file whose name is not on disk is gone after a power cut, whatever was written to it.
-    fs::File::open(directory)?.sync_all()
+/// A state directory that no other process uses.
+struct Place<'a> {
+    directory: &'a Path,
+    boot: &'a str,
+    locked: File,
+    syncs: Arc<AtomicU64>,
 }
 
-fn read(path: &Path, syncs: &Arc<AtomicU64>) -> Result<(Database, Vec<Record>), Flaw> {
-    let (mut database, verified) = open(path, syncs).map_err(|error| flaw(error.into()))?;
-    let sound = verified
-        || database
-            .check_integrity()
-            .map_err(|error| flaw(error.into()))?;
-    if !sound {
-        return Err(Flaw::Checksum);
+impl<'a> Place<'a> {
+    /// Which pod has which address is root's business alone.
+    fn prepare(directory: &'a Path, boot: &'a str) -> Result<Self, StoreError> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        let opened = made.and_then(|()| File::open(directory));
+        let locked = opened.map_err(|source| unusable(directory, source))?;
+        match locked.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked(directory.display().to_string()));
+            }
+            // Where directories cannot be locked, the database still locks its file.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        Ok(Self {
+            directory,
+            boot,
+            locked,
+            syncs: Arc::default(),
+        })
     }
-    let records = rows(&database)?;
-    Ok((database, records))
+
+    fn unusable(&self, source: io::Error) -> StoreError {
+        unusable(self.directory, source)
+    }
+
+    /// What is in the store; `None` if there never was one.
+    fn read(&self, count: &Count) -> Result<Option<(Database, Contents)>, Flaw> {
+        let path = file(self.directory);
+        match fs::metadata(&path) {
+            Ok(found) if found.len() == 0 => return Err(Flaw::Empty),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return match count {
+                    // Nothing was acknowledged before the first store was whole.
+                    Count::Absent | Count::Of { commits: 0, .. } => Ok(None),
+                    Count::Unreadable | Count::Of { .. } => Err(Flaw::Gone),
+                };
+            }
+            Err(error) => return Err(flaw(error.into())),
+        }
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let database = self.verified(&path)?;
+            let contents = rows::read(&database)?;
+            prove(&contents, count, self.boot)?;
+            Ok((database, contents))
+        }));
+        read.unwrap_or(Err(Flaw::Panicked)).map(Some)
+    }
+
+    fn verified(&self, path: &Path) -> Result<Database, Flaw> {
+        let (mut database, verified) = self.open(path).map_err(|error| flaw(error.into()))?;
+        let sound = verified
+            || database
+                .check_integrity()
+                .map_err(|error| flaw(error.into()))?;
+        if sound {
+            Ok(database)
+        } else {
+            Err(Flaw::Checksum)
+        }
+    }
+
+    /// Opens the database, and says whether all that is in it was verified on the way.
+    fn open(&self, path: &Path) -> Result<(Database, bool), redb::DatabaseError> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let repaired = Arc::<AtomicBool>::default();
+        let noted = repaired.clone();
+        let database = Database::builder()
+            .set_cache_size(CACHE)
+            .set_repair_callback(move |_| noted.store(true, Relaxed))
+            .create_with_backend(CountedFile::new(file, self.syncs.clone())?)?;
+        Ok((database, repaired.load(Relaxed)))
+    }
+
+    fn keep(
+        self,
+        database: Database,
+        contents: Contents,
+        count: &Count,
+    ) -> Result<Opened, StoreError> {
+        let Contents { records, commits } = contents;
+        let counter = match count {
+            Count::Of { boot, .. } if boot == self.boot => Counter::open(self.directory, self.boot),
+            _ => self.count_from(commits),
+        };
+        let counter = counter.map_err(|error| self.unusable(error))?;
+        let opened = self.opened(database, counter, commits, Journal::Kept(records), None);
+        if commits == 0 {
+            // From here on it is missed when it is gone.
+            opened.store.commit(&[])?;
+        }
+        Ok(opened)
+    }
+
+    /// The first store of this directory.
+    fn begin(self) -> Result<Opened, StoreError> {
+        // In this order: without a number there was never a store, and a store is whole or absent.
+        let counter = self.count_from(0).map_err(|error| self.unusable(error))?;
+        let database = self.make(&[], 1)?;
+        self.publish().map_err(|error| self.unusable(error))?;
+        Ok(self.opened(database, counter, 1, Journal::Kept(Vec::new()), None))
+    }
+
+    /// A store in the place of one that is not trusted. A crash after any step is a loss again.
+    fn replace(self, flaw: &Flaw, count: &Count) -> Result<Opened, StoreError> {
+        let acknowledged = match count {
+            Count::Of { commits, .. } => (*commits).max(1),
+            Count::Absent | Count::Unreadable => 1,
+        };
+        let next = acknowledged.saturating_add(1);
+        let counter = self.count_from(acknowledged);
+        let counter = counter.map_err(|error| self.unusable(error))?;
+        let database = self.make(&[Record::Lost(true)], next)?;
+        let moved = move_aside(self.directory).and_then(|moved| {
+            self.publish()?;
+            counter.advance(next)?;
+            Ok(moved)
+        });
+        let loss = Loss {
+            moved: moved.map_err(|error| self.unusable(error))?,
+            flaw: flaw.to_string(),
+        };
+        Ok(self.opened(database, counter, next, Journal::Lost, Some(loss)))
+    }
+
+    fn count_from(&self, commits: u64) -> io::Result<Counter> {
+        let counter = Counter::create(self.directory, self.boot, commits)?;
+        self.locked.sync_all()?;
+        Ok(counter)
+    }
+
+    /// Makes a database under a name of its own, with a first commit in it.
+    fn make(&self, records: &[Record], commits: u64) -> Result<Database, StoreError> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let path = unfinished(self.directory);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| self.unusable(error))?;
+        let (database, _) = self.open(&path).map_err(failed)?;
+        rows::write(&database, records, Others::Stay, commits)?;
+        Ok(database)
+    }
+
+    /// Gives what was made its name, while it is open: locks are of files, not of names.
+    fn publish(&self) -> io::Result<()> {
+        fs::rename(unfinished(self.directory), file(self.directory))?;
+        // A file whose name is not on disk is gone after a power cut, whatever was written to it.
+        self.locked.sync_all()
+    }
+
+    fn opened(
+        self,
+        database: Database,
+        counter: Counter,
+        commits: u64,
+        journal: Journal,
+        loss: Option<Loss>,
+    ) -> Opened {
+        let store = Store {
+            database,
+            counter,
+            commits: commits.into(),
+            syncs: self.syncs,
+            _directory: self.locked,
+        };
+        Opened {
+            store,
+            journal,
+            loss,
+        }
+    }
 }
 
-/// Opens the database, and says whether all that is in it was verified on the way.
-fn open(path: &Path, syncs: &Arc<AtomicU64>) -> Result<(Database, bool), redb::DatabaseError> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
-    let repaired = Arc::<AtomicBool>::default();
-    let noted = repaired.clone();
-    let database = Database::builder()
-        .set_cache_size(CACHE)
-        .set_repair_callback(move |_| noted.store(true, Relaxed))
-        .create_with_backend(CountedFile::new(file, syncs.clone())?)?;
-    Ok((database, repaired.load(Relaxed)))
+fn unusable(directory: &Path, source: io::Error) -> StoreError {
+    StoreError::Directory {
+        path: directory.display().to_string(),
+        source,
+    }
 }
 
-fn rows(database: &Database) -> Result<Vec<Record>, Flaw> {
-    let transaction = database.begin_read().map_err(|error| flaw(error.into()))?;
-    let about = match transaction.open_table(ABOUT) {
-        Ok(about) => about,
-        // Nothing was ever written.
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(flaw(error.into())),
+fn unfinished(directory: &Path) -> PathBuf {
+    directory.join("addresses.redb.new")
+}
+
+/// Whether everything that was acknowledged is in it, as far as that matters in this boot: what was
+/// acknowledged in an earlier one ended with its sandboxes.
+fn prove(contents: &Contents, count: &Count, boot: &str) -> Result<(), Flaw> {
+    let found = contents.commits;
+    let former = || {
+        let mut records = contents.records.iter();
+        records.any(|record| matches!(record, Record::Identity(known) if &*known.boot != boot))
     };
-    let format = about.get(FORMAT).map_err(|error| flaw(error.into()))?;
-    let format = format.map_or(0, |format| format.value());
-    if format != VERSION {
-        return Err(Flaw::Format(format));
+    match count {
+        Count::Of {
+            boot: counted,
+            commits: acknowledged,
+        } if counted == boot && found < *acknowledged => Err(Flaw::Behind {
+            found,
+            acknowledged: *acknowledged,
+        }),
+        Count::Of { .. } => Ok(()),
+        // An older program did not count.
+        Count::Absent if found == 0 => Ok(()),
+        Count::Absent | Count::Unreadable if former() => Ok(()),
+        Count::Absent => Err(Flaw::CounterGone),
+        Count::Unreadable => Err(Flaw::CounterUnreadable),
     }
-    let table = transaction
-        .open_table(ROWS)
-        .map_err(|error| flaw(error.into()))?;
-    let mut records = Vec::new();
-    for entry in table.iter().map_err(|error| flaw(error.into()))? {
-        let (name, value) = entry.map_err(|error| flaw(error.into()))?;
-        let record: Option<Record> = serde_json::from_slice(value.value()).ok();
-        let named = record.filter(|record| row(record).is_ok_and(|row| row == name.value()));
-        records.push(named.ok_or_else(|| Flaw::Row(name.value().to_owned()))?);
-    }
-    Ok(records)
 }
 
 /// What is the disk's or another process's fault says nothing about the contents.
@@ -293,37 +435,19 @@ fn flaw(error: redb::Error) -> Flaw {
     }
 }
 
-fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
+/// Gives the database of a directory another name, if there is one.
+fn move_aside(directory: &Path) -> io::Result<Option<PathBuf>> {
+    let path = file(directory);
+    if !path.try_exists()? {
+        return Ok(None);
+    }
     let mut number = 1;
     loop {
         let aside = directory.join(format!("addresses.redb.damaged-{number}"));
         if !aside.try_exists()? {
-            fs::rename(path, &aside)?;
-            fs::File::open(directory)?.sync_all()?;
-            return Ok(aside);
+            fs::rename(&path, &aside)?;
+            return Ok(Some(aside));
         }
         number += 1;
     }
-}
-
-fn row(record: &Record) -> Result<String, serde_json::Error> {
-    Ok(match record {
-        Record::Identity(_) => "identity".to_owned(),
-        Record::Attachment(key, _) => format!("attachment {}", serde_json::to_string(key)?),
-        Record::Cooldown(address, _) => format!("cooldown {address}"),
-        Record::Tombstone(key, _) => format!("tombstone {}", serde_json::to_string(key)?),
-        Record::Releasing(name, _) => format!("releasing {name}"),
-        Record::Lost(_) => "lost".to_owned(),
-    })
-}
-
-fn removes(record: &Record) -> bool {
-    matches!(
-        record,
-        Record::Attachment(_, None)
-            | Record::Cooldown(_, None)
-            | Record::Tombstone(_, None)
-            | Record::Releasing(_, false)
-            | Record::Lost(false)
-    )
 }

@@ -1,6 +1,7 @@
 //! The address daemon on the embedded API server, asked as plugins ask.
 
 mod answering;
+mod damaging;
 mod failing;
 mod modes;
 mod replaying;

@@ -103,6 +103,6 @@ fn remember(stage: &Stage, count: u32) {
         let key = Key::new("podnet", &container(&pod(number)), "eth0");
         Record::Attachment(key, Some(attachment))
     }));
-    let opened = Store::open(&state(stage.directory.path())).unwrap();
+    let opened = Store::open(&state(stage.directory.path()), BOOT).unwrap();
     opened.store.replace(&records).unwrap();
 }

@@ -1,6 +1,6 @@
-//! What is made durable, and what leaves afterwards.
+//! Commits of the address store, and the replies and writes that wait for them.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, Ticket};
 use weft_model::Moment;
@@ -9,7 +9,7 @@ use super::Actor;
 use crate::ipam::{
     disk::{Disk, Done},
     outbox::{Batch, Out},
-    store::{Opened, StoreError},
+    store::{Loss, Opened, Store, StoreError},
     writer::WriteError,
 };
 
@@ -66,22 +66,38 @@ impl Actor {
                 self.metrics.commit_ends(false);
                 self.fail(kept, &error);
             }
-            Done::Replaced(Ok(store)) => {
-                self.disk = Disk::Idle(store);
-                tracing::info!("the state of addresses is written");
-                self.handle(Event::StoreRecovered);
+            Done::Replaced(Ok(store)) => self.recovered(store),
+            Done::Reopened(Ok(opened)) => {
+                if let Some(loss) = &opened.loss {
+                    self.lost(loss, "address store is damaged, written again from memory");
+                }
+                self.recovered(opened.store);
             }
-            Done::Replaced(Err(error)) => self.fail(kept, &error),
+            Done::Replaced(Err(error)) | Done::Reopened(Err(error)) => self.fail(kept, &error),
             Done::Opened(Ok(opened)) => self.restore(*opened),
             Done::Opened(Err(error)) => self.closed(&error),
         }
     }
 
+    fn recovered(&mut self, store: Store) {
+        self.disk = Disk::Idle(store);
+        tracing::info!("address store written");
+        self.handle(Event::StoreRecovered);
+    }
+
+    fn lost(&self, loss: &Loss, event: &str) {
+        self.metrics.store_lost();
+        let moved_to = loss.moved.as_deref().unwrap_or(Path::new("")).display();
+        tracing::error!(flaw = loss.flaw, %moved_to, "{event}");
+    }
+
     /// Makes the pool of what a store had. What was deleted in the meantime stays deleted.
     pub(super) fn restore(&mut self, opened: Opened) {
-        if let Some((path, flaw)) = &opened.moved {
-            self.metrics.store_lost();
-            tracing::error!(path = %path.display(), flaw, "the state of addresses cannot be believed and was moved aside; pods are looked at before addresses are handed out");
+        if let Some(loss) = &opened.loss {
+            self.lost(
+                loss,
+                "address store is lost, rebuilding from running pods before serving ADD",
+            );
         }
         let now = self.clock.now();
         let mut settings = self.settings.pool.clone();
@@ -95,10 +111,7 @@ impl Actor {
             // Answered already; the snapshot has the rest.
             let _answered = self.pool.handle(Event::Delete(Ticket(u64::MAX), key), now);
         }
-        tracing::info!(
-            attachments = self.pool.attached(),
-            "the state of addresses is read"
-        );
+        tracing::info!(attachments = self.pool.attached(), "address store read");
         self.disk = if rewrite {
             Disk::replace(opened.store, self.pool.snapshot())
         } else {
@@ -142,7 +155,7 @@ impl Actor {
         self.metrics.store_failed();
         tracing::error!(
             error = error as &dyn std::error::Error,
-            "the state of addresses cannot be written: no new addresses, deletions go on"
+            "cannot write the address store: refusing ADD, serving DEL"
         );
         let again = self.clock.now() + self.settings.store_retry;
         self.disk = Disk::Broken { again };
@@ -180,7 +193,7 @@ impl Actor {
             let mut others = self.askers.values();
             let wanted = answered.contains(&key) || others.any(|asker| asker.key == key);
             if made.contains(&key) && !wanted {
-                tracing::info!(%key, "whoever asked for addresses has gone");
+                tracing::info!(%key, "client disconnected before its ADD was answered; releasing");
                 self.handle(Event::Abandon(key));
             }
         }

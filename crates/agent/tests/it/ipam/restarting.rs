@@ -133,6 +133,29 @@ async fn a_node_made_again_under_a_living_daemon_gets_nothing_of_its_former_life
     daemon.becomes("closed", closed).await;
 }
 
+/// A store that is gone or empty while its counter is there is no first start.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_removed_or_emptied_is_lost_and_not_new() {
+    for empty in [false, true] {
+        let state = tempfile::tempdir().unwrap();
+        let (world, kept) = used(state.path()).await;
+        world.add_pod("n1", "kept").await;
+        world.show_address("kept", &kept.to_string()).await;
+        fs::remove_file(file(state.path())).unwrap();
+        if empty {
+            fs::write(file(state.path()), "").unwrap();
+        }
+        let daemon = world.start("n1", state.path()).await;
+        ready(&daemon).await;
+        assert_eq!(daemon.count("weft_ipam_stores_lost_total"), 1);
+        assert_eq!(
+            try_add(&daemon.router, "early").await,
+            Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+        );
+        assert_eq!(daemon.attached().await, 1, "the pod that shows its address");
+    }
+}
+
 /// Whether a damaged store is noticed, kept aside, and made up for by a look at pods.
 async fn survives(damage: impl Fn(&mut Vec<u8>)) {
     let state = tempfile::tempdir().unwrap();
@@ -157,6 +180,18 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
         Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
         "a sandbox may have it that nobody has told of"
     );
+    // What is seen only now may have been granted, and given out, before the loss.
+    world.grant("n1", &addresses(12)).await;
+    daemon
+        .becomes("larger", |status| status.pool.cooling == 11)
+        .await;
+    assert_eq!(
+        try_add(&daemon.router, "early").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
+        "and so may have what is granted later"
+    );
+    let reason = daemon.status().await.reason;
+    assert!(reason.contains("store was lost"), "{reason}");
     tokio::time::sleep(std::time::Duration::from_secs(240)).await;
     for pod in 0..7 {
         assert_ne!(daemon.add(&format!("new-{pod}")).await, kept);
