@@ -19,6 +19,7 @@ mod logfile;
 mod names;
 mod outcome;
 mod queue;
+mod regular;
 mod verbs;
 mod version;
 
@@ -29,7 +30,7 @@ pub use daemon::{DaemonError, status};
 pub use fault::{Code, Fault};
 pub use http::HttpError;
 pub use names::{is_identifier, is_interface};
-pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Waiting};
+pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
 pub use version::SpecVersion;
 
 /// Where the daemon listens unless the configuration says otherwise.

@@ -1,4 +1,6 @@
-//! A line for each call, for people who ask afterwards.
+//! The plugin's log: a JSON line for each call.
+//!
+//! It must be a regular file. Root writes to it, so a link in its place is not followed.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,6 +11,8 @@ use std::{
 };
 
 use serde::Serialize;
+
+use crate::regular;
 
 /// The file moves aside when it is longer; one older file is kept.
 const LONGEST: u64 = 4 << 20;
@@ -36,7 +40,7 @@ pub(crate) fn append(path: &Path, line: &Line<'_>, took: Duration) -> io::Result
         #[serde(flatten)]
         line: &'a Line<'a>,
     }
-    if fs::metadata(path).is_ok_and(|data| data.len() > LONGEST) {
+    if fs::symlink_metadata(path).is_ok_and(|data| data.len() > LONGEST) {
         let mut older = path.as_os_str().to_owned();
         older.push(".1");
         fs::rename(path, older)?;
@@ -48,10 +52,7 @@ pub(crate) fn append(path: &Path, line: &Line<'_>, took: Duration) -> io::Result
         line,
     })?;
     text.push(b'\n');
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)?
-        .write_all(&text)
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    regular::open(path, &mut options)?.write_all(&text)
 }

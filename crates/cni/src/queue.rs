@@ -9,7 +9,8 @@
 //! A directory (0700) with a file (0600) for each release, `<20 digits>-<16 hex digits>.json`: a
 //! number that orders them and a hash of the key. Content: `{"version":1,"request":{...}}` with
 //! the body of `/network/releaseipconfigs`. Files appear by rename, so they are whole. Hidden files
-//! are being written; `*.unreadable` were put aside. Files of a newer version are left alone.
+//! are being written; `*.unreadable` were put aside: not a regular file, too long, or no release.
+//! Files of a newer version are left alone.
 //!
 //! # Who may do what
 //! Anybody adds at any time. Only who holds the lock (`flock` of the directory) removes, from
@@ -25,9 +26,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use weft_cns::IpConfigsRequest;
+
+use crate::regular;
 
 /// The format that is written.
 const VERSION: u32 = 1;
@@ -94,8 +97,17 @@ pub struct QueuedRelease {
 pub struct Waiting {
     /// What waits, in order.
     pub releases: Vec<QueuedRelease>,
-    /// Files that could not be read, under the names that they have now.
-    pub put_aside: Vec<PathBuf>,
+    /// What has the name of a release and cannot be read as one.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Something in a queue that cannot be read as a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Where it is now: aside, or in its place if it could not be moved or may be read later.
+    pub path: PathBuf,
+    /// What is wrong with it, and with moving it.
+    pub reason: String,
 }
 
 /// What became of one release.
@@ -116,6 +128,8 @@ pub struct Drained {
     pub released: usize,
     /// How many wait on.
     pub left: usize,
+    /// How many entries cannot be read as a release.
+    pub unreadable: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -146,9 +160,19 @@ impl Queue {
         for name in alike {
             match self.read(name) {
                 Ok(Some(found)) if key(&found) == wanted => return Ok(true),
-                // It was replayed a moment ago.
-                Err(QueueError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                // It was replayed a moment ago, or will never be.
+                Err(source)
+                    if matches!(
+                        source.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::InvalidData
+                    ) => {}
+                Err(source) => {
+                    return Err(QueueError::Io {
+                        doing: "read",
+                        path: self.directory.join(name),
+                        source,
+                    });
+                }
                 Ok(_) => {}
             }
         }
@@ -171,7 +195,7 @@ impl Queue {
 
     /// The right to remove; none when somebody else has it or nothing was ever put down.
     pub fn lock(&self) -> Result<Option<QueueGuard>, QueueError> {
-        let directory = match File::open(&self.directory) {
+        let directory = match regular::open_directory(&self.directory) {
             Ok(directory) => directory,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed("open", error)),
@@ -203,21 +227,18 @@ impl Queue {
         Ok(names)
     }
 
-    /// What a file says; none when it is of a newer version.
-    fn read(&self, name: &str) -> Result<Option<IpConfigsRequest>, QueueError> {
+    /// What a file says; none when it is of a newer version. An error of kind
+    /// [`io::ErrorKind::InvalidData`] is one for good: it is not a release.
+    fn read(&self, name: &str) -> io::Result<Option<IpConfigsRequest>> {
         let path = self.directory.join(name);
+        let file = regular::open(&path, OpenOptions::new().read(true))?;
         let mut text = String::new();
-        let content = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags(OFlags::NOFOLLOW))
-            .open(&path)
-            .and_then(|file| file.take(LONGEST).read_to_string(&mut text))
-            .and_then(|_| decode(&text));
-        content.map_err(|source| QueueError::Io {
-            doing: "read",
-            path,
-            source,
-        })
+        file.take(LONGEST + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > LONGEST {
+            let reason = format!("it is longer than {LONGEST} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        decode(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     fn create(&self) -> Result<(), QueueError> {
@@ -273,12 +294,8 @@ impl Queue {
 }
 
 impl QueueGuard {
-    /// What waits, in order. Files that cannot be read are put aside, so that they stop nobody.
-    pub fn entries(&self) -> Result<Vec<QueuedRelease>, QueueError> {
-        Ok(self.waiting()?.releases)
-    }
-
-    /// As [`QueueGuard::entries`], for whoever tells people what was put aside.
+    /// What waits, in order. What cannot be read as a release is put aside, so that it stops none
+    /// of the others; what cannot even be moved is skipped.
     pub fn waiting(&self) -> Result<Waiting, QueueError> {
         self.sweep();
         let mut waiting = Waiting::default();
@@ -286,7 +303,7 @@ impl QueueGuard {
             match self.queue.read(&name) {
                 Ok(Some(request)) => waiting.releases.push(QueuedRelease { request, name }),
                 Ok(None) => {}
-                Err(_) => waiting.put_aside.push(self.put_aside(&name)?),
+                Err(error) => waiting.unreadable.push(self.put_aside(&name, &error)),
             }
         }
         Ok(waiting)
@@ -310,8 +327,14 @@ impl QueueGuard {
         &self,
         mut release: impl FnMut(&IpConfigsRequest) -> Replay,
     ) -> Result<Drained, QueueError> {
-        let entries = self.entries()?;
-        let mut drained = Drained::default();
+        let Waiting {
+            releases: entries,
+            unreadable,
+        } = self.waiting()?;
+        let mut drained = Drained {
+            unreadable: unreadable.len(),
+            ..Drained::default()
+        };
         for entry in &entries {
             match release(&entry.request) {
                 Replay::Done => {
@@ -326,16 +349,23 @@ impl QueueGuard {
         Ok(drained)
     }
 
-    fn put_aside(&self, name: &str) -> Result<PathBuf, QueueError> {
+    fn put_aside(&self, name: &str, error: &io::Error) -> Unreadable {
         let path = self.queue.directory.join(name);
+        if error.kind() != io::ErrorKind::InvalidData {
+            // It may be a release that can be read the next time.
+            let reason = error.to_string();
+            return Unreadable { path, reason };
+        }
         let aside = self.queue.directory.join(format!("{name}.unreadable"));
         match fs::rename(&path, &aside) {
-            Ok(()) => Ok(aside),
-            Err(source) => Err(QueueError::Io {
-                doing: "put aside",
+            Ok(()) => Unreadable {
+                path: aside,
+                reason: error.to_string(),
+            },
+            Err(also) => Unreadable {
                 path,
-                source,
-            }),
+                reason: format!("{error}; cannot move it aside: {also}"),
+            },
         }
     }
 
@@ -355,7 +385,7 @@ impl QueueGuard {
     }
 }
 
-fn decode(text: &str) -> io::Result<Option<IpConfigsRequest>> {
+fn decode(text: &str) -> Result<Option<IpConfigsRequest>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -407,16 +437,12 @@ fn next(names: &[String]) -> u64 {
 }
 
 fn sync(directory: &Path) -> Result<(), QueueError> {
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    let synced = regular::open_directory(directory).and_then(|directory| directory.sync_all());
     synced.map_err(|source| QueueError::Io {
         doing: "sync",
         path: directory.to_owned(),
         source,
     })
-}
-
-fn flags(flags: OFlags) -> i32 {
-    i32::try_from(flags.bits()).expect("open flags are small numbers")
 }
 
 #[cfg(test)]
@@ -441,8 +467,8 @@ mod tests {
     }
 
     fn containers(queue: &Queue) -> Vec<String> {
-        let entries = queue.lock().unwrap().unwrap().entries().unwrap();
-        let ids = entries.into_iter();
+        let waiting = queue.lock().unwrap().unwrap().waiting().unwrap();
+        let ids = waiting.releases.into_iter();
         ids.map(|entry| entry.request.infra_container_id).collect()
     }
 
@@ -515,6 +541,7 @@ mod tests {
         let expected = Drained {
             released: 1,
             left: 3,
+            unreadable: 0,
         };
         assert_eq!(drained.unwrap(), expected);
         drop(guard);

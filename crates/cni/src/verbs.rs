@@ -183,13 +183,13 @@ impl Verbs<'_> {
                 Err(DaemonError::Refused(_) | DaemonError::Nonsense { .. }) => Replay::Keep,
                 Err(DaemonError::Http(_) | DaemonError::NotReady(_)) => Replay::Stop,
             }),
-            Ok(None) => return Some("somebody else replays the queue".to_owned()),
+            Ok(None) => return Some("another process replays the queue".to_owned()),
             Err(error) => Err(error),
         };
         Some(match drained {
             Ok(drained) => format!(
-                "queue of releases: {} replayed, {} left",
-                drained.released, drained.left
+                "queue of releases: {} replayed, {} left, {} unreadable",
+                drained.released, drained.left, drained.unreadable
             ),
             Err(error) => format!("queue of releases: {}", chain(&error)),
         })

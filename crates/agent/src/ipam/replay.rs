@@ -11,7 +11,7 @@ use tokio::{
     task::{JoinError, spawn_blocking},
     time::Instant,
 };
-use weft_cni::{Queue, QueueError, QueueGuard, QueuedRelease, Waiting};
+use weft_cni::{Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
 
 use super::rest::Rest;
 
@@ -29,7 +29,7 @@ pub struct Replayed {
     pub released: usize,
     /// Releases that wait on.
     pub kept: usize,
-    /// Files that could not be read and were put aside.
+    /// Entries that are not releases: put aside, or skipped.
     pub damaged: usize,
 }
 
@@ -37,13 +37,13 @@ pub struct Replayed {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// It cannot be read.
-    #[error("use the queue of releases")]
+    #[error("cannot use the release queue")]
     Queue(#[from] QueueError),
-    /// Somebody else has had it for long.
-    #[error("queue of releases is in somebody else's hands")]
+    /// A plugin has been replaying it for too long.
+    #[error("release queue is locked by another process")]
     Busy,
     /// The thread that reads it has ended.
-    #[error("read the queue of releases")]
+    #[error("cannot read the release queue")]
     Thread(#[from] JoinError),
 }
 
@@ -52,11 +52,11 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
     let Some((guard, waiting)) = take(directory).await? else {
         return Ok(Replayed::default());
     };
-    for path in &waiting.put_aside {
-        tracing::error!(path = %path.display(), "a release cannot be read and was put aside; its address is found by the sweep for leaks");
+    for Unreadable { path, reason } in &waiting.unreadable {
+        tracing::error!(path = %path.display(), reason, "skipping an unreadable release; the sweep for leaks frees its address");
     }
     let mut replayed = Replayed {
-        damaged: waiting.put_aside.len(),
+        damaged: waiting.unreadable.len(),
         ..Replayed::default()
     };
     let releases = stream::iter(waiting.releases).map(|entry| async {

@@ -136,7 +136,7 @@ fn an_add_waits_while_somebody_else_replays_its_key() {
     let daemon = FakeDaemon::generous(&node.socket());
     let queue = Queue::new(node.path("queue"));
     let guard = queue.lock().unwrap().unwrap();
-    let entries = guard.entries().unwrap();
+    let entries = guard.waiting().unwrap().releases;
     assert_eq!(node.call("ADD", "c1").code(), 11);
     guard.remove(&entries[0]).unwrap();
     assert!(node.call("ADD", "c1").succeeded);

@@ -6,6 +6,7 @@ mod away;
 mod commands;
 mod daemon;
 mod input;
+mod odd;
 mod packets;
 mod plugin;
 mod refusals;

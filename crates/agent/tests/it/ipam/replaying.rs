@@ -83,6 +83,35 @@ async fn a_damaged_release_is_put_aside_and_a_refused_one_stays_and_neither_stop
     assert!(queue.holds(&nameless).unwrap());
 }
 
+/// Real time: a FIFO without care would be waited for on a thread, for ever.
+#[tokio::test]
+async fn a_fifo_in_the_queue_neither_hangs_the_start_nor_stops_a_release() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, _) = away(directory.path()).await;
+    let files = directory.path().join("queue");
+    let fifo = files.join("00000000000000000001-00000000000000aa.json");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    let limit = std::time::Duration::from_secs(30);
+    let replayed = tokio::time::timeout(limit, replay(&daemon.rest, &files)).await;
+    if replayed.is_err() {
+        // A writer that comes and goes ends the wait.
+        drop(fs::OpenOptions::new().write(true).open(&fifo));
+    }
+    let expected = Replayed {
+        released: 1,
+        kept: 0,
+        damaged: 1,
+    };
+    assert_eq!(replayed.unwrap().unwrap(), expected);
+    assert!(
+        files
+            .join("00000000000000000001-00000000000000aa.json.unreadable")
+            .exists()
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_queue_in_somebody_elses_hands_is_left_to_them() {
     let directory = tempfile::tempdir().unwrap();
