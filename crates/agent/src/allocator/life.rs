@@ -1,7 +1,10 @@
 //! What the allocator and whoever hands out pod CIDRs have in common: writing, and waiting until
 //! what was written is seen.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use tokio::time::Instant;
@@ -32,6 +35,14 @@ pub(super) struct Life {
     unseen: Vec<Written>,
     patience: Instant,
     failures: u32,
+    /// Writes that the API server refused. Each waits on its own: a refusal of one object says
+    /// nothing about the others. A write that differs is another one, and tried at once.
+    refused: HashMap<Write, Refusal>,
+}
+
+struct Refusal {
+    again: Instant,
+    times: u32,
 }
 
 /// Whether the cache shows a write.
@@ -45,6 +56,7 @@ impl Life {
             unseen: Vec::new(),
             patience: Instant::now(),
             failures: 0,
+            refused: HashMap::new(),
         }
     }
 
@@ -85,10 +97,15 @@ impl Life {
     ) -> Option<Duration> {
         if writes.is_empty() {
             self.failures = 0;
+            self.refused.clear();
             return None;
         }
+        let planned: HashSet<&Write> = writes.iter().collect();
+        self.refused.retain(|write, _| planned.contains(write));
+        let now = Instant::now();
+        let waits = |write: &&Write| self.refused.get(*write).is_some_and(|one| one.again > now);
         let mut work: Vec<BoxFuture<'_, _>> = Vec::with_capacity(writes.len());
-        for write in writes {
+        for write in writes.iter().filter(|write| !waits(write)) {
             work.push(Box::pin(async move {
                 if context.cancelled().is_cancelled() {
                     return (write, None);
@@ -100,17 +117,21 @@ impl Life {
             .buffer_unordered(PARALLEL)
             .collect()
             .await;
-        let mut failed = false;
+        let (mut failed, mut written_any) = (false, false);
         for (write, outcome) in outcomes {
             metrics.wrote(write, label(outcome.as_ref()));
             match outcome {
                 Some(Ok(written)) => {
                     tracing::debug!("{write}");
+                    written_any = true;
+                    self.refused.remove(write);
                     self.unseen.extend(written);
                 }
                 Some(Err(error @ WriteError::Refused(_))) => {
-                    failed = true;
                     tracing::warn!(error = chain(&error), "cannot write: {write}");
+                    let times = self.refused.get(write).map_or(0, |one| one.times) + 1;
+                    let again = Instant::now() + pause(times);
+                    self.refused.insert(write.clone(), Refusal { again, times });
                 }
                 Some(Err(error)) => {
                     failed = true;
@@ -120,22 +141,29 @@ impl Life {
             }
         }
         self.failures = if failed { self.failures + 1 } else { 0 };
-        self.patience = Instant::now() + PATIENCE;
-        Some(self.pause())
-    }
-
-    /// After the first failures at once, since others write as well; then less and less often.
-    fn pause(&self) -> Duration {
-        match self.failures {
-            0 | 1 => GLANCE,
-            failures => (GLANCE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
-        }
+        let now = Instant::now();
+        self.patience = now + PATIENCE;
+        let refused = self.refused.values().map(|one| one.again);
+        let retry = refused
+            .min()
+            .map(|again| again.saturating_duration_since(now));
+        // What was written may be the first of several steps.
+        let next = (failed || written_any).then(|| pause(self.failures));
+        Some(next.into_iter().chain(retry).min().unwrap_or(GLANCE))
     }
 
     /// Waits until the cache shows something else that was written.
     pub(super) fn expect(&mut self, written: Option<Written>) {
         self.unseen.extend(written);
         self.patience = Instant::now() + PATIENCE;
+    }
+}
+
+/// After the first failure at once, since others write as well; then less and less often.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 | 1 => GLANCE,
+        failures => (GLANCE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
     }
 }
 

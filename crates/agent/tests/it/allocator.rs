@@ -5,6 +5,7 @@ mod failing;
 mod lossy;
 mod objects;
 mod pod_cidrs;
+mod poison;
 mod rights;
 mod scale;
 mod scarcity;

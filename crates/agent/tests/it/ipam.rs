@@ -4,6 +4,7 @@ mod answering;
 mod damaging;
 mod failing;
 mod modes;
+mod poison;
 mod replaying;
 mod restarting;
 mod scaling;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use weft_model::LabelSelector;
 
 use super::{IpPool, IpPoolShard, POD_CIDR_POOL, PoolFlaw, ip_pool::overlap};
 use crate::{
@@ -27,7 +28,8 @@ type Claims = BTreeMap<(PoolName, IpNet), (Shard, u8)>;
 /// Reads pools and their claims.
 ///
 /// Of two pools that overlap the one with claims there keeps its ranges, or else the older one. A
-/// pool that is wrong stays, disabled: without it its nodes would become those of another pool.
+/// pool that is wrong stays, disabled: without it its nodes would become those of another pool. One
+/// that never served and is for all nodes gets none: it would take those of others by its name alone.
 pub fn read_pools<'a>(
     pools: impl IntoIterator<Item = &'a IpPool>,
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
@@ -64,7 +66,12 @@ pub fn read_pools<'a>(
             known.extend(taken);
             pool.source = PoolSource::Ranges(kept);
         }
-        pool.disabled |= known.iter().any(PoolFlaw::is_fatal);
+        if known.iter().any(PoolFlaw::is_fatal) {
+            pool.disabled = true;
+            if pool.nodes.is_empty() && !may_have_served(&pool, known, &claims, wall) {
+                pool.nodes = no_node();
+            }
+        }
         read.insert(pool.name.clone(), pool);
     }
     flaws.retain(|name, flaws| !flaws.is_empty() && read.contains_key(name));
@@ -77,6 +84,26 @@ pub fn read_pools<'a>(
         shards,
         flaws,
     }
+}
+
+/// Whether nodes may have addresses of a pool. One of nodes' own ranges claims nothing.
+fn may_have_served(
+    pool: &allocator::IpPool,
+    flaws: &[PoolFlaw],
+    claims: &Claims,
+    wall: Wall,
+) -> bool {
+    let unknown = |flaw: &PoolFlaw| matches!(flaw, PoolFlaw::Shard(_) | PoolFlaw::Geometry(_));
+    let mut own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
+    matches!(pool.source, PoolSource::NodeCidrs)
+        || flaws.iter().any(unknown)
+        || own.any(|(shard, _)| claims_anything(shard, wall))
+}
+
+/// A selector that no labels match.
+fn no_node() -> LabelSelector {
+    let label = "ipam.weft.dev/node";
+    LabelSelector::equalities([(label, "one"), (label, "another")])
 }
 
 /// Reads the claims of pod CIDRs; other shards are left out. One that cannot be read stops everything,

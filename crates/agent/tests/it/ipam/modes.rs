@@ -19,7 +19,7 @@ async fn azure() -> World {
     let server = ApiServer::builder().build();
     let world = World {
         client: server.client(),
-        _server: server,
+        server,
     };
     let text = include_str!("../../../../../deploy/crds/nodenetworkconfigs.yaml");
     let text = text.replace("ipam.weft.dev", AZURE_GROUP);

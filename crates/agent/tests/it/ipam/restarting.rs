@@ -56,7 +56,7 @@ async fn a_restart_without_api_server_serves_what_is_known() {
     let server = weft_apiserver::ApiServer::builder().build();
     let empty = World {
         client: server.client(),
-        _server: server,
+        server,
     };
     let daemon = empty.start("n1", state.path()).await;
     assert_eq!(daemon.add("kept").await, kept);

@@ -35,8 +35,7 @@ use crate::allocator::cluster::{call, path, server};
 const LIMIT: Duration = Duration::from_secs(3600);
 
 pub(crate) struct World {
-    /// Keeps the server.
-    pub(crate) _server: ApiServer,
+    pub(crate) server: ApiServer,
     pub(crate) client: Client,
 }
 
@@ -46,7 +45,7 @@ impl World {
         let server = server().await;
         let world = Self {
             client: server.client(),
-            _server: server,
+            server,
         };
         world.add_node("n1").await;
         world
