@@ -7,6 +7,7 @@ mod policy;
 use serde_json::Value;
 
 use crate::{
+    api::Api,
     cel,
     kind::Subresource,
     meta::Meta,
@@ -75,6 +76,12 @@ impl Attempt<'_> {
             .find(|name| !name.is_empty())
             .unwrap_or_default()
     }
+}
+
+/// Whether any policy is bound to anything.
+pub(crate) fn is_active(api: &Api) -> bool {
+    let bindings = format!("validatingadmissionpolicybindings.{GROUP}").into();
+    api.store.has_any(&bindings)
 }
 
 /// Whether the policies let a write through.

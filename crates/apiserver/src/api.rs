@@ -17,6 +17,7 @@ use crate::{
     admission::Policies,
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
+    custom::Definitions,
     encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
@@ -24,6 +25,7 @@ use crate::{
     kind::{Registry, ResourceType},
     meta::Meta as _,
     negotiate::{Asked, Encoding, Negotiated},
+    pace::{self, Pace},
     pod_dialer::PodDialer,
     query::Query,
     random::Random,
@@ -64,6 +66,8 @@ pub(crate) struct Api {
     pub(crate) garbage: Garbage,
     pub(crate) event_expiry: Expiry,
     pub(crate) policies: Policies,
+    pub(crate) definitions: Definitions,
+    pub(crate) pace: Pace,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
     /// How pods are reached, if they are.
@@ -198,13 +202,13 @@ impl Api {
         let outcome = match self.admit(&mut context, identity) {
             // Nobody may see a write that a restart forgets.
             Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
-            Ok(()) => match read_body(body).await {
-                Ok(bytes) => {
-                    context.body = bytes;
-                    handler::handle(&self, &context).await
-                }
-                Err(error) => Err(error),
-            },
+            Ok(()) => read_body(body).await.map(|bytes| context.body = bytes),
+            Err(error) => Err(error),
+        };
+        let context = Arc::new(context);
+        let outcome = match outcome {
+            Ok(()) if writes => pace::write(&self, &context).await,
+            Ok(()) => handler::handle(&self, &context).await,
             Err(error) => Err(error),
         };
         let outcome = match (outcome, &context.interference.answer) {

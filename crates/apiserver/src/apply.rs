@@ -1,6 +1,10 @@
 //! Server-side apply: an object has what its managers say, each for its own fields.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -18,7 +22,7 @@ use crate::{
     meta::{Meta as _, object_mut},
     options::WriteOptions,
     rules::Scene,
-    status::{ApiError, FieldError, Outcome},
+    status::{ApiError, FieldError, MAX_CAUSES, Outcome},
     store::{Object, Stored},
     view,
 };
@@ -285,33 +289,30 @@ impl Application<'_> {
             .map(|entry| entry.set.clone());
         let mut given_up = before.unwrap_or_default();
         given_up.remove_all(&claimed);
-        let kept = |path: &[PathElement]| {
-            managers.0.iter().any(|entry| {
-                !is_own(entry) && (entry.set.contains(path) || entry.set.has_below(path))
-            })
-        };
-        // Deepest first, so that an element goes after its own fields.
-        for path in given_up.paths().rev() {
-            if !kept(path) && !claimed.has_below(path) {
-                remove_path(&topology, &mut merged, path);
-            }
+        let mut others = FieldSet::default();
+        for entry in managers.0.iter().filter(|entry| !is_own(entry)) {
+            others.add_all(&entry.set);
         }
+        GivenUp {
+            gone: &given_up,
+            others: Some(&others),
+            claimed: Some(&claimed),
+        }
+        .leave(&topology, &mut merged);
         let changed = managed::compare(&topology, old, &merged).changed;
-        let mut conflicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut conflicts: BTreeMap<String, FieldSet> = BTreeMap::new();
         for entry in managers.0.iter_mut().filter(|entry| !is_own(entry)) {
-            let contested: Vec<_> = entry
-                .set
-                .paths()
-                .filter(|path| changed.contains(path) && claimed.contains(path))
-                .cloned()
-                .collect();
-            for path in contested {
-                if self.options.force {
-                    entry.set.remove_exactly(&path);
-                } else {
-                    let text = path.iter().map(ToString::to_string).collect();
-                    conflicts.entry(owner_text(entry)).or_default().push(text);
-                }
+            let contested = entry.set.common(&changed, &claimed);
+            if contested.is_empty() {
+                continue;
+            }
+            if self.options.force {
+                entry.set.remove_all(&contested);
+            } else {
+                conflicts
+                    .entry(owner_text(entry))
+                    .or_default()
+                    .add_all(&contested);
             }
         }
         if conflicts.is_empty() {
@@ -333,22 +334,32 @@ fn owner_text(entry: &managed::Entry) -> String {
     text
 }
 
-fn conflict(conflicts: &BTreeMap<String, Vec<String>>) -> ApiError {
-    let count: usize = conflicts.values().map(Vec::len).sum();
+/// All conflicts are counted; as many are named as an answer has causes.
+fn conflict(conflicts: &BTreeMap<String, FieldSet>) -> ApiError {
+    let count: usize = conflicts.values().map(FieldSet::len).sum();
+    let mut left = MAX_CAUSES;
+    let mut named: Vec<(&String, Vec<String>)> = Vec::new();
+    for (owner, contested) in conflicts {
+        let texts = contested.texts(left);
+        left -= texts.len();
+        if !texts.is_empty() {
+            named.push((owner, texts));
+        }
+    }
     let mut message = format!(
         "Apply failed with {count} conflict{}: ",
         if count == 1 { "" } else { "s" }
     );
-    if let (1, Some((owner, fields))) = (count, conflicts.iter().next()) {
+    if let (1, Some((owner, fields))) = (count, named.first()) {
         let _ = write!(message, "conflict with {owner}: {}", fields.join(""));
     } else {
-        let parts: Vec<String> = conflicts
+        let parts: Vec<String> = named
             .iter()
             .map(|(owner, fields)| format!("conflicts with {owner}:\n- {}", fields.join("\n- ")))
             .collect();
         message.push_str(&parts.join("\n"));
     }
-    let causes: Vec<Value> = conflicts
+    let causes: Vec<Value> = named
         .iter()
         .flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)))
         .map(|(owner, field)| {
@@ -385,11 +396,11 @@ fn merge(topology: &Topology<'_>, target: &mut Value, applied: &Value) {
                 *target = Value::Array(applied.clone());
                 return;
             };
-            for element in applied {
-                if !list.contains(element) {
-                    list.push(element.clone());
-                }
-            }
+            let mut known: HashSet<Value> = list.iter().cloned().collect();
+            let fresh = applied
+                .iter()
+                .filter(|element| known.insert((*element).clone()));
+            list.extend(fresh.cloned());
         }
         (Treatment::Keyed(keys), Value::Array(applied)) => {
             if !target.is_array() {
@@ -397,54 +408,100 @@ fn merge(topology: &Topology<'_>, target: &mut Value, applied: &Value) {
             }
             let Value::Array(list) = target else { return };
             let inner = topology.element();
+            let mut places: HashMap<PathElement, usize> = HashMap::new();
+            for (place, element) in list.iter().enumerate() {
+                if let Some(step) = PathElement::of_keys(&keys, element, &inner) {
+                    places.entry(step).or_insert(place);
+                }
+            }
             for element in applied {
                 let step = PathElement::of_keys(&keys, element, &inner);
-                let known = list.iter_mut().find(|known| {
-                    step.is_some() && PathElement::of_keys(&keys, known, &inner) == step
-                });
-                match known {
-                    Some(known) => merge(&inner, known, element),
-                    None => list.push(element.clone()),
+                let known = step.as_ref().and_then(|step| places.get(step));
+                if let Some(known) = known.and_then(|place| list.get_mut(*place)) {
+                    merge(&inner, known, element);
+                    continue;
                 }
+                places.extend(step.map(|step| (step, list.len())));
+                list.push(element.clone());
             }
         }
         _ => *target = applied.clone(),
     }
 }
 
-fn remove_path(topology: &Topology<'_>, object: &mut Object, path: &[PathElement]) {
-    let Some((PathElement::Field(name), rest)) = path.split_first() else {
-        return;
-    };
-    if rest.is_empty() {
-        object.remove(name);
-        return;
+/// What a manager claimed before and no longer does, below one place.
+#[derive(Clone, Copy)]
+struct GivenUp<'a> {
+    gone: &'a FieldSet,
+    /// What other managers have there.
+    others: Option<&'a FieldSet>,
+    /// What the manager has there now.
+    claimed: Option<&'a FieldSet>,
+}
+
+impl GivenUp<'_> {
+    /// The same below a step; none when nothing is given up there.
+    fn below(self, step: &PathElement) -> Option<Self> {
+        Some(Self {
+            gone: self.gone.get(step)?,
+            others: self.others.and_then(|set| set.get(step)),
+            claimed: self.claimed.and_then(|set| set.get(step)),
+        })
     }
-    let Some(value) = object.get_mut(name) else {
-        return;
-    };
-    let inner = topology.member(name);
-    match (&rest[0], value) {
-        (PathElement::Field(_), Value::Object(object)) => remove_path(&inner, object, rest),
-        (PathElement::Value(text), Value::Array(list)) => {
-            let gone: Option<Value> = serde_json::from_str(text).ok();
-            list.retain(|element| Some(element) != gone.as_ref());
-        }
-        (step @ PathElement::Keys(_), Value::Array(list)) => {
-            let Treatment::Keyed(keys) = inner.treatment(&json!([])) else {
-                return;
+
+    /// Whether the place itself goes: no manager has it or anything in it.
+    fn goes(self) -> bool {
+        self.gone.is_member()
+            && self.others.is_none()
+            && !self.claimed.is_some_and(FieldSet::has_below)
+    }
+
+    /// Takes out of an object what no manager has any more, members before what they are in.
+    fn leave(self, topology: &Topology<'_>, object: &mut Object) {
+        for (step, _) in self.gone.steps() {
+            let (PathElement::Field(name), Some(below)) = (step, self.below(step)) else {
+                continue;
             };
-            let element = inner.element();
-            let position = list.iter().position(|known| {
-                PathElement::of_keys(&keys, known, &element).as_ref() == Some(step)
-            });
-            let Some(position) = position else { return };
-            if rest.len() == 1 {
-                list.remove(position);
-            } else if let Value::Object(object) = &mut list[position] {
-                remove_path(&element, object, &rest[1..]);
+            match object.get_mut(name) {
+                Some(Value::Object(inner)) => below.leave(&topology.member(name), inner),
+                Some(Value::Array(list)) => below.leave_list(&topology.member(name), list),
+                _ => {}
+            }
+            if below.goes() {
+                object.remove(name);
             }
         }
-        _ => {}
+    }
+
+    fn leave_list(self, topology: &Topology<'_>, list: &mut Vec<Value>) {
+        let gone = self.gone.steps().filter_map(|(step, _)| match step {
+            PathElement::Value(text) if self.below(step)?.goes() => serde_json::from_str(text).ok(),
+            _ => None,
+        });
+        let gone: HashSet<Value> = gone.collect();
+        let keys = match topology.treatment(&json!([])) {
+            Treatment::Keyed(keys) => keys,
+            _ => Vec::new(),
+        };
+        let inner = topology.element();
+        // Of several with the same keys, the first is meant.
+        let mut seen = HashSet::new();
+        list.retain_mut(|element| {
+            if keys.is_empty() {
+                return !gone.contains(element);
+            }
+            let step = PathElement::of_keys(&keys, element, &inner);
+            let Some(step) = step else { return true };
+            let Some(below) = self.below(&step) else {
+                return true;
+            };
+            if !seen.insert(step) {
+                return true;
+            }
+            if let Value::Object(object) = element {
+                below.leave(&inner, object);
+            }
+            !below.goes()
+        });
     }
 }

@@ -5,6 +5,7 @@
 
 mod cost;
 mod size;
+mod unary;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -87,9 +88,8 @@ pub(crate) struct Expression {
 impl Expression {
     /// Only to be called [`with_deep_stack`].
     pub(crate) fn compile(text: &str) -> Result<Self, ExpressionError> {
-        check_text(text)?;
-        let program =
-            Program::compile(text).map_err(|error| ExpressionError::Syntax(error.to_string()))?;
+        let program = Program::compile(&readable(text)?)
+            .map_err(|error| ExpressionError::Syntax(error.to_string()))?;
         let expression = Self {
             text: text.to_owned(),
             program,
@@ -122,6 +122,12 @@ impl Expression {
 /// How much work a program compiled elsewhere can be.
 pub(crate) fn cost_of(program: &Program, roots: &Roots<'_>) -> u64 {
     cost::estimate(&program.expression().expr, roots).cost
+}
+
+/// The text in the form the parser reads rightly and in time; refused where there is none.
+pub(crate) fn readable(text: &str) -> Result<String, ExpressionError> {
+    check_text(text)?;
+    Ok(unary::shorten(text))
 }
 
 /// What must hold before a parser sees the text.
@@ -220,12 +226,50 @@ mod tests {
         for part in ["!", "-", "true && ", "true ? true : "] {
             let _ = with_deep_stack(|| Expression::compile(&(part.repeat(2000) + "true")));
         }
+        let nested = format!("{}true{}", "!!(".repeat(90), ")".repeat(90));
+        assert_eq!(run(&nested, &json!({})), Ok(CelValue::Bool(true)));
         let long = "a".repeat(MAX_LENGTH + 1);
         assert!(matches!(compile(&long), Err(ExpressionError::TooLong(_))));
         assert!(matches!(
             compile("object.a >"),
             Err(ExpressionError::Syntax(_))
         ));
+    }
+
+    #[test]
+    fn reading_an_expression_takes_linear_time() {
+        let seconds = |part: &str, last: &str, bytes: usize| {
+            let text = part.repeat(bytes / part.len()) + last;
+            let read = || {
+                let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                // The parser may panic, which costs time as well.
+                let _ = std::panic::catch_unwind(|| Expression::compile(&text).map(drop));
+                let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                let nanoseconds = (after.tv_sec - before.tv_sec) * 1_000_000_000 + after.tv_nsec;
+                nanoseconds - before.tv_nsec
+            };
+            let best = (0..3).map(|_| with_deep_stack(read).unwrap()).min();
+            best.unwrap()
+        };
+        for (part, last) in [
+            ("!", "true"),
+            ("! ", "true"),
+            ("-", "1"),
+            ("1 - - ", "1"),
+            ("true && ", "true"),
+            ("1 + ", "1"),
+            ("true ? true : ", "true"),
+            ("a.", "a"),
+            ("'a', ", ""),
+            ("x < ", "x"),
+        ] {
+            let (small, large) = (seconds(part, last, 4000), seconds(part, last, 16_000));
+            println!("{part:?}: {small} ns, then {large} ns");
+            assert!(
+                large < small.max(1_000_000) * 8,
+                "{part:?}: {small} ns, then {large} ns"
+            );
+        }
     }
 
     #[test]

@@ -9,9 +9,15 @@ mod structure;
 
 use serde_json::Value;
 
-pub(crate) use lifecycle::{CLEANUP_FINALIZER, care, serve_established};
+pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, care, serve_established};
 
-use crate::{api::Api, handler::table::Column, status::FieldError, store::Object};
+use crate::{
+    api::Api,
+    encoding::size::STORED_LIMIT,
+    handler::table::Column,
+    status::{ApiError, FieldError, Outcome},
+    store::Object,
+};
 
 /// What one version of a custom resource has beyond a built-in kind.
 #[derive(Debug)]
@@ -21,6 +27,8 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Value,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
+    /// The schema in the form values are compared with.
+    node: schema::Node,
     rules: Option<rules::CompiledRules>,
 }
 
@@ -60,15 +68,23 @@ impl PrinterColumn {
 
 impl CustomVersion {
     /// Removes what the schema does not know, fills in defaults, and answers the removed paths.
-    pub(crate) fn prune(&self, object: &mut Object) -> Vec<String> {
+    /// What defaults make too large to be stored is refused.
+    pub(crate) fn prune(&self, object: &mut Object) -> Outcome<Vec<String>> {
         let mut unknown = self.prune_metadata(object);
         unknown.extend(schema::prune(&self.schema, object));
         let mut value = Value::Object(std::mem::take(object));
-        schema::default(&self.schema, &mut value);
+        let mut left = STORED_LIMIT;
+        schema::default(&self.schema, &mut value, &mut left)
+            .map_err(|_| ApiError::too_large_to_store())?;
         if let Value::Object(defaulted) = value {
             *object = defaulted;
         }
-        unknown
+        Ok(unknown)
+    }
+
+    /// Whether expressions are run on its objects.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.is_some()
     }
 
     /// Metadata is that of every object, whatever the schema says.
@@ -91,7 +107,7 @@ impl CustomVersion {
     /// Complaints of the schema, then of lists with repeats, then of the CEL rules.
     pub(crate) fn validate(&self, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let value = Value::Object(object.clone());
-        let mut errors = schema::schema_errors(&self.schema, &value, "");
+        let mut errors = schema::schema_errors(&self.node, &value);
         if !errors.is_empty() && self.rules.is_some() {
             errors.push(FieldError::invalid(
                 "<nil>",
@@ -101,7 +117,7 @@ impl CustomVersion {
             ));
             return errors;
         }
-        errors.extend(schema::list_errors(&self.schema, &value, ""));
+        errors.extend(schema::list_errors(&self.node, &value));
         if errors.is_empty()
             && let Some(rules) = &self.rules
         {
@@ -120,6 +136,7 @@ impl CustomVersion {
         let rules = rules::CompiledRules::compile(&schema);
         Self {
             storage_api_version,
+            node: schema::Node::compile(&schema),
             schema,
             columns,
             scale,

@@ -3,4 +3,5 @@
 pub(crate) mod gzip;
 pub(crate) mod json;
 pub(crate) mod paths;
+pub(crate) mod size;
 pub(crate) mod yaml;

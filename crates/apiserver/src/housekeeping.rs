@@ -83,10 +83,13 @@ pub(crate) async fn run(api: Arc<Api>) {
             () = api.shutdown.cancelled() => return,
             () = api.chores.notified() => {}
         }
-        crate::custom::care(&api);
-        collect(&api);
-        finish_foreground_deletions(&api);
-        terminate_namespaces(&api);
+        let _turn = api.pace.light().await;
+        crate::pace::off_worker(|| {
+            crate::custom::care(&api);
+            collect(&api);
+            finish_foreground_deletions(&api);
+            terminate_namespaces(&api);
+        });
     }
 }
 

@@ -23,6 +23,7 @@ mod managed;
 mod meta;
 mod negotiate;
 mod options;
+mod pace;
 mod patch;
 mod persistence;
 mod pod_dialer;

@@ -242,7 +242,7 @@ pub(crate) fn strip(kind: &ResourceType, subresource: Option<Subresource>, set: 
     for name in ["apiVersion", "kind"] {
         set.remove(&[field(name)]);
     }
-    set.remove_exactly(&[field("metadata")]);
+    set.remove_exactly(&field("metadata"));
     for name in [
         "name",
         "namespace",
@@ -267,8 +267,8 @@ pub(crate) fn strip(kind: &ResourceType, subresource: Option<Subresource>, set: 
                 kind.rules.status,
                 StatusRule::SeparateWithMetadata | StatusRule::KeptOnCreate
             );
-            set.retain(|path| match path.first() {
-                Some(PathElement::Field(name)) => {
+            set.retain(|step| match step {
+                PathElement::Field(name) => {
                     name == "status" || (metadata_too && name == "metadata")
                 }
                 _ => false,

@@ -29,7 +29,7 @@ pub(crate) fn check(
     if let Some(custom) = &resource.custom
         && kind == resource.kind
     {
-        return Ok(custom.prune(object));
+        return custom.prune(object);
     }
     let Some(message) = message_of(group, version, kind) else {
         return Ok(Vec::new());

@@ -160,6 +160,8 @@ impl Builder {
             garbage: housekeeping::Garbage::default(),
             event_expiry: crate::rules::event::Expiry::default(),
             policies: crate::admission::Policies::default(),
+            definitions: crate::custom::Definitions::default(),
+            pace: crate::pace::Pace::default(),
             fault_endpoint: self.fault_endpoint,
             pod_dialer: self.pod_dialer,
         });

@@ -1,11 +1,15 @@
 //! `Status` answers: the failures of the API, with the reason, code and message of Kubernetes.
 
-use std::fmt::Write as _;
+use std::{collections::HashSet, fmt::Write as _};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::kind::ResourceType;
+
+/// Complaints that one answer names; the others are only counted. Upstream has no such bound, and
+/// answers a request of 3 MB with one of 60.
+pub(crate) const MAX_CAUSES: usize = 1000;
 
 /// One complaint about one field of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,12 +231,16 @@ impl ApiError {
         };
         let mut message = format!("{qualified} {name:?} is invalid: ");
         // Repeats are told once in the message but kept among the causes, as upstream does.
+        let (named, more) = errors.split_at(errors.len().min(MAX_CAUSES));
+        let mut known = HashSet::with_capacity(named.len());
         let mut texts: Vec<String> = Vec::new();
-        for error in errors {
-            let text = format!("{}: {}", error.field, error.message);
-            if !texts.contains(&text) {
-                texts.push(text);
+        for error in named {
+            if known.insert((&error.field, &error.message)) {
+                texts.push(format!("{}: {}", error.field, error.message));
             }
+        }
+        if !more.is_empty() {
+            texts.push(format!("and {} more errors", more.len()));
         }
         match &texts[..] {
             [one] => message.push_str(one),
@@ -241,7 +249,7 @@ impl ApiError {
             }
         }
         let mut details = details(group, kind, name);
-        details["causes"] = errors.iter().map(FieldError::cause).collect();
+        details["causes"] = named.iter().map(FieldError::cause).collect();
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details)
     }
 
@@ -350,6 +358,17 @@ Available representations: application/json, \
             "RequestEntityTooLarge",
             message,
         )
+    }
+
+    /// An object that etcd would not take, in the words in which upstream passes its refusal on.
+    pub(crate) fn too_large_to_store() -> Self {
+        Self::untyped("etcdserver: request is too large")
+    }
+
+    /// A request that took longer than any may.
+    pub(crate) fn took_too_long() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with_details(json!({}))
     }
 
     /// A resource version the server has not reached.

@@ -165,6 +165,13 @@ impl Store {
         self.state().collections.get(storage)?.get(key)
     }
 
+    /// Whether a collection holds anything.
+    pub(crate) fn has_any(&self, storage: &StorageId) -> bool {
+        let state = self.state();
+        let collection = state.collections.get(storage);
+        collection.is_some_and(|collection| collection.len() > 0)
+    }
+
     /// One page of a collection, with the version it shows.
     pub(crate) fn page(
         &self,

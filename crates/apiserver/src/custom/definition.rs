@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions: their own rules, and the kinds they define.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -352,7 +352,7 @@ fn selectable_fields(definition: &Object, version: &Value) -> FieldTable {
         };
         fields.into_iter().flatten().filter_map(path).collect()
     };
-    let own = paths(version);
+    let own: HashSet<String> = paths(version).into_iter().collect();
     let mut all: Vec<String> = versions(definition).flat_map(paths).collect();
     all.sort();
     all.dedup();

@@ -1,6 +1,10 @@
 //! From a definition to served kinds and back.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -148,26 +152,80 @@ fn name_conflict(api: &Api, object: &Object) -> Option<(&'static str, String)> {
     None
 }
 
+/// The kinds of the definitions as last compiled, by UID: patterns and rules of a definition that did
+/// not change are not compiled again because another one did.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions(Mutex<HashMap<String, Compiled>>);
+
+#[derive(Debug)]
+struct Compiled {
+    /// Of the object.
+    version: u64,
+    /// Grows when what the kinds are made of changes.
+    generation: Option<i64>,
+    is_established: bool,
+    kinds: Vec<Arc<ResourceType>>,
+}
+
+impl Compiled {
+    fn new(stored: &Stored, known: Option<Self>) -> Self {
+        let known = match known {
+            Some(known) if known.version == stored.version => return known,
+            known => known,
+        };
+        let object = stored.decode();
+        let generation = object
+            .at(&["metadata", "generation"])
+            .and_then(Value::as_i64);
+        let kinds = match known {
+            Some(known) if generation.is_some() && known.generation == generation => known.kinds,
+            _ => definition::resource_types(&object),
+        };
+        Self {
+            version: stored.version,
+            generation,
+            is_established: condition(&object, "Established") == Some("True"),
+            kinds,
+        }
+    }
+}
+
+impl Definitions {
+    /// Compiles what changed, forgets what is gone, and answers the kinds that are established.
+    fn established(&self, stored: &[Arc<Stored>]) -> Vec<Arc<ResourceType>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fresh = HashMap::with_capacity(stored.len());
+        let mut kinds = Vec::new();
+        for definition in stored {
+            let uid = definition.uid.to_string();
+            let compiled = Compiled::new(definition, known.remove(&uid));
+            if compiled.is_established {
+                kinds.extend(compiled.kinds.iter().cloned());
+            }
+            fresh.insert(uid, compiled);
+        }
+        *known = fresh;
+        kinds
+    }
+}
+
 /// Serves the kinds of all established definitions; kinds whose versions changed lose their
 /// watches, since their storage is rebuilt.
 pub(crate) fn serve_established(api: &Api) {
     let storage: StorageId = format!("customresourcedefinitions.{GROUP}").into();
     let (definitions, _) = api.store.all(&storage, &Filter::default());
     let before = api.registry.served();
-    let mut types = Vec::new();
-    for stored in definitions {
-        let object = stored.decode();
-        if condition(&object, "Established") == Some("True") {
-            types.extend(definition::resource_types(&object));
-        }
-    }
+    let types = api.definitions.established(&definitions);
+    let new: HashMap<(&str, &str), &Arc<ResourceType>> = types
+        .iter()
+        .map(|new| ((&*new.storage, new.version.as_str()), new))
+        .collect();
+    let stored: HashSet<&str> = types.iter().map(|new| &*new.storage).collect();
     let mut rebuilt: Vec<StorageId> = Vec::new();
     for old in before.types().filter(|kind| kind.is_custom()) {
-        let same = types.iter().any(|new| {
-            new.storage == old.storage && new.version == old.version && same_version(new, old)
-        });
-        let still = types.iter().any(|new| new.storage == old.storage);
-        if !same && still {
+        let now = new.get(&(&*old.storage, old.version.as_str()));
+        let same = now.is_some_and(|new| Arc::ptr_eq(new, old) || same_version(new, old));
+        if !same && stored.contains(&*old.storage) {
             rebuilt.push(old.storage.clone());
         }
     }

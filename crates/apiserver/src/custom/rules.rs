@@ -59,6 +59,30 @@ fn collect<'a>(schema: &'a Value, field: &str, times: u64, sites: &mut Vec<Site<
     }
 }
 
+/// Gives the parser the rules of a schema in the form it reads rightly.
+fn make_readable(schema: &mut Value) {
+    let rules = schema.get_mut(RULES).and_then(Value::as_array_mut);
+    for rule in rules.into_iter().flatten() {
+        for part in ["rule", "messageExpression"] {
+            let Some(Value::String(text)) = rule.get_mut(part) else {
+                continue;
+            };
+            if let Ok(readable) = cel::readable(text) {
+                *text = readable;
+            }
+        }
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (_, property) in properties.into_iter().flatten() {
+        make_readable(property);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(name).filter(|inner| inner.is_object()) {
+            make_readable(inner);
+        }
+    }
+}
+
 /// Complaints about the rules of a schema that stands at a field of a definition.
 pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
     let mut sites = Vec::new();
@@ -178,7 +202,9 @@ impl CompiledRules {
             );
             return None;
         }
-        let compiled = cel::with_deep_stack(|| kube_cel::compile_schema(schema)).ok()?;
+        let mut schema = schema.clone();
+        make_readable(&mut schema);
+        let compiled = cel::with_deep_stack(|| kube_cel::compile_schema(&schema)).ok()?;
         Some(Self(compiled))
     }
 

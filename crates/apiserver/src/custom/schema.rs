@@ -1,15 +1,19 @@
 //! Structural schemas of custom resources: prune, default, validate.
 
+pub(super) mod pattern;
 mod validate;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
-    encoding::paths::{join, note},
+    encoding::{
+        paths::{join, note},
+        size::{self, TooLarge},
+    },
     store::Object,
 };
 
-pub(super) use validate::{list_errors, schema_errors};
+pub(super) use validate::{Node, list_errors, schema_errors};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
@@ -73,8 +77,9 @@ fn prune_value(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<
     }
 }
 
-/// Fills in defaults inside what is there.
-pub(super) fn default(schema: &Value, value: &mut Value) {
+/// Fills in defaults inside what is there, as long as they take no more bytes than are left: a default
+/// of some kilobytes for each of some thousand elements would be gigabytes.
+pub(super) fn default(schema: &Value, value: &mut Value, left: &mut usize) -> Result<(), TooLarge> {
     match value {
         Value::Object(object) => {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -86,31 +91,30 @@ pub(super) fn default(schema: &Value, value: &mut Value) {
                     Some(_) => false,
                 };
                 if unset && let Some(default) = property.get("default") {
+                    size::take(left, default)?;
                     object.insert(name.clone(), default.clone());
                 }
                 if let Some(value) = object.get_mut(name) {
-                    self::default(property, value);
+                    self::default(property, value, left)?;
                 }
             }
             if let Some(additional) = schema.get("additionalProperties").filter(|s| s.is_object()) {
-                let known = properties.cloned().unwrap_or_else(Map::new);
-                for (_, value) in object
-                    .iter_mut()
-                    .filter(|(name, _)| !known.contains_key(*name))
-                {
-                    self::default(additional, value);
+                let known = |name: &str| properties.is_some_and(|all| all.contains_key(name));
+                for (_, value) in object.iter_mut().filter(|(name, _)| !known(name)) {
+                    self::default(additional, value, left)?;
                 }
             }
         }
         Value::Array(list) => {
             if let Some(items) = schema.get("items") {
                 for element in list {
-                    self::default(items, element);
+                    self::default(items, element, left)?;
                 }
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]

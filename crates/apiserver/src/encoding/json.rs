@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::paths::Path;
+
 /// A decoded document and the members it names twice.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
@@ -72,24 +74,6 @@ fn quoted(byte: u8) -> String {
         b'\n' => "'\\n'".to_owned(),
         b'\t' => "'\\t'".to_owned(),
         byte => format!("'\\x{byte:02x}'"),
-    }
-}
-
-/// Where in the document a value stands.
-enum Path<'a> {
-    Root,
-    Member(&'a Path<'a>, &'a str),
-    Element(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Member(Self::Root, name) => write!(f, "{name}"),
-            Self::Member(parent, name) => write!(f, "{parent}.{name}"),
-            Self::Element(parent, position) => write!(f, "{parent}[{position}]"),
-        }
     }
 }
 

@@ -1,6 +1,28 @@
 //! Paths of fields somebody complains about, kept few and short: a body can repeat one long name
 //! hundreds of thousands of times.
 
+use std::fmt;
+
+/// The path of a value inside of a document, written out only for a complaint: a long
+/// name would else be copied for everything below it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Element(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Member(Self::Root, name) => write!(f, "{name}"),
+            Self::Member(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Element(parent, position) => write!(f, "{parent}[{position}]"),
+        }
+    }
+}
+
 /// Complaints told about one body.
 const MAX_COMPLAINTS: usize = 100;
 /// Bytes shown of one path or warning.

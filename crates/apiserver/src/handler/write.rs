@@ -16,7 +16,7 @@ use crate::{
     admission::{Attempt, Operation, admit},
     api::{Api, Context},
     decode,
-    encoding::json,
+    encoding::{json, size},
     handler::{
         read::object_reply,
         turn::{Target, Turn},
@@ -165,6 +165,7 @@ pub(crate) fn create_object(
     }
     managed::record(scene, None, &mut object, options, operation, None);
     check_depth(&object)?;
+    check_size(&object)?;
     rules::commit(scene, None, &mut object, options.dry_run)?;
     Ok(store(scene, object, options.dry_run))
 }
@@ -225,6 +226,15 @@ fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
         ));
     }
     Ok(())
+}
+
+/// What is stored is no larger than etcd would take.
+fn check_size(object: &Object) -> Outcome<()> {
+    if size::is_storable(object) {
+        Ok(())
+    } else {
+        Err(ApiError::too_large_to_store())
+    }
 }
 
 /// What is stored must be readable again, here and by clients.
@@ -356,6 +366,7 @@ pub(crate) fn update_object(
             update.options.dry_run,
         ));
     }
+    check_size(&object)?;
     rules::commit(scene, Some(&old), &mut object, update.options.dry_run)?;
     Ok(store(scene, object, update.options.dry_run))
 }

@@ -32,16 +32,24 @@ pub(crate) struct Version {
     pub(crate) resources: Vec<Arc<ResourceType>>,
 }
 
+/// Where groups and versions are while they are gathered.
+#[derive(Debug, Default)]
+struct Places {
+    groups: HashMap<String, usize>,
+    versions: HashMap<(usize, String), usize>,
+}
+
 impl Served {
     fn new(types: impl IntoIterator<Item = Arc<ResourceType>>) -> Self {
         let mut served = Self::default();
+        let mut places = Places::default();
         for kind in types {
             let path = (
                 kind.group.clone(),
                 kind.version.clone(),
                 kind.plural.clone(),
             );
-            served.add_to_group(&kind);
+            served.add_to_group(&kind, &mut places);
             served.by_path.insert(path, kind);
         }
         for group in &mut served.groups {
@@ -64,29 +72,24 @@ impl Served {
         served
     }
 
-    fn add_to_group(&mut self, kind: &Arc<ResourceType>) {
-        let position = self
-            .groups
-            .iter()
-            .position(|group| group.name == kind.group);
-        let position = position.unwrap_or_else(|| {
+    fn add_to_group(&mut self, kind: &Arc<ResourceType>, places: &mut Places) {
+        let group = *places.groups.entry(kind.group.clone()).or_insert_with(|| {
             self.groups.push(Group {
                 name: kind.group.clone(),
                 versions: Vec::new(),
             });
             self.groups.len() - 1
         });
-        let versions = &mut self.groups[position].versions;
-        match versions
-            .iter_mut()
-            .find(|version| version.name == kind.version)
-        {
-            Some(version) => version.resources.push(kind.clone()),
-            None => versions.push(Version {
+        let versions = &mut self.groups[group].versions;
+        let version = places.versions.entry((group, kind.version.clone()));
+        let version = *version.or_insert_with(|| {
+            versions.push(Version {
                 name: kind.version.clone(),
-                resources: vec![kind.clone()],
-            }),
-        }
+                resources: Vec::new(),
+            });
+            versions.len() - 1
+        });
+        versions[version].resources.push(kind.clone());
     }
 
     pub(crate) fn find(

@@ -1,14 +1,17 @@
 //! Sets of paths into an object, written as `fieldsV1`.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde_json::{Map, Value};
 
 use super::topology::{Topology, Treatment};
-use crate::store::Object;
+use crate::{encoding::paths::shortened, store::Object};
 
 /// One step of a path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PathElement {
     /// A member: `f:name`.
     Field(String),
@@ -71,130 +74,203 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A path into an object.
-pub(crate) type Path = Vec<PathElement>;
-
-/// A set of paths.
+/// A set of places in an object, as a tree: what is above several places is kept once, however long its
+/// name is. No branch of it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FieldSet(BTreeSet<Path>);
+pub(crate) struct FieldSet {
+    /// Whether the place at the root of this tree is in the set.
+    is_member: bool,
+    below: BTreeMap<PathElement, FieldSet>,
+}
 
 impl FieldSet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        !self.is_member && self.below.is_empty()
     }
 
-    pub(crate) fn contains(&self, path: &[PathElement]) -> bool {
-        self.0.contains(path)
+    /// Places in the set.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.is_member) + self.below.values().map(Self::len).sum::<usize>()
     }
 
-    pub(crate) fn paths(&self) -> impl DoubleEndedIterator<Item = &Path> {
-        self.0.iter()
+    /// Whether the place at the root of this tree is in the set.
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member
+    }
+
+    /// Whether anything below the root of this tree is in the set.
+    pub(crate) fn has_below(&self) -> bool {
+        !self.below.is_empty()
+    }
+
+    /// The set of the places below a step.
+    pub(crate) fn get(&self, step: &PathElement) -> Option<&Self> {
+        self.below.get(step)
+    }
+
+    /// The steps from here, and the set below each.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (&PathElement, &Self)> {
+        self.below.iter()
+    }
+
+    fn put(&mut self, step: PathElement, set: Self) {
+        if set.is_empty() {
+            return;
+        }
+        match self.below.get_mut(&step) {
+            Some(known) => known.add_all(&set),
+            None => drop(self.below.insert(step, set)),
+        }
+    }
+
+    fn put_member(&mut self, step: PathElement) {
+        self.below.entry(step).or_default().is_member = true;
     }
 
     pub(crate) fn add_all(&mut self, other: &Self) {
-        self.0.extend(other.0.iter().cloned());
+        self.is_member |= other.is_member;
+        for (step, set) in &other.below {
+            match self.below.get_mut(step) {
+                Some(known) => known.add_all(set),
+                None => drop(self.below.insert(step.clone(), set.clone())),
+            }
+        }
     }
 
     pub(crate) fn remove_all(&mut self, other: &Self) {
-        self.0.retain(|path| !other.0.contains(path));
+        self.is_member &= !other.is_member;
+        self.below.retain(|step, set| {
+            if let Some(gone) = other.below.get(step) {
+                set.remove_all(gone);
+            }
+            !set.is_empty()
+        });
     }
 
-    /// Removes a path and all below it.
-    pub(crate) fn remove(&mut self, prefix: &[PathElement]) {
-        self.0.retain(|path| !path.starts_with(prefix));
+    /// What is in this set and in both others.
+    pub(crate) fn common(&self, one: &Self, other: &Self) -> Self {
+        let mut common = Self {
+            is_member: self.is_member && one.is_member && other.is_member,
+            below: BTreeMap::new(),
+        };
+        for (step, set) in &self.below {
+            if let (Some(one), Some(other)) = (one.below.get(step), other.below.get(step)) {
+                common.put(step.clone(), set.common(one, other));
+            }
+        }
+        common
     }
 
-    /// Removes one path and nothing below it.
-    pub(crate) fn remove_exactly(&mut self, path: &[PathElement]) {
-        self.0.remove(path);
+    /// Removes a place and all below it.
+    pub(crate) fn remove(&mut self, path: &[PathElement]) {
+        match path {
+            [] => *self = Self::default(),
+            [step, rest @ ..] => self.change(step, |set| set.remove(rest)),
+        }
     }
 
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Path) -> bool) {
-        self.0.retain(keep);
+    /// Removes one place below the root and nothing below it.
+    pub(crate) fn remove_exactly(&mut self, step: &PathElement) {
+        self.change(step, |set| set.is_member = false);
     }
 
-    /// Whether the set has anything below a path.
-    pub(crate) fn has_below(&self, prefix: &[PathElement]) -> bool {
-        let below = self.0.range::<[PathElement], _>((
-            std::ops::Bound::Excluded(prefix),
-            std::ops::Bound::Unbounded,
-        ));
-        below.take(1).any(|path| path.starts_with(prefix))
+    fn change(&mut self, step: &PathElement, change: impl FnOnce(&mut Self)) {
+        if let Some(set) = self.below.get_mut(step) {
+            change(set);
+            if set.is_empty() {
+                self.below.remove(step);
+            }
+        }
+    }
+
+    /// Keeps what is below some of the first steps.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&PathElement) -> bool) {
+        self.is_member = false;
+        self.below.retain(|step, _| keep(step));
+    }
+
+    /// The paths of the first places, as people read them.
+    pub(crate) fn texts(&self, most: usize) -> Vec<String> {
+        let mut texts = Vec::new();
+        self.write_texts(&mut String::new(), most, &mut texts);
+        texts
+    }
+
+    fn write_texts(&self, path: &mut String, most: usize, texts: &mut Vec<String>) {
+        if self.is_member {
+            texts.push(shortened(path.clone()));
+        }
+        for (step, set) in &self.below {
+            if texts.len() >= most {
+                return;
+            }
+            let length = path.len();
+            path.push_str(&step.to_string());
+            set.write_texts(path, most, texts);
+            path.truncate(length);
+        }
     }
 
     pub(crate) fn from_json(value: &Value) -> Self {
         let mut set = Self::default();
-        set.read(value, &mut Vec::new());
+        set.read(value);
         set
     }
 
-    fn read(&mut self, value: &Value, path: &mut Path) {
+    fn read(&mut self, value: &Value) {
         let Value::Object(members) = value else {
             return;
         };
         for (key, inner) in members {
             if key == "." {
-                self.0.insert(path.clone());
+                self.is_member = true;
                 continue;
             }
-            let Some(element) = PathElement::parse(key) else {
+            let Some(step) = PathElement::parse(key) else {
                 continue;
             };
-            path.push(element);
             if inner.as_object().is_none_or(Map::is_empty) {
-                self.0.insert(path.clone());
+                self.put_member(step);
             } else {
-                self.read(inner, path);
+                self.put(step, Self::from_json(inner));
             }
-            path.pop();
         }
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let mut root = Map::new();
-        for path in &self.0 {
-            let mut node = &mut root;
-            for element in path {
-                let slot = node
-                    .entry(element.key())
-                    .or_insert_with(|| Value::Object(Map::new()));
-                let Value::Object(inner) = slot else {
-                    unreachable!("only objects are put here")
-                };
-                node = inner;
-            }
-            if self.has_below(path) {
-                node.insert(".".into(), Value::Object(Map::new()));
-            }
+        let mut node = Map::new();
+        if self.is_member && self.has_below() {
+            node.insert(".".into(), Value::Object(Map::new()));
         }
-        Value::Object(root)
+        for (step, set) in &self.below {
+            node.insert(step.key(), set.to_json());
+        }
+        Value::Object(node)
     }
 
-    /// The paths an applied object claims.
+    /// The places an applied object claims.
     pub(crate) fn of_applied(topology: &Topology<'_>, object: &Object) -> Self {
         let mut set = Self::default();
-        set.claim_members(topology, object, &mut Vec::new());
+        set.claim_members(topology, object);
         set
     }
 
-    fn claim_members(&mut self, topology: &Topology<'_>, object: &Object, path: &mut Path) {
+    fn claim_members(&mut self, topology: &Topology<'_>, object: &Object) {
         for (name, value) in object {
-            path.push(PathElement::Field(name.clone()));
-            self.claim(&topology.member(name), value, path);
-            path.pop();
+            let mut set = Self::default();
+            set.claim(&topology.member(name), value);
+            self.put(PathElement::Field(name.clone()), set);
         }
     }
 
-    fn claim(&mut self, topology: &Topology<'_>, value: &Value, path: &mut Path) {
+    fn claim(&mut self, topology: &Topology<'_>, value: &Value) {
         match (topology.treatment(value), value) {
             (Treatment::Members, Value::Object(object)) if !object.is_empty() => {
-                self.claim_members(topology, object, path);
+                self.claim_members(topology, object);
             }
             (Treatment::Set, Value::Array(list)) if !list.is_empty() => {
                 for element in list {
-                    path.push(PathElement::Value(element.to_string()));
-                    self.0.insert(path.clone());
-                    path.pop();
+                    self.put_member(PathElement::Value(element.to_string()));
                 }
             }
             (Treatment::Keyed(keys), Value::Array(list)) if !list.is_empty() => {
@@ -203,17 +279,14 @@ impl FieldSet {
                     let Some(step) = PathElement::of_keys(&keys, element, &inner) else {
                         continue;
                     };
-                    path.push(step);
-                    self.0.insert(path.clone());
+                    let set = self.below.entry(step).or_default();
+                    set.is_member = true;
                     if let Value::Object(object) = element {
-                        self.claim_members(&inner, object, path);
+                        set.claim_members(&inner, object);
                     }
-                    path.pop();
                 }
             }
-            _ => {
-                self.0.insert(path.clone());
-            }
+            _ => self.is_member = true,
         }
     }
 }
@@ -221,7 +294,7 @@ impl FieldSet {
 /// What changed between two states of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Paths that are new or have another value.
+    /// Places that are new or have another value.
     pub(crate) changed: FieldSet,
     pub(crate) removed: FieldSet,
 }
@@ -229,51 +302,43 @@ pub(crate) struct Difference {
 /// Compares two states of an object.
 pub(crate) fn compare(topology: &Topology<'_>, old: &Object, new: &Object) -> Difference {
     let mut difference = Difference::default();
-    difference.members(topology, Some(old), Some(new), &mut Vec::new());
+    difference.members(topology, Some(old), Some(new));
     difference
 }
 
 impl Difference {
-    fn members(
-        &mut self,
-        topology: &Topology<'_>,
-        old: Option<&Object>,
-        new: Option<&Object>,
-        path: &mut Path,
-    ) {
-        let get =
-            |side: Option<&'_ Object>, name: &str| side.and_then(|side| side.get(name)).cloned();
+    fn put(&mut self, step: &PathElement, below: Self) {
+        self.changed.put(step.clone(), below.changed);
+        self.removed.put(step.clone(), below.removed);
+    }
+
+    fn members(&mut self, topology: &Topology<'_>, old: Option<&Object>, new: Option<&Object>) {
         let names: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
         for name in names {
-            let (before, after) = (get(old, name), get(new, name));
-            path.push(PathElement::Field(name.clone()));
-            self.value(
-                &topology.member(name),
-                before.as_ref(),
-                after.as_ref(),
-                path,
+            let (old, new) = (
+                old.and_then(|old| old.get(name)),
+                new.and_then(|new| new.get(name)),
             );
-            path.pop();
+            if old != new {
+                let below = Self::of(&topology.member(name), old, new);
+                self.put(&PathElement::Field(name.clone()), below);
+            }
         }
     }
 
-    fn value(
-        &mut self,
-        topology: &Topology<'_>,
-        old: Option<&Value>,
-        new: Option<&Value>,
-        path: &mut Path,
-    ) {
+    fn of(topology: &Topology<'_>, old: Option<&Value>, new: Option<&Value>) -> Self {
+        let mut difference = Self::default();
+        let Some(shown) = new.or(old) else {
+            return difference;
+        };
         if old == new {
-            return;
+            return difference;
         }
-        let Some(shown) = new.or(old) else { return };
         let treatment = topology.treatment(shown);
         match (old, new) {
-            (None, Some(_)) => drop(self.changed.0.insert(path.clone())),
-            (Some(_), None) => drop(self.removed.0.insert(path.clone())),
-            _ if treatment == Treatment::Leaf => drop(self.changed.0.insert(path.clone())),
-            _ => {}
+            (None, Some(_)) => difference.changed.is_member = true,
+            (Some(_), None) => difference.removed.is_member = true,
+            _ => difference.changed.is_member = treatment == Treatment::Leaf,
         }
         match treatment {
             Treatment::Leaf => {}
@@ -282,7 +347,7 @@ impl Difference {
                     old.and_then(Value::as_object),
                     new.and_then(Value::as_object),
                 );
-                self.members(topology, old, new, path);
+                difference.members(topology, old, new);
             }
             Treatment::Set => {
                 let elements = |side: Option<&Value>| {
@@ -293,21 +358,16 @@ impl Difference {
                         .collect::<BTreeSet<_>>()
                 };
                 let (old, new) = (elements(old), elements(new));
-                for (set, gone) in [(&new - &old, false), (&old - &new, true)] {
-                    let target = if gone {
-                        &mut self.removed
-                    } else {
-                        &mut self.changed
-                    };
-                    for text in set {
-                        path.push(PathElement::Value(text));
-                        target.0.insert(path.clone());
-                        path.pop();
-                    }
+                for text in &new - &old {
+                    difference.changed.put_member(PathElement::Value(text));
+                }
+                for text in &old - &new {
+                    difference.removed.put_member(PathElement::Value(text));
                 }
             }
-            Treatment::Keyed(keys) => self.keyed(topology, &keys, old, new, path),
+            Treatment::Keyed(keys) => difference.keyed(topology, &keys, old, new),
         }
+        difference
     }
 
     fn keyed(
@@ -316,27 +376,19 @@ impl Difference {
         keys: &[String],
         old: Option<&Value>,
         new: Option<&Value>,
-        path: &mut Path,
     ) {
         let inner = topology.element();
-        let elements = |side: Option<&Value>| -> Vec<(PathElement, Value)> {
-            let list = side.and_then(Value::as_array).cloned().unwrap_or_default();
-            let keyed =
-                |element: Value| Some((PathElement::of_keys(keys, &element, &inner)?, element));
-            list.into_iter().filter_map(keyed).collect()
-        };
-        let (old, new) = (elements(old), elements(new));
-        let steps: BTreeSet<&PathElement> = old.iter().chain(&new).map(|(step, _)| step).collect();
-        for step in steps {
-            let find = |side: &[(PathElement, Value)]| {
-                side.iter()
-                    .find(|(known, _)| known == step)
-                    .map(|(_, value)| value.clone())
-            };
-            let (before, after) = (find(&old), find(&new));
-            path.push(step.clone());
-            self.value(&inner, before.as_ref(), after.as_ref(), path);
-            path.pop();
+        // Of several with the same keys, the first counts.
+        let mut elements: BTreeMap<PathElement, [Option<&Value>; 2]> = BTreeMap::new();
+        for (side, list) in [old, new].into_iter().enumerate() {
+            for element in list.and_then(Value::as_array).into_iter().flatten() {
+                if let Some(step) = PathElement::of_keys(keys, element, &inner) {
+                    elements.entry(step).or_default()[side].get_or_insert(element);
+                }
+            }
+        }
+        for (step, [old, new]) in elements {
+            self.put(&step, Self::of(&inner, old, new));
         }
     }
 }
@@ -381,9 +433,9 @@ mod tests {
         );
         let difference = compare(&Topology::of(map), &new, &old);
         assert!(difference.changed.is_empty());
-        assert!(difference.removed.contains(&[
-            PathElement::Field("data".into()),
-            PathElement::Field("k".into()),
-        ]));
+        assert_eq!(
+            difference.removed.to_json(),
+            json!({"f:data": {".": {}, "f:k": {}}})
+        );
     }
 }

@@ -6,7 +6,10 @@ use thiserror::Error;
 use crate::{
     api::BODY_LIMIT,
     decode::json_type,
-    encoding::json::{self, MAX_DEPTH},
+    encoding::{
+        json::{self, MAX_DEPTH},
+        size::{self, TooLarge},
+    },
     status::{ApiError, Outcome},
 };
 
@@ -43,6 +46,12 @@ pub(crate) enum StepError {
     TooDeep,
     #[error("too much is copied or moved")]
     TooMuch,
+}
+
+impl From<TooLarge> for StepError {
+    fn from(_: TooLarge) -> Self {
+        Self::TooMuch
+    }
 }
 
 /// Reads a patch.
@@ -86,7 +95,8 @@ fn operation(step: &Value) -> Option<Operation> {
     })
 }
 
-/// Applies all steps, or none of them counts.
+/// Applies all steps, or none of them counts. Every step keeps the document shallow, so that counting
+/// what a later one copies cannot nest deeply.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
     let mut budget = MAX_COPIED;
     for operation in operations {
@@ -102,13 +112,13 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
             }
             Operation::Move(from, path) => {
                 let value = from.remove(document)?;
-                spend(&mut budget, &value)?;
+                size::take(&mut budget, &value)?;
                 path.check_depth(&value)?;
                 path.add(document, value)?;
             }
             Operation::Copy(from, path) => {
                 let value = from.get(document).ok_or(StepError::Missing)?;
-                spend(&mut budget, value)?;
+                size::take(&mut budget, value)?;
                 path.check_depth(value)?;
                 path.add(document, value.clone())?;
             }
@@ -120,32 +130,6 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Takes about the bytes of a value from what may still be copied. Every step before this one kept
-/// the document shallow, so that this cannot nest deeply.
-fn spend(budget: &mut usize, value: &Value) -> Result<(), StepError> {
-    let mut take = |bytes: usize| {
-        *budget = budget.checked_sub(bytes).ok_or(StepError::TooMuch)?;
-        Ok(())
-    };
-    match value {
-        Value::String(text) => take(text.len() + 2),
-        Value::Array(list) => {
-            take(2 + list.len())?;
-            list.iter().try_for_each(|element| spend(budget, element))
-        }
-        Value::Object(object) => {
-            take(2)?;
-            object.iter().try_for_each(|(name, value)| {
-                *budget = budget
-                    .checked_sub(name.len() + 4)
-                    .ok_or(StepError::TooMuch)?;
-                spend(budget, value)
-            })
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => take(4),
-    }
 }
 
 impl Pointer {

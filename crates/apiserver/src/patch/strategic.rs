@@ -1,5 +1,7 @@
 //! Strategic merge patch: lists merge by the keys their type declares.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use http::StatusCode;
 use serde_json::{Map, Value};
 
@@ -41,7 +43,8 @@ fn merge_object(
         }
     }
     if let Some(Value::Array(keys)) = patch.get(RETAIN_KEYS) {
-        target.retain(|name, _| keys.iter().any(|key| key == name));
+        let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+        target.retain(|name, _| keys.contains(name.as_str()));
     }
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix(DELETE_FROM) {
@@ -60,8 +63,14 @@ fn merge_object(
             let key = message
                 .and_then(|message| message.field(list))
                 .and_then(|f| f.merge.key);
-            let unchanged = elements.clone();
-            *elements = ordered(unchanged, order, elements, key.unwrap_or_default());
+            let key = key.unwrap_or_default();
+            let server = positions(&*elements, key);
+            *elements = ordered(
+                std::mem::take(elements),
+                &positions(order, key),
+                &server,
+                key,
+            );
         }
     }
     Ok(false)
@@ -104,8 +113,11 @@ fn merge_member(
                 .and_then(Value::as_array);
             let merged = match field.and_then(|field| Some((field, field.merge.key?))) {
                 Some((field, key)) => {
-                    let old = target.get(name).and_then(Value::as_array).cloned();
-                    merge_list(field, key, old.unwrap_or_default(), elements, order)?
+                    let old = match target.get_mut(name) {
+                        Some(Value::Array(old)) => std::mem::take(old),
+                        _ => Vec::new(),
+                    };
+                    merge_list(field, key, old, elements, order)?
                 }
                 None => elements.clone(),
             };
@@ -143,6 +155,7 @@ fn delete_from(target: &mut Object, list: &str, values: &Value) {
     else {
         return;
     };
+    let values: HashSet<&Value> = values.iter().collect();
     elements.retain(|element| !values.contains(element));
 }
 
@@ -171,61 +184,126 @@ fn merge_list(
         let kept = patch.iter().filter(|element| directive(element).is_none());
         return Ok(kept.cloned().collect());
     }
-    let server_order = old.clone();
-    let mut result = old;
-    let mut touched: Vec<Value> = Vec::new();
-    for element in patch {
-        if key.is_empty() {
-            if !result.contains(element) {
-                result.push(element.clone());
+    let server = positions(&old, key);
+    let mut touched: Vec<&Value> = Vec::new();
+    let result = if key.is_empty() {
+        touched.extend(patch);
+        let mut known: HashSet<&Value> = old.iter().collect();
+        let fresh = patch.iter().filter(|element| known.insert(*element));
+        let fresh: Vec<Value> = fresh.cloned().collect();
+        old.into_iter().chain(fresh).collect()
+    } else {
+        let mut merged = Merged::new(old, key);
+        for element in patch {
+            let wanted = element.get(key).ok_or_else(|| missing_key(element, key))?;
+            if directive(element).as_deref() == Some("delete") {
+                merged.delete(wanted);
+                continue;
             }
-            touched.push(element.clone());
-            continue;
+            let Value::Object(changes) = element else {
+                return Err(missing_key(element, key));
+            };
+            merge_object(field.shape.message(), merged.element(wanted), changes)?;
+            touched.push(element);
         }
-        let wanted = element.get(key).ok_or_else(|| missing_key(element, key))?;
-        let position = result
-            .iter()
-            .position(|known| known.get(key) == Some(wanted));
-        match (directive(element).as_deref(), position) {
-            (Some("delete"), Some(position)) => drop(result.remove(position)),
-            (Some("delete"), None) => {}
-            (_, position) => {
-                let Value::Object(changes) = element else {
-                    return Err(missing_key(element, key));
-                };
-                let mut merged = match position {
-                    Some(position) => result.remove(position),
-                    None => Value::Object(Map::new()),
-                };
-                if let Value::Object(merged) = &mut merged {
-                    merge_object(field.shape.message(), merged, changes)?;
-                }
-                let at = position.unwrap_or(result.len());
-                result.insert(at, merged);
-                touched.push(element.clone());
+        merged.into_list()
+    };
+    let order = match order {
+        Some(order) => positions(order, key),
+        None => positions(touched, key),
+    };
+    Ok(ordered(result, &order, &server, key))
+}
+
+/// A list while elements are merged into it by their keys. Where each key is, is known without looking
+/// through the list, and nothing moves before the end.
+struct Merged {
+    elements: Vec<Option<Value>>,
+    /// Positions of the elements of a key; a list nobody validated may have several.
+    places: HashMap<Value, VecDeque<usize>>,
+}
+
+impl Merged {
+    fn new(old: Vec<Value>, key: &str) -> Self {
+        let mut places: HashMap<Value, VecDeque<usize>> = HashMap::new();
+        for (position, element) in old.iter().enumerate() {
+            if let Some(value) = element.get(key) {
+                places.entry(value.clone()).or_default().push_back(position);
             }
+        }
+        Self {
+            elements: old.into_iter().map(Some).collect(),
+            places,
         }
     }
-    let order = order.unwrap_or(&touched);
-    Ok(ordered(result, order, &server_order, key))
+
+    /// Removes the first element of a key.
+    fn delete(&mut self, wanted: &Value) {
+        let place = self.places.get_mut(wanted).and_then(VecDeque::pop_front);
+        if let Some(place) = place {
+            self.elements[place] = None;
+        }
+    }
+
+    /// The first element of a key, or a new one.
+    fn element(&mut self, wanted: &Value) -> &mut Object {
+        let known = self.places.get(wanted).and_then(VecDeque::front).copied();
+        let place = known.unwrap_or_else(|| {
+            let place = self.elements.len();
+            self.elements.push(None);
+            self.places
+                .entry(wanted.clone())
+                .or_default()
+                .push_back(place);
+            place
+        });
+        let slot = self.elements[place].get_or_insert_with(|| Value::Object(Map::new()));
+        match slot {
+            Value::Object(object) => object,
+            _ => unreachable!("only objects have keys"),
+        }
+    }
+
+    fn into_list(self) -> Vec<Value> {
+        self.elements.into_iter().flatten().collect()
+    }
+}
+
+/// By what an element is known: a value by itself, an object by its key.
+fn identity<'a>(element: &'a Value, key: &str) -> Option<&'a Value> {
+    if key.is_empty() {
+        Some(element)
+    } else {
+        element.get(key)
+    }
+}
+
+/// Where each identity is first.
+fn positions<'a>(list: impl IntoIterator<Item = &'a Value>, key: &str) -> HashMap<Value, usize> {
+    let mut positions = HashMap::new();
+    for (position, element) in list.into_iter().enumerate() {
+        if let Some(identity) = identity(element, key) {
+            positions.entry(identity.clone()).or_insert(position);
+        }
+    }
+    positions
 }
 
 /// Upstream's order: elements the order names stand in it; the others keep their place relative to
 /// those that were there before, and come after those that are new.
-fn ordered(elements: Vec<Value>, order: &[Value], server: &[Value], key: &str) -> Vec<Value> {
-    let same = |a: &Value, b: &Value| {
-        if key.is_empty() {
-            a == b
-        } else {
-            a.get(key).is_some() && a.get(key) == b.get(key)
-        }
+fn ordered(
+    elements: Vec<Value>,
+    order: &HashMap<Value, usize>,
+    server: &HashMap<Value, usize>,
+    key: &str,
+) -> Vec<Value> {
+    let position = |places: &HashMap<Value, usize>, element: &Value| {
+        identity(element, key).and_then(|identity| places.get(identity).copied())
     };
-    let position =
-        |list: &[Value], element: &Value| list.iter().position(|known| same(known, element));
     let (mut named, others): (Vec<Value>, Vec<Value>) = elements
         .into_iter()
         .partition(|element| position(order, element).is_some());
-    named.sort_by_key(|element| position(order, element));
+    named.sort_by_cached_key(|element| position(order, element));
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
     let mut result = Vec::new();
     while let (Some(other), Some(name)) = (others.peek(), named.peek()) {

@@ -41,7 +41,7 @@ pub(super) fn validate(
                 let field = format!("{name}[{key}]");
                 errors.push(FieldError::invalid(field, &json!(key), &complaint));
             }
-            if name == "data" && members(object, "binaryData").any(|(other, _)| other == key) {
+            if name == "data" && object.at(&["binaryData", key]).is_some() {
                 let text = "duplicate of key present in binaryData";
                 errors.push(FieldError::invalid(
                     format!("data[{key}]"),

@@ -1,6 +1,6 @@
 //! Nodes: pod CIDRs are set once, a new node is not ready.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Value, json};
 use weft_model::selector::syntax;
@@ -113,7 +113,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
 fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
     let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let taints = object.at(&["spec", "taints"]).and_then(Value::as_array);
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (position, taint) in taints.into_iter().flatten().enumerate() {
         let text = |name: &str| taint.get(name).and_then(Value::as_str).unwrap_or_default();
         let field = |name: &str| format!("metadata.taints[{position}].{name}");
@@ -134,7 +134,7 @@ fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
             let error = FieldError::not_supported(field("effect"), &json!(effect), &known);
             errors.push(error);
         }
-        if seen.contains(&(key, effect)) {
+        if !seen.insert((key, effect)) {
             let added = taint.get("timeAdded").cloned().unwrap_or_default();
             errors.push(FieldError {
                 field: format!("metadata.taints[{position}]"),
@@ -146,7 +146,6 @@ fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
                 ),
             });
         }
-        seen.push((key, effect));
     }
 }
 

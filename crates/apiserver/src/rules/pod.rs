@@ -1,5 +1,7 @@
 //! Pods, and the Pod templates of everything that makes Pods.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -213,12 +215,12 @@ pub(super) fn validate_spec(path: &str, spec: &Value, errors: &mut Vec<FieldErro
         return;
     };
     let volumes = spec.get("volumes").and_then(Value::as_array);
-    let volumes: Vec<Value> = volumes
+    let volumes: HashSet<&Value> = volumes
         .into_iter()
         .flatten()
-        .filter_map(|volume| volume.get("name").cloned())
+        .filter_map(|volume| volume.get("name"))
         .collect();
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (position, container) in containers.iter().enumerate() {
         let text = |name: &str| {
             container
@@ -229,14 +231,13 @@ pub(super) fn validate_spec(path: &str, spec: &Value, errors: &mut Vec<FieldErro
         let field = |name: &str| format!("{path}.containers[{position}].{name}");
         match text("name") {
             "" => errors.push(FieldError::required(field("name"), "")),
-            name if names.contains(&name) => {
+            name if !names.insert(name) => {
                 errors.push(FieldError::duplicate(field("name"), &json!(name)));
             }
             name => {
                 for complaint in weft_model::selector::syntax::dns_label_errors(name) {
                     errors.push(FieldError::invalid(field("name"), &json!(name), &complaint));
                 }
-                names.push(name);
             }
         }
         if text("image").is_empty() {

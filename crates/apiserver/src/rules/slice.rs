@@ -1,6 +1,6 @@
 //! EndpointSlices.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Value, json};
 use weft_model::selector::syntax;
@@ -121,19 +121,18 @@ fn repeated_names<'a>(
     named: impl Iterator<Item = &'a Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (position, entry) in named.enumerate() {
         let name = text(entry, "name");
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             let field = format!("{field}[{position}].name");
             errors.push(FieldError::duplicate(field, &json!(name)));
         }
-        seen.push(name);
     }
 }
 
 fn port_errors(object: &Object, errors: &mut Vec<FieldError>) {
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for (position, port) in list(object.get("ports")).enumerate() {
         let field = |name: &str| format!("ports[{position}].{name}");
         let name = text(port, "name");
@@ -142,10 +141,9 @@ fn port_errors(object: &Object, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(field("name"), &json!(name), &complaint));
             }
         }
-        if names.contains(&name) {
+        if !names.insert(name) {
             errors.push(FieldError::duplicate(field("name"), &json!(name)));
         }
-        names.push(name);
         let known = ["SCTP", "TCP", "UDP"];
         let protocol = text(port, "protocol");
         if !known.contains(&protocol) {

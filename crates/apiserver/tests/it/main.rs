@@ -7,6 +7,7 @@
 mod cascades;
 mod cases;
 mod core;
+mod cost;
 mod fault_endpoint;
 mod faults;
 mod features;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anyhow::Context as _;
 use clap::Args;
 use weft_apiserver::{AuthorizationMode, RunConfig};
@@ -11,6 +13,9 @@ use crate::{
 const AFTER_HELP: &str = "\
 It answers as kube-apiserver 1.36 does, from memory: for playgrounds, tests and simulation, not for
 production. Unless told otherwise it listens on loopback and lets everyone do everything.";
+
+/// How long threads that work on requests are waited for after the server has stopped.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -27,11 +32,14 @@ pub(crate) fn run(arguments: ApiserverArguments, shared: SharedArguments) -> any
     let config = Config::load(shared.config, flags)?;
     let log = logging::start(&config.log);
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let shutdown = signals::listen(log)?;
         let server = weft_apiserver::run(config.apiserver.into(), shutdown);
         server.await.context("run the API server")
-    })
+    });
+    // A request that is still worked on does not keep the process: it had its time while draining.
+    runtime.shutdown_timeout(LAST_MOMENT);
+    outcome
 }
 
 impl From<ApiserverConfig> for RunConfig {

@@ -21,7 +21,7 @@ fn schema() -> Value {
 }
 
 fn messages(spec: &Value) -> Vec<String> {
-    let errors = schema_errors(&schema(), &json!({ "spec": spec }), "");
+    let errors = schema_errors(&Node::compile(&schema()), &json!({ "spec": spec }));
     errors
         .into_iter()
         .map(|error| format!("{}: {}", error.field, error.message))
@@ -44,10 +44,10 @@ fn unknown_fields_go_unless_they_are_preserved() {
 #[test]
 fn defaults_appear_only_inside_what_is_there() {
     let mut value = json!({"spec": {"size": 1}});
-    default(&schema(), &mut value);
+    default(&schema(), &mut value, &mut 1000).unwrap();
     assert_eq!(value["spec"]["color"], "blue");
     let mut empty = json!({});
-    default(&schema(), &mut empty);
+    default(&schema(), &mut empty, &mut 1000).unwrap();
     assert_eq!(empty, json!({}));
 }
 
@@ -84,7 +84,7 @@ fn complaints_are_worded_as_recorded() {
 #[test]
 fn repeats_in_keyed_lists_are_found() {
     let value = json!({"spec": {"items": [{"k": "a"}, {"k": "a"}]}});
-    let errors = list_errors(&schema(), &value, "");
+    let errors = list_errors(&Node::compile(&schema()), &value);
     assert_eq!(errors.len(), 1);
     assert_eq!(
         (errors[0].field.as_str(), errors[0].message.as_str()),

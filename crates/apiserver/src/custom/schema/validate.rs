@@ -1,91 +1,274 @@
 //! Values against schemas, in the words of upstream's validator.
 
-use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
 
-use super::flag;
-use crate::status::FieldError;
+use regex::Regex;
+use serde_json::Value;
+
+use super::{flag, pattern::compile_pattern};
+use crate::{
+    encoding::paths::Path,
+    status::{FieldError, MAX_CAUSES},
+};
+
+/// Bytes of complaints about one object: a complaint shows values, paths and lists of what is allowed.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// Comparisons of a value with a schema for one object. The largest object that can be stored has less
+/// than a million values; what takes more has alternatives inside of alternatives.
+const MAX_STEPS: u64 = 10_000_000;
+
+/// One place of a schema in the form in which values are compared with it.
+#[derive(Debug, Default)]
+pub(in crate::custom) struct Node {
+    /// Keywords whose values are plain: bounds, lengths, type, format.
+    words: Value,
+    pattern: Option<Regex>,
+    allowed: Option<Allowed>,
+    required: Vec<String>,
+    properties: HashMap<String, Node>,
+    additional: Option<Box<Node>>,
+    items: Option<Box<Node>>,
+    identity: Identity,
+    all: Vec<Node>,
+    any: Option<Vec<Node>>,
+    one: Option<Vec<Node>>,
+    not: Option<Box<Node>>,
+}
+
+/// Values an enumeration allows.
+#[derive(Debug)]
+struct Allowed {
+    values: HashSet<Value>,
+    shown: String,
+}
+
+/// By what the elements of a list are told apart, if they must be.
+#[derive(Debug, Default)]
+enum Identity {
+    #[default]
+    None,
+    Whole,
+    /// Names of members, with the values they have by default.
+    Members(Vec<(String, Value)>),
+}
+
+impl Node {
+    pub(in crate::custom) fn compile(schema: &Value) -> Self {
+        let one = |name: &str| {
+            let inner = schema.get(name).filter(|inner| inner.is_object());
+            inner.map(|inner| Box::new(Self::compile(inner)))
+        };
+        let several = |name: &str| {
+            let list = schema.get(name).and_then(Value::as_array);
+            list.map(|list| list.iter().map(Self::compile).collect::<Vec<_>>())
+        };
+        let members = |name: &str| schema.get(name).and_then(Value::as_object);
+        let words = members_of(schema).filter(|(_, value)| !value.is_array() && !value.is_object());
+        let required = schema.get("required").and_then(Value::as_array);
+        Self {
+            words: Value::Object(
+                words
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect(),
+            ),
+            pattern: pattern_of(schema),
+            allowed: schema.get("enum").and_then(Value::as_array).map(|values| {
+                let shown: Vec<String> = values.iter().map(ToString::to_string).collect();
+                Allowed {
+                    values: values.iter().cloned().collect(),
+                    shown: shown.join(", "),
+                }
+            }),
+            required: required
+                .into_iter()
+                .flatten()
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+            properties: members("properties")
+                .into_iter()
+                .flatten()
+                .map(|(name, property)| (name.clone(), Self::compile(property)))
+                .collect(),
+            additional: one("additionalProperties"),
+            items: one("items"),
+            identity: Identity::of(schema),
+            all: several("allOf").unwrap_or_default(),
+            any: several("anyOf"),
+            one: several("oneOf"),
+            not: one("not"),
+        }
+    }
+
+    /// The schema of a member.
+    fn member(&self, name: &str) -> Option<&Self> {
+        self.properties.get(name).or(self.additional.as_deref())
+    }
+}
+
+fn members_of(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.as_object().into_iter().flatten()
+}
+
+fn pattern_of(schema: &Value) -> Option<Regex> {
+    let pattern = schema.get("pattern")?.as_str()?;
+    match compile_pattern(pattern) {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            tracing::warn!(%error, pattern, "pattern of a schema is not enforced");
+            None
+        }
+    }
+}
+
+impl Identity {
+    fn of(schema: &Value) -> Self {
+        let text = |name: &str| schema.get(name).and_then(Value::as_str);
+        match text("x-kubernetes-list-type") {
+            Some("set") => Self::Whole,
+            Some("map") => {
+                let keys = schema.get("x-kubernetes-list-map-keys");
+                let Some(keys) = keys.and_then(Value::as_array) else {
+                    return Self::None;
+                };
+                let keyed = |key: &str| {
+                    let default = schema.pointer("/items/properties");
+                    let default = default.and_then(|all| all.get(key)?.get("default"));
+                    (key.to_owned(), default.cloned().unwrap_or_default())
+                };
+                let keys = keys.iter().filter_map(Value::as_str);
+                Self::Members(keys.map(keyed).collect())
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// What an element is known by; empty when it may be repeated.
+    fn parts<'a>(&'a self, element: &'a Value) -> Vec<&'a Value> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Whole => vec![element],
+            Self::Members(keys) => {
+                let part =
+                    |(key, default): &'a (String, Value)| element.get(key).unwrap_or(default);
+                keys.iter().map(part).collect()
+            }
+        }
+    }
+
+    fn shown(&self, element: &Value) -> Value {
+        match self {
+            Self::None | Self::Whole => element.clone(),
+            Self::Members(keys) => {
+                let part = |(key, default): &(String, Value)| {
+                    let value = element.get(key).unwrap_or(default);
+                    (key.clone(), value.clone())
+                };
+                Value::Object(keys.iter().map(part).collect())
+            }
+        }
+    }
+}
+
+/// Complaints about one object, as many as are named, and the work of finding them.
+struct Findings {
+    errors: Vec<FieldError>,
+    most: usize,
+    bytes: usize,
+    steps: u64,
+}
+
+impl Findings {
+    fn new(most: usize, steps: u64) -> Self {
+        Self {
+            errors: Vec::new(),
+            most,
+            bytes: 0,
+            steps,
+        }
+    }
+
+    fn push(&mut self, error: FieldError) {
+        self.bytes += error.field.len() + error.message.len();
+        self.errors.push(error);
+    }
+
+    /// Whether there is no use in looking further.
+    fn is_over(&self) -> bool {
+        self.errors.len() >= self.most || self.bytes > MAX_BYTES || self.steps > MAX_STEPS
+    }
+
+    fn into_errors(mut self) -> Vec<FieldError> {
+        let text = if self.steps > MAX_STEPS {
+            "the object has too many values for the alternatives of its schema"
+        } else if self.is_over() {
+            "there are more errors than are named"
+        } else {
+            return self.errors;
+        };
+        self.errors.push(FieldError::rule("<nil>", text));
+        self.errors
+    }
+}
 
 /// Complaints of types, bounds, patterns and required fields.
-pub(in crate::custom) fn schema_errors(
-    schema: &Value,
-    value: &Value,
-    path: &str,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    check(schema, value, path, &mut errors);
-    errors
+pub(in crate::custom) fn schema_errors(schema: &Node, value: &Value) -> Vec<FieldError> {
+    let mut findings = Findings::new(MAX_CAUSES - 1, 0);
+    check(schema, value, Path::Root, &mut findings);
+    findings.into_errors()
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
-}
-
-fn check(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if value.is_null() && flag(schema, "nullable") {
+fn check(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) {
+    findings.steps += 1;
+    if findings.is_over() || (value.is_null() && flag(&schema.words, "nullable")) {
         return;
     }
-    if let Some(error) = type_error(schema, value, path) {
-        errors.push(error);
+    if let Some(error) = type_error(&schema.words, value, path) {
+        findings.push(error);
         return;
     }
-    if let Some(Value::Array(allowed)) = schema.get("enum")
-        && !allowed.contains(value)
+    if let Some(allowed) = &schema.allowed
+        && !allowed.values.contains(value)
     {
-        let known: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-        errors.push(FieldError {
-            field: path.to_owned(),
+        findings.push(FieldError {
+            field: path.to_string(),
             reason: "FieldValueNotSupported",
             message: format!(
                 "Unsupported value: {value}: supported values: {}",
-                known.join(", ")
+                allowed.shown
             ),
         });
     }
     match value {
-        Value::Number(_) => number_errors(schema, value, path, errors),
-        Value::String(text) => text_errors(schema, text, value, path, errors),
+        Value::Number(_) => number_errors(&schema.words, value, path, findings),
+        Value::String(text) => text_errors(schema, text, value, path, findings),
         Value::Array(list) => {
-            size_errors(
-                schema,
-                ("minItems", "maxItems", "items"),
-                list.len(),
-                value,
-                path,
-                errors,
-            );
-            if let Some(items) = schema.get("items") {
+            let words = ("minItems", "maxItems", "items");
+            size_errors(&schema.words, words, list.len(), value, path, findings);
+            if let Some(items) = &schema.items {
                 for (position, element) in list.iter().enumerate() {
-                    check(items, element, &format!("{path}[{position}]"), errors);
+                    check(items, element, Path::Element(&path, position), findings);
                 }
             }
         }
         Value::Object(object) => {
             let words = ("minProperties", "maxProperties", "properties");
-            size_errors(schema, words, object.len(), value, path, errors);
-            let required = schema.get("required").and_then(Value::as_array);
-            for name in required.into_iter().flatten().filter_map(Value::as_str) {
-                if !object.contains_key(name) {
-                    errors.push(FieldError::required(join(path, name), ""));
+            size_errors(&schema.words, words, object.len(), value, path, findings);
+            for name in &schema.required {
+                if !object.contains_key(name) && !findings.is_over() {
+                    let field = Path::Member(&path, name).to_string();
+                    findings.push(FieldError::required(field, ""));
                 }
             }
-            let properties = schema.get("properties");
-            let additional = schema
-                .get("additionalProperties")
-                .filter(|schema| schema.is_object());
             for (name, member) in object {
-                let known = properties.and_then(|all| all.get(name)).or(additional);
-                if let Some(known) = known {
-                    check(known, member, &join(path, name), errors);
+                if let Some(known) = schema.member(name) {
+                    check(known, member, Path::Member(&path, name), findings);
                 }
             }
         }
         Value::Null | Value::Bool(_) => {}
     }
-    combined_errors(schema, value, path, errors);
+    combined_errors(schema, value, path, findings);
 }
 
 /// Go's word for the type of a JSON value in a schema.
@@ -101,7 +284,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn type_error(schema: &Value, value: &Value, path: &str) -> Option<FieldError> {
+fn type_error(schema: &Value, value: &Value, path: Path<'_>) -> Option<FieldError> {
     let actual = type_name(value);
     let wanted = if flag(schema, "x-kubernetes-int-or-string") {
         "integer,string"
@@ -118,12 +301,13 @@ fn type_error(schema: &Value, value: &Value, path: &str) -> Option<FieldError> {
     if fits {
         return None;
     }
-    let shown = if path.is_empty() { "<root>" } else { path };
+    let path = path.to_string();
+    let shown = if path.is_empty() { "<root>" } else { &path };
     let detail = format!("{shown} in body must be of type {wanted}: {actual:?}");
-    Some(FieldError::type_invalid(path, actual, &detail))
+    Some(FieldError::type_invalid(&path, actual, &detail))
 }
 
-fn number_errors(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn number_errors(schema: &Value, value: &Value, path: Path<'_>, findings: &mut Findings) {
     let Some(number) = value.as_f64() else { return };
     let bound = |name: &str| {
         schema
@@ -131,8 +315,8 @@ fn number_errors(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Fie
             .and_then(|bound| Some((bound, bound.as_f64()?)))
     };
     let mut complain = |text: String| {
-        errors.push(FieldError::invalid(
-            path,
+        findings.push(FieldError::invalid(
+            path.to_string(),
             value,
             &format!("{path} in body should be {text}"),
         ));
@@ -163,41 +347,36 @@ fn number_errors(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Fie
     }
 }
 
-fn text_errors(
-    schema: &Value,
-    text: &str,
-    value: &Value,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn text_errors(schema: &Node, text: &str, value: &Value, path: Path<'_>, findings: &mut Findings) {
+    let words = &schema.words;
     let limit = |name: &str| {
-        schema
+        words
             .get(name)
             .and_then(Value::as_u64)
             .and_then(|limit| usize::try_from(limit).ok())
     };
     let length = text.chars().count();
     if let Some(limit) = limit("maxLength").filter(|limit| length > *limit) {
-        errors.push(FieldError::too_long(path, limit));
+        findings.push(FieldError::too_long(path.to_string(), limit));
     }
+    let mut complain = |text: &str| {
+        let detail = format!("{path} in body {text}");
+        findings.push(FieldError::invalid(path.to_string(), value, &detail));
+    };
     if let Some(limit) = limit("minLength").filter(|limit| length < *limit) {
-        let detail = format!("{path} in body should be at least {limit} chars long");
-        errors.push(FieldError::invalid(path, value, &detail));
+        complain(&format!("should be at least {limit} chars long"));
     }
-    if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && let Ok(regex) = regex::Regex::new(pattern)
-        && !regex.is_match(text)
+    if let Some(pattern) = &schema.pattern
+        && !pattern.is_match(text)
     {
-        let detail = format!("{path} in body should match '{pattern}'");
-        errors.push(FieldError::invalid(path, value, &detail));
+        let pattern = words.get("pattern").and_then(Value::as_str);
+        let pattern = pattern.unwrap_or_default();
+        complain(&format!("should match '{pattern}'"));
     }
-    let format = schema
-        .get("format")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let format = words.get("format").and_then(Value::as_str);
+    let format = format.unwrap_or_default();
     if !format_fits(format, text) {
-        let detail = format!("{path} in body must be of type {format}: {text:?}");
-        errors.push(FieldError::invalid(path, value, &detail));
+        complain(&format!("must be of type {format}: {text:?}"));
     }
 }
 
@@ -223,8 +402,8 @@ fn size_errors(
     (least, most, what): (&str, &str, &str),
     count: usize,
     value: &Value,
-    path: &str,
-    errors: &mut Vec<FieldError>,
+    path: Path<'_>,
+    findings: &mut Findings,
 ) {
     let limit = |name: &str| {
         schema
@@ -233,114 +412,82 @@ fn size_errors(
             .and_then(|limit| usize::try_from(limit).ok())
     };
     if let Some(limit) = limit(most).filter(|limit| count > *limit) {
-        errors.push(FieldError::too_many(path, count, limit));
+        findings.push(FieldError::too_many(path.to_string(), count, limit));
     }
     if let Some(limit) = limit(least).filter(|limit| count < *limit) {
         let detail = format!("{path} in body should have at least {limit} {what}");
-        errors.push(FieldError::invalid(path, value, &detail));
+        findings.push(FieldError::invalid(path.to_string(), value, &detail));
     }
 }
 
-fn combined_errors(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let schemas = |name: &str| schema.get(name).and_then(Value::as_array);
-    let fits = |schema: &Value| schema_errors(schema, value, path).is_empty();
-    for schema in schemas("allOf").into_iter().flatten() {
-        check(schema, value, path, errors);
+fn combined_errors(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) {
+    for schema in &schema.all {
+        check(schema, value, path, findings);
     }
-    let mut complain = |text: &str| {
-        errors.push(FieldError::invalid(
-            path,
-            value,
-            &format!("{path} in body {text}"),
-        ));
+    let mut steps = findings.steps;
+    let mut fits = |schema: &Node| {
+        let mut trial = Findings::new(1, steps);
+        check(schema, value, path, &mut trial);
+        steps = trial.steps;
+        trial.errors.is_empty()
     };
-    if schemas("anyOf").is_some_and(|any| !any.iter().any(fits)) {
-        complain("must validate at least one schema (anyOf)");
+    let mut complaints = Vec::new();
+    if let Some(any) = &schema.any
+        && !any.iter().any(&mut fits)
+    {
+        complaints.push("must validate at least one schema (anyOf)".to_owned());
     }
-    if let Some(one) = schemas("oneOf") {
+    if let Some(one) = &schema.one {
+        const ONE: &str = "must validate one and only one schema (oneOf). Found";
         match one.iter().filter(|schema| fits(schema)).count() {
             1 => {}
-            0 => complain("must validate one and only one schema (oneOf). Found none valid"),
-            n => complain(&format!(
-                "must validate one and only one schema (oneOf). Found {n} valid alternatives"
-            )),
+            0 => complaints.push(format!("{ONE} none valid")),
+            n => complaints.push(format!("{ONE} {n} valid alternatives")),
         }
     }
-    if schema.get("not").is_some_and(fits) {
-        complain("must not validate the schema (not)");
+    if schema.not.as_deref().is_some_and(&mut fits) {
+        complaints.push("must not validate the schema (not)".to_owned());
+    }
+    findings.steps = steps;
+    for text in complaints {
+        let detail = format!("{path} in body {text}");
+        findings.push(FieldError::invalid(path.to_string(), value, &detail));
     }
 }
 
 /// Repeats in lists that may have none.
-pub(in crate::custom) fn list_errors(schema: &Value, value: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    repeats(schema, value, path, &mut errors);
-    errors
+pub(in crate::custom) fn list_errors(schema: &Node, value: &Value) -> Vec<FieldError> {
+    let mut findings = Findings::new(MAX_CAUSES - 1, 0);
+    repeats(schema, value, Path::Root, &mut findings);
+    findings.into_errors()
 }
 
-fn repeats(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn repeats(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) {
     match value {
         Value::Array(list) => {
-            let identity = |element: &Value| match list_type(schema) {
-                "set" => Some(element.clone()),
-                "map" => {
-                    let keys = schema
-                        .get("x-kubernetes-list-map-keys")
-                        .and_then(Value::as_array)?;
-                    let keys = keys.iter().filter_map(Value::as_str);
-                    let pairs = keys.map(|key| {
-                        let default = || {
-                            schema
-                                .get("items")?
-                                .get("properties")?
-                                .get(key)?
-                                .get("default")
-                                .cloned()
-                        };
-                        let value = element
-                            .get(key)
-                            .cloned()
-                            .or_else(default)
-                            .unwrap_or_default();
-                        (key.to_owned(), value)
-                    });
-                    Some(Value::Object(pairs.collect()))
-                }
-                _ => None,
-            };
-            let mut seen: Vec<Value> = Vec::new();
+            let mut seen = HashSet::new();
             for (position, element) in list.iter().enumerate() {
-                let below = format!("{path}[{position}]");
-                if let Some(identity) = identity(element) {
-                    if seen.contains(&identity) {
-                        errors.push(FieldError::duplicate(&below, &identity));
-                    }
-                    seen.push(identity);
+                if findings.is_over() {
+                    return;
                 }
-                if let Some(items) = schema.get("items") {
-                    repeats(items, element, &below, errors);
+                let below = Path::Element(&path, position);
+                let identity = schema.identity.parts(element);
+                if !identity.is_empty() && !seen.insert(identity) {
+                    let shown = schema.identity.shown(element);
+                    findings.push(FieldError::duplicate(below.to_string(), &shown));
+                }
+                if let Some(items) = &schema.items {
+                    repeats(items, element, below, findings);
                 }
             }
         }
         Value::Object(object) => {
             for (name, member) in object {
-                let known = schema.get("properties").and_then(|all| all.get(name));
-                let known = known.or_else(|| schema.get("additionalProperties"));
-                repeats(
-                    known.unwrap_or(&json!({})),
-                    member,
-                    &join(path, name),
-                    errors,
-                );
+                if let Some(known) = schema.member(name) {
+                    repeats(known, member, Path::Member(&path, name), findings);
+                }
             }
         }
         _ => {}
     }
-}
-
-fn list_type(schema: &Value) -> &str {
-    schema
-        .get("x-kubernetes-list-type")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
 }

@@ -1,5 +1,7 @@
 //! What an update may change, and what is put back as it was.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{Means, Update};
@@ -236,7 +238,7 @@ pub(super) fn finalizer_errors(old: &Object, object: &Object) -> Vec<FieldError>
     if !old.is_deleting() {
         return Vec::new();
     }
-    let before = old.finalizers();
+    let before: HashSet<&str> = old.finalizers().into_iter().collect();
     let added: Vec<String> = object
         .finalizers()
         .into_iter()

@@ -4,7 +4,7 @@
 //! kept in memory and read from the Services at start.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -114,7 +114,7 @@ fn reserved(range: &IpNet) -> u128 {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
+    ports: BTreeSet<u16>,
 }
 
 /// Chooses or checks addresses and ports and puts them into the object.
@@ -280,7 +280,7 @@ fn claim_ports(
         if said != 0 {
             let field = format!("spec.ports[{position}].nodePort");
             let number = check_port(&field, said, mine)?;
-            claims.ports.push(number);
+            claims.ports.insert(number);
             chosen.insert(same, number);
         } else if wants_ports {
             // One number serves all protocols of the same port.
@@ -292,7 +292,7 @@ fn claim_ports(
                 })?,
             };
             port.insert("nodePort".into(), number.into());
-            claims.ports.push(number);
+            claims.ports.insert(number);
             chosen.insert(same, number);
         }
     }
@@ -311,7 +311,7 @@ fn claim_ports(
         };
         if let Some(number) = number {
             spec.insert("healthCheckNodePort".into(), number.into());
-            claims.ports.push(number);
+            claims.ports.insert(number);
         }
     }
     Ok(())
@@ -340,7 +340,7 @@ fn check_port(field: &str, said: u64, mine: impl Fn(u16) -> bool) -> Result<u16,
     Ok(number)
 }
 
-fn free_port(api: &Api, taken: &BTreeMap<u16, SharedStr>, claimed: &[u16]) -> Option<u16> {
+fn free_port(api: &Api, taken: &BTreeMap<u16, SharedStr>, claimed: &BTreeSet<u16>) -> Option<u16> {
     let is_free = |port: &u16| !taken.contains_key(port) && !claimed.contains(port);
     let (first, last) = (NODE_PORTS.start() + RESERVED_PORTS, *NODE_PORTS.end());
     for _ in 0..RANDOM_TRIES {

@@ -1,6 +1,6 @@
 //! What a Service may say. Complaints come in upstream's order, since they are told in one text.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Value, json};
 use weft_model::selector::syntax;
@@ -100,10 +100,11 @@ fn kind_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
 
 fn port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
     let ports = view.ports();
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (position, port) in ports.iter().enumerate() {
         let field = |name: &str| format!("spec.ports[{position}].{name}");
         let name = text(port, "name");
+        let is_new = names.insert(name);
         if name.is_empty() {
             if ports.len() > 1 {
                 errors.push(FieldError::required(field("name"), ""));
@@ -112,11 +113,10 @@ fn port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
             for complaint in syntax::dns_label_errors(name) {
                 errors.push(FieldError::invalid(field("name"), &json!(name), &complaint));
             }
-            if names.contains(&name) {
+            if !is_new {
                 errors.push(FieldError::duplicate(field("name"), &json!(name)));
             }
         }
-        names.push(name);
         let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
         if !is_port(number) {
             errors.push(FieldError::invalid(field("port"), &json!(number), NO_PORT));
@@ -241,11 +241,11 @@ fn node_port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
 }
 
 fn repeated_port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<(i64, &str)> = Vec::new();
+    let mut seen: HashSet<(i64, &str)> = HashSet::new();
     for (position, port) in view.ports().iter().enumerate() {
         let number = port.get("port").and_then(Value::as_i64).unwrap_or(0);
         let protocol = text(port, "protocol");
-        if seen.contains(&(number, protocol)) {
+        if !seen.insert((number, protocol)) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{protocol:?},\"AppProtocol\":null,\"Port\":{number},\
                  \"TargetPort\":0,\"NodePort\":0}}"
@@ -256,7 +256,6 @@ fn repeated_port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
                 message: format!("Duplicate value: {shown}"),
             });
         }
-        seen.push((number, protocol));
     }
 }
 
@@ -328,7 +327,12 @@ fn family_errors(scene: &Scene<'_>, view: &View<'_>, errors: &mut Vec<FieldError
         return;
     }
     let said = view.list(&["spec", "ipFamilies"]);
+    let mut seen = HashSet::new();
     for (position, family) in said.iter().enumerate() {
+        if !seen.insert(family) {
+            let field = format!("spec.ipFamilies[{position}]");
+            errors.push(FieldError::duplicate(field, family));
+        }
         if !families.iter().any(|known| family == known) {
             let field = format!("spec.ipFamilies[{position}]");
             let text = "not configured on this cluster";

@@ -1,0 +1,433 @@
+//! Cost of one request: it grows no faster than n log n with what the request brings.
+//!
+//! Each test measures the processor time of its own thread at n and at 4n elements, the best of
+//! three. Linear work takes four times as long, quadratic work sixteen times; a busy machine moves
+//! neither much, since waiting is not counted.
+
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use weft_apiserver::ApiServer;
+
+use crate::support::{self, Answer, MAPS, config_map, get, patch, post};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODES: &str = "/api/v1/nodes";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+/// Between 4, which is linear, and 16, which is quadratic.
+const MOST_GROWTH: f64 = 8.0;
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap())
+}
+
+async fn fastest(work: &impl AsyncFn(usize) -> Duration, size: usize) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        best = best.min(work(size).await);
+    }
+    best
+}
+
+/// Fails when four times the input takes much more than four times as long.
+async fn assert_about_linear(what: &str, size: usize, work: impl AsyncFn(usize) -> Duration) {
+    let (small, large) = (fastest(&work, size).await, fastest(&work, 4 * size).await);
+    let growth = large.as_secs_f64() / small.as_secs_f64();
+    println!("{what}: {small:?} at {size}, {large:?} at four times that, growth {growth:.1}");
+    assert!(growth < MOST_GROWTH, "{what}: {small:?}, then {large:?}");
+}
+
+/// The processor time of one request, which must be answered with a status.
+async fn cost(server: &ApiServer, request: Request<String>, status: u16) -> Duration {
+    let before = processor_time();
+    let answer = support::send(server, request).await;
+    let spent = processor_time().saturating_sub(before);
+    let shown: String = answer.text.chars().take(500).collect();
+    // What is found too large to be stored was found to be valid before.
+    let fits = status == 201 && answer.message() == "etcdserver: request is too large";
+    assert!(fits || answer.status.as_u16() == status, "{shown}");
+    spent
+}
+
+fn posted(path: &str, body: &Value) -> Request<String> {
+    // Nothing is kept, so that each request finds the server as the first one did.
+    support::request(
+        Method::POST,
+        &format!("{path}?dryRun=All"),
+        &body.to_string(),
+    )
+}
+
+fn patched(path: &str, kind: &str, body: &Value) -> Request<String> {
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(path)
+        .header("content-type", format!("application/{kind}"));
+    request.body(body.to_string()).unwrap()
+}
+
+fn list(count: usize, element: impl Fn(usize) -> Value) -> Value {
+    (0..count).map(element).collect()
+}
+
+fn pod(containers: &Value) -> Value {
+    json!({"metadata": {"name": "p"}, "spec": {"containers": containers}})
+}
+
+/// A server with the kind Thing, whose `spec` has this schema.
+async fn with_things(spec: &Value) -> ApiServer {
+    let server = ApiServer::builder().build();
+    let made = define(&server, "things", "Thing", spec).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    while get(&server, THINGS).await.status != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    server
+}
+
+async fn define(server: &ApiServer, plural: &str, kind: &str, spec: &Value) -> Answer {
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    });
+    post(server, DEFINITIONS, &definition).await
+}
+
+fn thing(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": spec,
+    })
+}
+
+#[tokio::test]
+async fn a_pod_of_empty_containers_is_refused_in_linear_time() {
+    let server = ApiServer::builder().build();
+    assert_about_linear("empty containers", 1500, async |count| {
+        let body = pod(&list(count, |_| json!({})));
+        cost(&server, posted(PODS, &body), 422).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_that_must_be_unique_are_compared_in_linear_time() {
+    let server = ApiServer::builder().build();
+    let named = |number: usize| format!("name-{number}");
+    let tables: [(&str, &str, u16, &dyn Fn(usize) -> Value); 5] = [
+        ("containers and volumes", PODS, 201, &|count| {
+            let containers = list(count, |number| {
+                json!({
+                    "name": named(number), "image": "i",
+                    "volumeMounts": [{"name": named(number), "mountPath": "/v"}],
+                })
+            });
+            let mut pod = pod(&containers);
+            pod["spec"]["volumes"] = list(count, |number| json!({"name": named(number)}));
+            pod
+        }),
+        ("taints", NODES, 201, &|count| {
+            let taints = list(
+                count,
+                |number| json!({"key": named(number), "effect": "NoSchedule"}),
+            );
+            json!({"metadata": {"name": "n"}, "spec": {"taints": taints}})
+        }),
+        ("ports of a service", SERVICES, 201, &|count| {
+            let ports = list(
+                count,
+                |number| json!({"name": named(number), "port": number + 1}),
+            );
+            json!({"metadata": {"name": "s"}, "spec": {"ports": ports}})
+        }),
+        ("ports of a slice", SLICES, 201, &|count| {
+            let ports = list(count, |number| json!({"name": named(number), "port": 80}));
+            let zones = list(count, |number| json!({"name": named(number)}));
+            json!({
+                "metadata": {"name": "s"}, "addressType": "IPv4", "ports": ports,
+                "endpoints": [{"addresses": ["10.0.0.1"], "hints": {"forZones": zones}}],
+            })
+        }),
+        ("keys of a map", MAPS, 201, &|count| {
+            let members = |suffix: &str| -> Value {
+                let member = |number| (format!("{number}{suffix}"), json!("eA=="));
+                Value::Object((0..count).map(member).collect())
+            };
+            let mut map = config_map("m");
+            map["data"] = members("a");
+            map["binaryData"] = members("b");
+            map
+        }),
+    ];
+    for (what, path, status, body) in tables {
+        assert_about_linear(what, 3000, async |count| {
+            cost(&server, posted(path, &body(count)), status).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn lists_of_maps_and_sets_are_compared_in_linear_time() {
+    let server = with_things(&json!({"type": "object", "properties": {
+        "map": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}},
+        },
+        "set": {
+            "type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"},
+        },
+    }}))
+    .await;
+    assert_about_linear("map", 1500, async |count| {
+        let map = list(count, |number| json!({"k": format!("key-{number}")}));
+        cost(&server, posted(THINGS, &thing(&json!({"map": map}))), 201).await
+    })
+    .await;
+    assert_about_linear("set", 4000, async |count| {
+        let set = list(count, |number| json!(number));
+        cost(&server, posted(THINGS, &thing(&json!({"set": set}))), 201).await
+    })
+    .await;
+    assert_about_linear("set of repeats", 4000, async |count| {
+        let set = list(count, |_| json!(1));
+        cost(&server, posted(THINGS, &thing(&json!({"set": set}))), 422).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_strategic_merge_of_many_elements_takes_linear_time() {
+    let server = ApiServer::builder().build();
+    let kind = "strategic-merge-patch+json";
+    let path = format!("{PODS}/p");
+    let reversed = |count: usize, element: &dyn Fn(usize) -> Value| -> Value {
+        (0..count).rev().map(element).collect()
+    };
+    assert_about_linear("strategic merge", 500, async |count| {
+        support::delete(&server, &path).await;
+        let container = |number| json!({"name": format!("c{number}"), "image": "i"});
+        let made = post(&server, PODS, &pod(&list(count, container))).await;
+        assert_eq!(made.status, StatusCode::CREATED);
+        let renamed = |number| json!({"name": format!("c{number}"), "image": "j"});
+        let order = |number| json!({"name": format!("c{number}")});
+        let body = json!({
+            "metadata": {"$retainKeys": list(count, |number| json!(format!("key-{number}")))},
+            "spec": {
+                "$setElementOrder/containers": list(count, order),
+                "containers": reversed(count, &renamed),
+            },
+        });
+        cost(
+            &server,
+            patched(&format!("{path}?dryRun=All"), kind, &body),
+            400,
+        )
+        .await;
+        let mut body = body;
+        body["metadata"] = json!({});
+        cost(&server, patched(&path, kind, &body), 200).await
+    })
+    .await;
+    assert_about_linear("merge of primitives", 1000, async |count| {
+        let path = format!("{MAPS}/m");
+        support::delete(&server, &path).await;
+        let finalizer = |number| json!(format!("example.com/f{number}"));
+        let mut map = config_map("m");
+        map["metadata"]["finalizers"] = list(count, finalizer);
+        assert_eq!(post(&server, MAPS, &map).await.status, StatusCode::CREATED);
+        let body = json!({"metadata": {"finalizers": reversed(2 * count, &finalizer)}});
+        let merged = cost(&server, patched(&path, kind, &body), 200).await;
+        let all = reversed(2 * count, &finalizer);
+        let body = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": all}});
+        merged + cost(&server, patched(&path, kind, &body), 200).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn applying_and_giving_up_many_elements_takes_linear_time() {
+    let server = ApiServer::builder().build();
+    let apply = |path: &str, body: &Value| {
+        patched(
+            &format!("{path}?fieldManager=m&force=true"),
+            "apply-patch+yaml",
+            body,
+        )
+    };
+    assert_about_linear("apply of containers", 200, async |count| {
+        let path = format!("{PODS}/p");
+        support::delete(&server, &path).await;
+        let gate = |number: usize| json!({"name": format!("example.com/g{number}")});
+        let body = |first: usize| {
+            let gates: Value = (first..first + count).map(gate).collect();
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+                "spec": {
+                    "containers": [{"name": "c", "image": "i"}], "schedulingGates": gates,
+                },
+            })
+        };
+        let made = cost(&server, apply(&path, &body(0)), 201).await;
+        // Every other one goes, as many come.
+        made + cost(&server, apply(&path, &body(count)), 200).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pattern_is_compiled_once_however_many_texts_it_is_for() {
+    let server = with_things(&json!({"type": "object", "properties": {"texts": {
+        "type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]{0,1000}$"},
+    }}}))
+    .await;
+    let texts = |count| thing(&json!({"texts": list(count, |_| json!("word"))}));
+    let one = fastest(
+        &async |_| cost(&server, posted(THINGS, &texts(1)), 201).await,
+        1,
+    )
+    .await;
+    let many = fastest(
+        &async |_| cost(&server, posted(THINGS, &texts(200)), 201).await,
+        1,
+    )
+    .await;
+    println!("{one:?} for one text, {many:?} for 200");
+    // Compiled for each, 200 take 200 times as long as one.
+    assert!(many < one * 30, "{one:?} for one text, {many:?} for 200");
+}
+
+#[tokio::test]
+async fn what_defaults_make_too_large_is_refused_before_it_is_built() {
+    let server = with_things(&json!({"type": "object", "properties": {"list": {
+        "type": "array", "items": {"type": "object", "properties": {
+            "text": {"type": "string", "default": "x".repeat(20_000)},
+        }},
+    }}}))
+    .await;
+    assert_about_linear("defaults", 5000, async |count| {
+        let body = thing(&json!({"list": list(count, |_| json!({}))}));
+        cost(&server, posted(THINGS, &body), 500).await
+    })
+    .await;
+    let body = thing(&json!({"list": list(20_000, |_| json!({}))}));
+    let refused = post(&server, THINGS, &body).await;
+    assert_eq!(refused.message(), "etcdserver: request is too large");
+    assert_eq!(refused.at("/reason"), Value::Null);
+}
+
+#[tokio::test]
+async fn nothing_larger_than_etcd_takes_is_stored() {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = with_things(&schema).await;
+    let body = |bytes: usize| thing(&json!({"text": "x".repeat(bytes)}));
+    let limit = 1_572_864;
+    let refused = post(&server, THINGS, &body(limit)).await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(refused.message(), "etcdserver: request is too large");
+    assert_eq!(
+        get(&server, &format!("{THINGS}/t")).await.status,
+        StatusCode::NOT_FOUND
+    );
+    let made = post(&server, THINGS, &body(limit - 1024)).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    let path = format!("{THINGS}/t");
+    let more = json!({"spec": {"more": "x".repeat(1024)}});
+    for (kind, body) in [
+        ("merge-patch+json", more),
+        (
+            "json-patch+json",
+            json!([{"op": "copy", "from": "/spec/text", "path": "/spec/more"}]),
+        ),
+    ] {
+        let refused = patch(&server, &path, kind, &body).await;
+        assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{kind}");
+        assert_eq!(refused.message(), "etcdserver: request is too large");
+    }
+    assert_eq!(get(&server, &path).await.at("/spec/more"), Value::Null);
+}
+
+#[tokio::test]
+async fn a_long_name_is_not_repeated_for_everything_below_it() {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let server = with_things(&schema).await;
+    // As much above as below: what is copied for each member below grows with the square.
+    assert_about_linear("long name", 10_000, async |size| {
+        let name = "n".repeat(size * 4);
+        let members: Value =
+            Value::Object((0..size / 10).map(|n| (n.to_string(), json!(1))).collect());
+        let mut spec = json!({});
+        spec[name] = members;
+        cost(&server, posted(THINGS, &thing(&spec)), 201).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn complaints_about_an_object_are_few() {
+    let server = ApiServer::builder().build();
+    let refused = post(&server, PODS, &pod(&list(20_000, |_| json!({})))).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let causes = refused.at("/details/causes");
+    assert_eq!(causes.as_array().map(Vec::len), Some(1000));
+    assert!(
+        refused.message().ends_with(", and 39000 more errors]"),
+        "{}",
+        refused.message().len()
+    );
+    // As few as people make are all told.
+    let refused = post(&server, PODS, &pod(&list(100, |_| json!({})))).await;
+    assert_eq!(
+        refused.at("/details/causes").as_array().map(Vec::len),
+        Some(200)
+    );
+}
+
+#[tokio::test]
+async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
+    let rule = |count: usize| {
+        let terms: Vec<String> = (0..count).map(|n| format!("self.n != {n}")).collect();
+        json!({
+            "type": "object", "properties": {"n": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": terms.join(" && ")}],
+        })
+    };
+    let plain = json!({"type": "object"});
+    let alone = ApiServer::builder().build();
+    let beside = with_things(&rule(400)).await;
+    let later = async |server: &ApiServer, name: String| {
+        let before = std::time::Instant::now();
+        let kind = name.to_uppercase();
+        let made = define(server, &name, &kind, &plain).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+        let path = format!("/apis/example.com/v1/namespaces/default/{name}");
+        while get(server, &path).await.status != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+        before.elapsed()
+    };
+    let (mut first, mut second) = (Duration::MAX, Duration::MAX);
+    for round in 0..5 {
+        first = first.min(later(&alone, format!("plain{round}")).await);
+        second = second.min(later(&beside, format!("plain{round}")).await);
+    }
+    println!("{first:?} alone, {second:?} next to a costly rule");
+    assert!(
+        second < first * 4,
+        "{first:?} alone, {second:?} next to a costly rule"
+    );
+}
