@@ -37,7 +37,7 @@ fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
             .filter(|kind| *kind.storage == *storage)
             .min_by_key(|kind| kind.group.len());
         let (Some(kind), Ok(object)) = (kind, serde_json::from_slice::<Object>(&bytes)) else {
-            tracing::warn!(storage, "an object of a kind nobody serves is left out");
+            tracing::error!(storage, "object not restored: its kind is not served");
             continue;
         };
         if kind.is("", "Service") {

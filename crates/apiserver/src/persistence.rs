@@ -1,48 +1,101 @@
 //! State over restarts: every change goes to a database file, in groups, before it is answered.
+//!
+//! Each record carries a checksum, and so do all of them together; the database checks its pages besides.
+//! What is damaged is never passed over: the server does not start, unless it is told to salvage what is
+//! whole. A commit that a crash cut short is not damage: the database goes back to the one before, and
+//! nothing of it was acknowledged.
+
+mod seal;
 
 use std::{
-    path::Path,
-    sync::{Arc, mpsc},
+    fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     thread::JoinHandle,
 };
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
+    TableHandle as _,
+};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use self::seal::{Seal, Testimony, Witness};
 use crate::kind::StorageId;
 
-/// Objects by collection and key, with a NUL between.
-const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
-const VERSIONS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
+/// Sealed objects by collection and key, with a NUL between.
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+/// The same without seals, as written before there were any.
+const UNSEALED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
 const NEWEST: &str = "newest";
+const COUNT: &str = "count";
+const SUM: &str = "sum";
 
 /// Versions left out at each start. Watchers are told of a write before it is on disk, so a run
 /// that crashed may have given out versions above the one kept; none of them may be used again.
 const RESTART_JUMP: u64 = 1_000_000;
 
+/// Problems named by one error.
+const NAMED: usize = 10;
+
 /// Why state cannot be kept or read.
 #[derive(Debug, Error)]
 pub enum PersistenceError {
-    /// The directory cannot be made.
-    #[error("create data directory {path}")]
+    /// The directory or a file of it cannot be used.
+    #[error("cannot use data directory {path}")]
     Directory {
         /// The directory.
         path: String,
-        /// What the system said.
-        source: std::io::Error,
+        /// The cause.
+        source: io::Error,
     },
     /// The database refuses.
-    #[error("read or write the database of the data directory")]
+    #[error("cannot read or write the database of the data directory")]
     Database(#[from] Box<redb::Error>),
+    /// What is on disk is not what was written.
+    #[error(
+        "{path} is damaged: {}; restore it from a copy, or salvage what is whole",
+        named(problems)
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// One for each damaged place, with the key of the object where it can be read.
+        problems: Vec<String>,
+    },
     /// The thread that writes cannot be started.
-    #[error("start the writer of the data directory")]
-    Thread(#[source] std::io::Error),
+    #[error("cannot start the writer of the data directory")]
+    Thread(#[source] io::Error),
+}
+
+fn named(problems: &[String]) -> String {
+    let mut text = problems[..problems.len().min(NAMED)].join("; ");
+    if let Some(more) = problems.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
 }
 
 fn failed(error: impl Into<redb::Error>) -> PersistenceError {
     PersistenceError::Database(Box::new(error.into()))
+}
+
+/// What to do about damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnDamage {
+    #[default]
+    Refuse,
+    /// Move the damaged file aside and go on with what is whole.
+    Salvage,
 }
 
 /// One change on its way to the file; no bytes for a removal.
@@ -70,20 +123,76 @@ pub(crate) struct Journal {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a database held, and what was wrong with it.
+#[derive(Debug, Default)]
+struct Contents {
+    version: u64,
+    /// Records by their keys in the database.
+    objects: Vec<(String, Vec<u8>)>,
+    problems: Vec<String>,
+}
+
 /// Opens or makes the database of a directory and reads what is there.
-pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceError> {
+pub(crate) fn open(
+    directory: &Path,
+    on_damage: OnDamage,
+) -> Result<(Journal, Snapshot), PersistenceError> {
     let path = directory.join("objects.redb");
-    make_private(directory, &path).map_err(|source| PersistenceError::Directory {
+    let unusable = |source| PersistenceError::Directory {
         path: directory.display().to_string(),
         source,
-    })?;
-    let database = Database::create(path).map_err(failed)?;
-    let snapshot = read(&database)?;
+    };
+    make_private(directory, &path).map_err(unusable)?;
+    let (witness, testimony) = Witness::open(&directory.join("objects.seal")).map_err(unusable)?;
+    let (database, mut contents) = read(&path, &testimony)?;
+    let database = match database {
+        Some(database) if contents.problems.is_empty() => database,
+        damaged => {
+            if on_damage == OnDamage::Refuse {
+                return Err(PersistenceError::Damaged {
+                    path: path.display().to_string(),
+                    problems: contents.problems,
+                });
+            }
+            drop(damaged);
+            let aside = move_aside(directory, &path).map_err(unusable)?;
+            for problem in &contents.problems {
+                tracing::error!(problem, "data lost");
+            }
+            tracing::error!(
+                objects = contents.objects.len(),
+                aside = %aside.display(),
+                "damaged database moved aside, continuing with what is whole"
+            );
+            make_private(directory, &path).map_err(unusable)?;
+            Database::create(&path).map_err(failed)?
+        }
+    };
+    contents.version += if contents.version > 0 {
+        RESTART_JUMP
+    } else {
+        0
+    };
+    let seal = rewrite(&database, &contents)?;
+    witness.write(seal).map_err(unusable)?;
+    let snapshot = Snapshot {
+        version: contents.version,
+        objects: contents
+            .objects
+            .into_iter()
+            .map(|(key, bytes)| (collection(&key).to_owned(), bytes))
+            .collect(),
+    };
     let (sender, receiver) = mpsc::channel();
     let (tell, written) = watch::channel(snapshot.version);
+    let writing = Writing {
+        database,
+        witness,
+        seal,
+    };
     let thread = std::thread::Builder::new()
         .name("weft-apiserver-journal".to_owned())
-        .spawn(move || write_all(&database, &receiver, &tell))
+        .spawn(move || writing.run(&receiver, &tell))
         .map_err(PersistenceError::Thread)?;
     Ok((
         Journal {
@@ -95,95 +204,296 @@ pub(crate) fn open(directory: &Path) -> Result<(Journal, Snapshot), PersistenceE
     ))
 }
 
+/// The collection in a key of the database.
+fn collection(key: &str) -> &str {
+    key.split('\0').next().unwrap_or_default()
+}
+
+/// A key of the database as people read it.
+fn shown(key: &str) -> String {
+    key.replace('\0', " ")
+}
+
 /// Secrets are in it: only the owner may read the file, and the directory if it is made here.
-fn make_private(directory: &Path, file: &Path) -> std::io::Result<()> {
+fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-    std::fs::DirBuilder::new()
+    fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
-    std::fs::OpenOptions::new()
+    fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .open(file)?
-        .set_permissions(std::fs::Permissions::from_mode(0o600))
+        .set_permissions(fs::Permissions::from_mode(0o600))?;
+    // A file whose name is not on disk is gone after a power cut, whatever was written to it.
+    fs::File::open(directory)?.sync_all()
 }
 
-fn read(database: &Database) -> Result<Snapshot, PersistenceError> {
-    let transaction = database.begin_write().map_err(failed)?;
-    // Opening a table of a write transaction makes it.
-    transaction.open_table(OBJECTS).map_err(failed)?;
-    {
-        let mut versions = transaction.open_table(VERSIONS).map_err(failed)?;
-        let newest = versions.get(NEWEST).map_err(failed)?;
-        let start = newest.map_or(0, |newest| newest.value() + RESTART_JUMP);
-        versions.insert(NEWEST, start).map_err(failed)?;
+fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
+    let names = (1..).map(|number| directory.join(format!("objects.redb.damaged-{number}")));
+    for aside in names {
+        if !aside.try_exists()? {
+            fs::rename(path, &aside)?;
+            fs::File::open(directory)?.sync_all()?;
+            return Ok(aside);
+        }
     }
-    transaction.commit().map_err(failed)?;
-    let transaction = database.begin_read().map_err(failed)?;
-    let versions = transaction.open_table(VERSIONS).map_err(failed)?;
-    let mut snapshot = Snapshot {
-        version: versions
-            .get(NEWEST)
-            .map_err(failed)?
-            .map_or(0, |version| version.value()),
-        objects: Vec::new(),
+    unreachable!("there are more numbers than files")
+}
+
+/// The database, unless it cannot be opened for damage, and what could be read of it.
+fn read(
+    path: &Path,
+    testimony: &Testimony,
+) -> Result<(Option<Database>, Contents), PersistenceError> {
+    let mut contents = Contents::default();
+    // The library asserts what it expects of pages; a damaged one may break that.
+    let reading = AssertUnwindSafe(|| open_whole(path, &mut contents));
+    let database = match catch_unwind(reading) {
+        Ok(Ok(database)) => Some(database),
+        Ok(Err(error)) if !is_damage(&error) => return Err(failed(error)),
+        Ok(Err(error)) => {
+            contents.problems.push(error.to_string());
+            None
+        }
+        Err(_) => {
+            contents
+                .problems
+                .push("the database cannot be read".to_owned());
+            None
+        }
     };
-    let objects = transaction.open_table(OBJECTS).map_err(failed)?;
-    for entry in objects.iter().map_err(failed)? {
-        let (key, bytes) = entry.map_err(failed)?;
-        let storage = key
-            .value()
-            .split('\0')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        snapshot.objects.push((storage, bytes.value().to_vec()));
+    match testimony {
+        Testimony::Unreadable => {
+            let problem = "objects.seal is damaged: it is unknown what was written last";
+            contents.problems.push(problem.to_owned());
+        }
+        Testimony::Seal(seal) => {
+            if contents.version < seal.version {
+                contents.problems.push(format!(
+                    "the newest version is {}, but version {} was acknowledged",
+                    contents.version, seal.version
+                ));
+            }
+            contents.version = contents.version.max(seal.version);
+        }
+        Testimony::Nothing if contents.version > 0 => {
+            tracing::warn!("objects.seal is not there: a lost last commit would not be noticed");
+        }
+        Testimony::Nothing => {}
     }
-    Ok(snapshot)
+    Ok((database, contents))
 }
 
-/// Writes what has come in, all that waits in one transaction, until the journal is dropped.
-fn write_all(database: &Database, records: &mpsc::Receiver<Record>, written: &watch::Sender<u64>) {
-    while let Ok(first) = records.recv() {
-        let batch: Vec<Record> = std::iter::once(first).chain(records.try_iter()).collect();
-        let newest = batch
-            .iter()
-            .map(|record| record.version)
-            .max()
-            .unwrap_or_default();
-        match write_batch(database, &batch, newest) {
-            Ok(()) => written.send_modify(|version| *version = newest.max(*version)),
-            Err(error) => {
-                // Answers wait for their write; without it they must not be given.
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "state cannot be kept"
-                );
-                return;
-            }
-        }
+/// Whether an error is about the contents of the file, and not about reaching it.
+fn is_damage(error: &redb::Error) -> bool {
+    match error {
+        redb::Error::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        ),
+        redb::Error::PreviousIo
+        | redb::Error::DatabaseAlreadyOpen
+        | redb::Error::UpgradeRequired(_) => false,
+        _ => true,
     }
 }
 
-fn write_batch(database: &Database, batch: &[Record], newest: u64) -> Result<(), PersistenceError> {
-    let transaction = database.begin_write().map_err(failed)?;
-    {
-        let mut objects = transaction.open_table(OBJECTS).map_err(failed)?;
-        for record in batch {
-            let key = format!("{}\0{}", record.storage, record.key);
-            match &record.bytes {
-                Some(bytes) => drop(objects.insert(key.as_str(), &**bytes).map_err(failed)?),
-                None => drop(objects.remove(key.as_str()).map_err(failed)?),
+/// Opens the database, reads what is there, and then has it check all its pages: what is damaged can
+/// still be named before, and the check may repair it.
+fn open_whole(path: &Path, contents: &mut Contents) -> Result<Database, redb::Error> {
+    let repaired = Arc::<AtomicBool>::default();
+    let noted = repaired.clone();
+    let mut database = Database::builder()
+        .set_repair_callback(move |_| noted.store(true, Relaxed))
+        .create(path)?;
+    if repaired.load(Relaxed) {
+        tracing::info!("the last run did not end cleanly, its unfinished commit is cut off");
+    }
+    read_tables(&database, contents)?;
+    if !repaired.load(Relaxed) && contents.problems.is_empty() && !database.check_integrity()? {
+        tracing::warn!("damaged pages of the database were repaired");
+        *contents = Contents::default();
+        read_tables(&database, contents)?;
+    }
+    Ok(database)
+}
+
+fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb::Error> {
+    let transaction = database.begin_read()?;
+    let numbers = match transaction.open_table(NUMBERS) {
+        Ok(numbers) => numbers,
+        // Nothing was ever written.
+        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let number = |name: &str| -> Result<Option<u64>, redb::Error> {
+        Ok(numbers.get(name)?.map(|number| number.value()))
+    };
+    contents.version = number(NEWEST)?.unwrap_or(0);
+    let mut seal = Seal {
+        version: contents.version,
+        ..Seal::default()
+    };
+    match transaction.open_table(RECORDS) {
+        Ok(records) => {
+            for entry in records.iter()? {
+                let (key, record) = entry?;
+                seal.add(record.value());
+                match seal::unsealed(key.value(), record.value()) {
+                    Some(bytes) => {
+                        let object = (key.value().to_owned(), bytes.to_vec());
+                        contents.objects.push(object);
+                    }
+                    None => contents.problems.push(format!(
+                        "the record of {} has a wrong checksum",
+                        shown(key.value())
+                    )),
+                }
+            }
+            let said = Seal {
+                version: seal.version,
+                count: number(COUNT)?.unwrap_or(0),
+                sum: number(SUM)?.unwrap_or(0),
+            };
+            if said != seal {
+                contents.problems.push(format!(
+                    "{} records were written and {} are there, or others than those",
+                    said.count, seal.count
+                ));
             }
         }
-        let mut versions = transaction.open_table(VERSIONS).map_err(failed)?;
-        versions.insert(NEWEST, newest).map_err(failed)?;
+        Err(TableError::TableDoesNotExist(_)) => read_unsealed(&transaction, contents)?,
+        Err(error) => return Err(error.into()),
     }
-    transaction.commit().map_err(failed)?;
     Ok(())
+}
+
+/// Reads what was written before records were sealed: only what is no longer JSON is known to be damaged.
+fn read_unsealed(
+    transaction: &redb::ReadTransaction,
+    contents: &mut Contents,
+) -> Result<(), redb::Error> {
+    let objects = match transaction.open_table(UNSEALED) {
+        Ok(objects) => objects,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for entry in objects.iter()? {
+        let (key, bytes) = entry?;
+        if serde_json::from_slice::<Value>(bytes.value()).is_ok() {
+            let object = (key.value().to_owned(), bytes.value().to_vec());
+            contents.objects.push(object);
+        } else {
+            let key = shown(key.value());
+            contents
+                .problems
+                .push(format!("the record of {key} is not JSON"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes everything with seals, at the version the run begins with.
+fn rewrite(database: &Database, contents: &Contents) -> Result<Seal, PersistenceError> {
+    let transaction = database.begin_write().map_err(failed)?;
+    let known: Vec<String> = transaction
+        .list_tables()
+        .map_err(failed)?
+        .map(|table| table.name().to_owned())
+        .collect();
+    let is_sealed = known.iter().any(|name| name == RECORDS.name());
+    let mut seal = Seal {
+        version: contents.version,
+        ..Seal::default()
+    };
+    {
+        let mut records = transaction.open_table(RECORDS).map_err(failed)?;
+        for (key, bytes) in &contents.objects {
+            let record = seal::sealed(key, bytes);
+            seal.add(&record);
+            // What is sealed already is there as it is.
+            if !is_sealed {
+                records.insert(key.as_str(), &*record).map_err(failed)?;
+            }
+        }
+        write_seal(&transaction, seal)?;
+    }
+    transaction.delete_table(UNSEALED).map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    Ok(seal)
+}
+
+fn write_seal(transaction: &redb::WriteTransaction, seal: Seal) -> Result<(), PersistenceError> {
+    let mut numbers = transaction.open_table(NUMBERS).map_err(failed)?;
+    for (name, number) in [(NEWEST, seal.version), (COUNT, seal.count), (SUM, seal.sum)] {
+        numbers.insert(name, number).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What the thread that writes has.
+#[derive(Debug)]
+struct Writing {
+    database: Database,
+    witness: Witness,
+    /// Of what is in the database.
+    seal: Seal,
+}
+
+impl Writing {
+    /// Writes what has come in, all that waits in one transaction, until the journal is dropped.
+    fn run(mut self, records: &mpsc::Receiver<Record>, written: &watch::Sender<u64>) {
+        while let Ok(first) = records.recv() {
+            let batch: Vec<Record> = std::iter::once(first).chain(records.try_iter()).collect();
+            match self.write(&batch) {
+                Ok(()) => written.send_modify(|version| *version = self.seal.version),
+                Err(error) => {
+                    // Answers wait for their write; without it they must not be given.
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "state cannot be kept"
+                    );
+                    return;
+                }
+            }
+        }
+        if let Err(error) = self.witness.sync() {
+            tracing::warn!(%error, "cannot sync objects.seal");
+        }
+    }
+
+    fn write(&mut self, batch: &[Record]) -> Result<(), PersistenceError> {
+        let mut seal = self.seal;
+        let transaction = self.database.begin_write().map_err(failed)?;
+        {
+            let mut objects = transaction.open_table(RECORDS).map_err(failed)?;
+            for record in batch {
+                seal.version = seal.version.max(record.version);
+                let key = format!("{}\0{}", record.storage, record.key);
+                let old = match &record.bytes {
+                    Some(bytes) => {
+                        let sealed = seal::sealed(&key, bytes);
+                        seal.add(&sealed);
+                        objects.insert(key.as_str(), &*sealed).map_err(failed)?
+                    }
+                    None => objects.remove(key.as_str()).map_err(failed)?,
+                };
+                if let Some(old) = old {
+                    seal.remove(old.value());
+                }
+            }
+        }
+        write_seal(&transaction, seal)?;
+        transaction.commit().map_err(failed)?;
+        self.seal = seal;
+        self.witness
+            .write(seal)
+            .map_err(|error| failed(redb::Error::Io(error)))
+    }
 }
 
 impl Journal {

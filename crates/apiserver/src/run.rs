@@ -31,6 +31,8 @@ pub struct RunConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Where to keep state over restarts; memory only when absent.
     pub data_dir: Option<PathBuf>,
+    /// Starts although the data directory is damaged, with what is whole of it.
+    pub salvage_data_dir: bool,
     /// How rights are decided.
     pub authorization_mode: AuthorizationMode,
     /// Ranges of cluster IPs; the default when empty.
@@ -57,6 +59,7 @@ impl RunConfig {
             unix_socket: None,
             kubeconfig: None,
             data_dir: None,
+            salvage_data_dir: false,
             authorization_mode: AuthorizationMode::default(),
             service_ranges: Vec::new(),
             tokens: Vec::new(),
@@ -75,7 +78,7 @@ pub enum RunError {
     #[error("listen")]
     Listen(#[from] ListenError),
     /// It cannot keep or read its state.
-    #[error("open data directory")]
+    #[error("cannot open the data directory")]
     Persistence(#[from] PersistenceError),
     /// The file of tokens cannot be used.
     #[error("read tokens")]
@@ -120,7 +123,7 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
         builder = builder.token(&token, user);
     }
     let mut server = match &config.data_dir {
-        Some(directory) => builder.open(directory)?,
+        Some(directory) => builder.salvage(config.salvage_data_dir).open(directory)?,
         None => builder.build(),
     };
     server

@@ -27,7 +27,7 @@ use crate::{
     fault::{FaultRules, Faults, OpenWatches},
     housekeeping,
     kind::Registry,
-    persistence::{self, Journal, PersistenceError, Snapshot},
+    persistence::{self, Journal, OnDamage, PersistenceError, Snapshot},
     pod_dialer::{PodDialer, PodPort},
     random::Random,
     rules::service::Allocator,
@@ -52,6 +52,7 @@ pub struct Builder {
     service_ranges: Vec<IpNet>,
     fault_endpoint: bool,
     pod_dialer: Option<PodDialer>,
+    on_damage: OnDamage,
 }
 
 impl Default for Builder {
@@ -64,6 +65,7 @@ impl Default for Builder {
             service_ranges: vec![IpNet::V4(SERVICE_RANGE)],
             fault_endpoint: false,
             pod_dialer: None,
+            on_damage: OnDamage::default(),
         }
     }
 }
@@ -115,6 +117,18 @@ impl Builder {
         self
     }
 
+    /// Lets [`Builder::open`] go on when the directory is damaged: the file is moved aside, and what is
+    /// whole of it is kept. Without this, damage is an error.
+    #[must_use]
+    pub fn salvage(mut self, enabled: bool) -> Self {
+        self.on_damage = if enabled {
+            OnDamage::Salvage
+        } else {
+            OnDamage::Refuse
+        };
+        self
+    }
+
     /// A server without sockets: only [`ApiServer::client`] reaches it.
     ///
     /// Must be called inside a tokio runtime, which runs the server's one background task.
@@ -124,7 +138,7 @@ impl Builder {
 
     /// A server like [`Builder::build`]'s whose state a directory keeps over restarts.
     pub fn open(self, directory: &Path) -> Result<ApiServer, PersistenceError> {
-        let (journal, snapshot) = persistence::open(directory)?;
+        let (journal, snapshot) = persistence::open(directory, self.on_damage)?;
         Ok(self.assemble(Some(journal), snapshot))
     }
 

@@ -48,6 +48,7 @@ pub(crate) struct ApiserverConfig {
     pub(crate) service_cluster_ip_range: Setting<ServiceRanges>,
     pub(crate) token_auth_file: Setting<Option<PathBuf>>,
     pub(crate) data_dir: Setting<Option<PathBuf>>,
+    pub(crate) salvage_data_dir: Setting<bool>,
     pub(crate) unix_socket: Setting<Option<PathBuf>>,
     pub(crate) fault_endpoint: Setting<bool>,
     pub(crate) seed: Setting<Option<u64>>,
@@ -93,6 +94,7 @@ impl Config {
         );
         settings.push("apiserver", "tokenAuthFile", &apiserver.token_auth_file);
         settings.push("apiserver", "dataDir", &apiserver.data_dir);
+        settings.push("apiserver", "salvageDataDir", &apiserver.salvage_data_dir);
         settings.push("apiserver", "unixSocket", &apiserver.unix_socket);
         settings.push("apiserver", "faultEndpoint", &apiserver.fault_endpoint);
         settings.push("apiserver", "seed", &apiserver.seed);
@@ -122,6 +124,7 @@ impl Config {
             ),
             token_auth_file: layers.strongest(|l| api(l).token_auth_file.map(Some), None),
             data_dir: layers.strongest(|l| api(l).data_dir.map(Some), None),
+            salvage_data_dir: layers.strongest(|l| api(l).salvage_data_dir, false),
             unix_socket: layers.strongest(|l| api(l).unix_socket.map(Some), None),
             fault_endpoint: layers.strongest(|l| api(l).fault_endpoint, false),
             seed: layers.strongest(|l| api(l).seed.map(Some), None),

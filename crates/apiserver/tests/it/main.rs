@@ -15,6 +15,7 @@ mod go_clients;
 mod kinds;
 mod kube_rs;
 mod limits;
+mod persistence;
 mod pod_proxy;
 mod properties;
 mod rights;

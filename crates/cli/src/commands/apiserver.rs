@@ -49,6 +49,7 @@ impl From<ApiserverConfig> for RunConfig {
             service_ranges: config.service_cluster_ip_range.value.0,
             token_file: config.token_auth_file.value,
             data_dir: config.data_dir.value,
+            salvage_data_dir: config.salvage_data_dir.value,
             unix_socket: config.unix_socket.value,
             authorization_mode: config.authorization_mode.value.into(),
             fault_endpoint: config.fault_endpoint.value,

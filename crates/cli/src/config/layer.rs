@@ -68,6 +68,17 @@ pub(crate) struct ApiserverLayer {
     /// [env: WEFT_APISERVER_DATA_DIR]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Start although the data directory is damaged: move the file aside and keep the objects whose
+    /// checksums are right [env: WEFT_APISERVER_SALVAGE_DATA_DIR] [default: false]
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true,
+        value_name = "BOOLEAN"
+    )]
+    pub(crate) salvage_data_dir: Option<bool>,
     /// Serve plain HTTP on this Unix socket too: whoever may open it is the administrator
     /// [env: WEFT_APISERVER_UNIX_SOCKET]
     #[arg(long, value_name = "FILE")]
@@ -143,6 +154,7 @@ impl Layer {
                 .parse("WEFT_APISERVER_SERVICE_CLUSTER_IP_RANGE")?,
             token_auth_file: environment.path("WEFT_APISERVER_TOKEN_AUTH_FILE"),
             data_dir: environment.path("WEFT_APISERVER_DATA_DIR"),
+            salvage_data_dir: environment.parse("WEFT_APISERVER_SALVAGE_DATA_DIR")?,
             unix_socket: environment.path("WEFT_APISERVER_UNIX_SOCKET"),
             fault_endpoint: environment.parse("WEFT_APISERVER_FAULT_ENDPOINT")?,
             seed: environment.parse("WEFT_APISERVER_SEED")?,

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     net::TcpListener,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::Path,
     process::{Child, ChildStderr, Command, Stdio},
     time::Duration,
@@ -296,6 +296,33 @@ fn both_signals_to_stop_end_it_cleanly() {
         server.wait_for_line("stopping");
         assert_eq!(server.exit_code(), Some(0));
     }
+}
+
+#[test]
+fn a_signal_to_stop_is_obeyed_while_requests_are_worked_on() {
+    use std::io::Write as _;
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let flags = ["--unix-socket", socket.to_str().unwrap()];
+    let mut server = Server::start_with(&directory.path().join("kubeconfig"), &flags);
+    let containers = vec!["{}"; 300_000].join(",");
+    let body =
+        format!("{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{containers}]}}}}");
+    let request = format!(
+        "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let requests: Vec<UnixStream> = (0..3)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    server.signal(Signal::TERM);
+    server.wait_for_line("stopping");
+    assert_eq!(server.exit_code(), Some(0));
+    drop(requests);
 }
 
 #[test]

@@ -1,0 +1,166 @@
+//! Checksums: of each record, of all of them together, and of the last state that was acknowledged.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+/// Bytes of the checksum in front of a record.
+const CHECKSUM: usize = 4;
+
+/// A record as it is written: the checksum of its key and bytes, then the bytes.
+pub(super) fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(CHECKSUM + bytes.len());
+    record.extend(checksum(key, bytes).to_le_bytes());
+    record.extend(bytes);
+    record
+}
+
+/// The bytes of a record; none when it is not what was written under this key.
+pub(super) fn unsealed<'a>(key: &str, record: &'a [u8]) -> Option<&'a [u8]> {
+    let (_, bytes) = record.split_at_checked(CHECKSUM)?;
+    (said(record) == checksum(key, bytes)).then_some(bytes)
+}
+
+/// The checksum a record carries.
+fn said(record: &[u8]) -> u32 {
+    let mut bytes = [0; CHECKSUM];
+    for (to, from) in bytes.iter_mut().zip(record) {
+        *to = *from;
+    }
+    u32::from_le_bytes(bytes)
+}
+
+fn checksum(key: &str, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key.as_bytes());
+    hasher.update(&[0]);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// What all records of a database come to: a lost, old or added one shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Seal {
+    /// The newest version among them.
+    pub(super) version: u64,
+    pub(super) count: u64,
+    /// Of the records' checksums.
+    pub(super) sum: u64,
+}
+
+impl Seal {
+    pub(super) fn add(&mut self, record: &[u8]) {
+        self.count = self.count.wrapping_add(1);
+        self.sum = self.sum.wrapping_add(said(record).into());
+    }
+
+    pub(super) fn remove(&mut self, record: &[u8]) {
+        self.count = self.count.wrapping_sub(1);
+        self.sum = self.sum.wrapping_sub(said(record).into());
+    }
+}
+
+const MAGIC: &[u8; 8] = b"weftseal";
+const LENGTH: usize = 36;
+
+/// The seal of the last state that was acknowledged, in a file of its own. A database that lost its
+/// newest commit is whole in itself: only this file knows that there was one.
+///
+/// It is written after each commit and synced at the end only. After a power cut it may be older than the
+/// database, never newer.
+#[derive(Debug)]
+pub(super) struct Witness(File);
+
+/// What the file of a witness holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Testimony {
+    /// Nothing was ever written.
+    Nothing,
+    Seal(Seal),
+    /// The file is damaged.
+    Unreadable,
+}
+
+impl Witness {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Testimony)> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(LENGTH as u64 + 1)
+            .read_to_end(&mut bytes)?;
+        let testimony = match bytes.as_slice() {
+            [] => Testimony::Nothing,
+            bytes => parse(bytes).map_or(Testimony::Unreadable, Testimony::Seal),
+        };
+        Ok((Self(file), testimony))
+    }
+
+    pub(super) fn write(&self, seal: Seal) -> io::Result<()> {
+        self.0.write_all_at(&print(seal), 0)?;
+        self.0.set_len(LENGTH as u64)
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+fn print(seal: Seal) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    for number in [seal.version, seal.count, seal.sum] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    bytes
+}
+
+fn parse(bytes: &[u8]) -> Option<Seal> {
+    let number = |at: usize| {
+        let bytes = bytes.get(at..at + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let seal = Seal {
+        version: number(8)?,
+        count: number(16)?,
+        sum: number(24)?,
+    };
+    (bytes == print(seal)).then_some(seal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flipped_bit_of_a_record_or_seal_passes() {
+        let record = sealed("pods\0default/a", b"{\"kind\":\"Pod\"}");
+        assert!(unsealed("pods\0default/a", &record).is_some());
+        assert!(unsealed("pods\0default/b", &record).is_none());
+        for bit in 0..record.len() * 8 {
+            let mut damaged = record.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(unsealed("pods\0default/a", &damaged).is_none(), "bit {bit}");
+        }
+        let seal = Seal {
+            version: 7,
+            count: 2,
+            sum: 9,
+        };
+        assert_eq!(parse(&print(seal)), Some(seal));
+        for bit in 0..LENGTH * 8 {
+            let mut damaged = print(seal);
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse(&damaged), None, "bit {bit}");
+        }
+        assert_eq!(parse(&print(seal)[..20]), None);
+    }
+}
