@@ -44,6 +44,7 @@ fn main() -> std::io::Result<()> {
         let mut rows = vec![start_to_ready().await];
         rows.push(load(10_000 / scale, 7.0).await);
         rows.extend(watches(scale).await);
+        rows.extend(costs(scale).await);
         rows
     });
     // Last, and alone in the process but for what the others left: memory only grows.
@@ -72,6 +73,62 @@ async fn start_to_ready() -> Row {
         ours,
         target: 100.0,
     }
+}
+
+/// What requests cost that were made to cost much, at n and at 4n: no more than n log n.
+async fn costs(scale: usize) -> Vec<Row> {
+    let server = ApiServer::builder().start().await.expect("a free port");
+    let listening = server.listening().and_then(|listening| listening.http);
+    let mut connection = Connection::open(listening.expect("plain HTTP")).await;
+    let pods = format!("/api/v1{NAMESPACE}/pods?dryRun=All");
+    let slices = format!("/apis/discovery.k8s.io/v1{NAMESPACE}/endpointslices?dryRun=All");
+    let empty = |count: usize| json!({"metadata": {"name": "p"}, "spec": {"containers": vec![json!({}); count]}});
+    let ports = |count: usize| {
+        let port = |number| json!({"name": format!("p{number}"), "port": 80});
+        let ports: Vec<Value> = (0..count).map(port).collect();
+        json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [], "ports": ports})
+    };
+    let mut rows = Vec::new();
+    for (name, path, body, target) in [
+        (
+            "25,000 empty containers",
+            &pods,
+            empty(25_000 / scale),
+            500.0,
+        ),
+        (
+            "100,000 empty containers",
+            &pods,
+            empty(100_000 / scale),
+            2000.0,
+        ),
+        (
+            "5,000 ports of a slice",
+            &slices,
+            ports(5000 / scale),
+            250.0,
+        ),
+        (
+            "20,000 ports of a slice",
+            &slices,
+            ports(20_000 / scale),
+            1000.0,
+        ),
+    ] {
+        let mut best = Duration::MAX;
+        for _ in 0..3 {
+            let begun = Instant::now();
+            connection.send(Method::POST, path, Some(&body)).await;
+            best = best.min(begun.elapsed());
+        }
+        rows.push(Row {
+            name,
+            unit: "ms",
+            ours: best.as_secs_f64() * 1e3,
+            target,
+        });
+    }
+    rows
 }
 
 /// One HTTP/1.1 connection.

@@ -240,3 +240,45 @@ async fn tokens_come_from_a_file_too() {
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("line 2"), "{cause}");
 }
+
+/// Sends a request on a connection of its own and answers the first line that comes back.
+fn exchange(address: SocketAddr, request: &str) -> String {
+    use std::io::{BufRead as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(stream)
+        .read_line(&mut line)
+        .unwrap();
+    line
+}
+
+#[test]
+fn reads_are_answered_while_a_heavy_write_is_worked_on() {
+    // One thread serves all connections: a write that kept it would keep the reads waiting.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(ApiServer::builder().start()).unwrap();
+    let address = server.listening().unwrap().http.unwrap();
+    let containers = vec!["{}"; 100_000].join(",");
+    let body =
+        format!("{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{containers}]}}}}");
+    let head = "Host: x\r\nConnection: close\r\nContent-Length";
+    let write = format!(
+        "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n{head}: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let heavy = std::thread::spawn(move || exchange(address, &write));
+    let mut answered = 0;
+    while !heavy.is_finished() {
+        let read = format!("GET /readyz HTTP/1.1\r\n{head}: 0\r\n\r\n");
+        assert_eq!(exchange(address, &read), "HTTP/1.1 200 OK\r\n");
+        answered += 1;
+    }
+    let refused = heavy.join().unwrap();
+    assert_eq!(refused, "HTTP/1.1 422 Unprocessable Entity\r\n");
+    assert!(answered > 20, "{answered} reads were answered meanwhile");
+}
