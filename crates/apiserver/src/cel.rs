@@ -264,7 +264,6 @@ mod tests {
             ("x < ", "x"),
         ] {
             let (small, large) = (seconds(part, last, 4000), seconds(part, last, 16_000));
-            println!("{part:?}: {small} ns, then {large} ns");
             assert!(
                 large < small.max(1_000_000) * 8,
                 "{part:?}: {small} ns, then {large} ns"

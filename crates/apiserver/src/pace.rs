@@ -1,8 +1,8 @@
-//! Where and when a write is worked on, so that one that takes long holds up nothing but writes.
+//! Turns and threads of writes: one that takes long delays other writes and nothing else.
 //!
 //! A light write is worked on where it came in: it takes less time than handing it over. A heavy one is
 //! worked on by a thread of its own, one at a time, and nothing else is written meanwhile: the store has
-//! one writer, and whoever waited for it on a thread that serves connections would stop those too. Work
+//! one writer, and a request that waited for it on a thread that serves connections would stop those too. Work
 //! cannot be ended from outside, so the deadline is for the client: it is answered in time, and what was
 //! begun goes on. That it ends is for the limits on sizes, steps and costs.
 //!

@@ -8,6 +8,7 @@
 mod seal;
 
 use std::{
+    fmt::Write as _,
     fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -80,7 +81,7 @@ pub enum PersistenceError {
 fn named(problems: &[String]) -> String {
     let mut text = problems[..problems.len().min(NAMED)].join("; ");
     if let Some(more) = problems.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        text.push_str(&format!("; and {more} more"));
+        let _ = write!(text, "; and {more} more");
     }
     text
 }
@@ -361,7 +362,7 @@ fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb:
             };
             if said != seal {
                 contents.problems.push(format!(
-                    "{} records were written and {} are there, or others than those",
+                    "expected {} records, found {}, or their checksums differ",
                     said.count, seal.count
                 ));
             }

@@ -219,7 +219,7 @@ fn merge_list(
 /// through the list, and nothing moves before the end.
 struct Merged {
     elements: Vec<Option<Value>>,
-    /// Positions of the elements of a key; a list nobody validated may have several.
+    /// Positions of the elements of a key; a list that was not validated may have several.
     places: HashMap<Value, VecDeque<usize>>,
 }
 

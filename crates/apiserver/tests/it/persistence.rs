@@ -15,6 +15,7 @@ use crate::support::{MAPS, config_map, get, post};
 
 const FILE: &str = "objects.redb";
 const SEAL: &str = "objects.seal";
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 
 /// A copy of a data directory, as a crash at this moment would leave it.
 fn copy(from: &Path) -> TempDir {
@@ -100,7 +101,6 @@ async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
             }
         }
     }
-    println!("{refused} refused, {harmless} harmless");
     assert!(refused > 50, "{refused} refused, {harmless} harmless");
 }
 
@@ -108,7 +108,6 @@ async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
 async fn a_damaged_record_is_named_and_the_others_can_be_salvaged() {
     let (_, closed, kept) = directories(12).await;
     // As a disk that gives back other bytes with right checksums of pages: an older record.
-    const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
     let database = Database::open(closed.path().join(FILE)).unwrap();
     let transaction = database.begin_write().unwrap();
     {
