@@ -2,31 +2,25 @@
 //!
 //! The world is a process in fresh network, mount and process namespaces (and a user namespace
 //! where the user is not root). The end of that process is the end of every process and network in
-//! it, however it comes about; what remains is a directory, which the next start empties.
+//! it, however it comes about; what remains is a directory, in which the next start removes its files.
 
 use std::{
     env, fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::{
         fd::OwnedFd,
-        unix::{
-            fs::{DirBuilderExt as _, MetadataExt as _},
-            net::UnixStream,
-            process::CommandExt as _,
-        },
+        unix::{net::UnixStream, process::CommandExt as _},
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ExitStatus},
     time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::geteuid,
-};
+use rustix::process::geteuid;
 use thiserror::Error;
 
 use crate::{
+    directory::{self, DirectoryError},
     doors::Doors,
     program::{command, find},
 };
@@ -56,19 +50,8 @@ pub enum LaunchError {
     #[error("`{0}` is not installed; on Debian: apt-get install {1}")]
     Missing(&'static str, &'static str),
     /// The directory is not usable.
-    #[error("use {path}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Somebody else's directory.
-    #[error("{0} belongs to somebody else")]
-    Foreign(PathBuf),
-    /// There is one already.
-    #[error("another playground is running in {0}")]
-    Running(PathBuf),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// Nobody can come in.
     #[error("listen on {address}")]
     Listen {
@@ -130,7 +113,7 @@ impl Launch {
                 return Err(LaunchError::Missing(program, package));
             }
         }
-        let lock = self.prepare_directory()?;
+        let lock = directory::prepare(&self.directory)?;
         let doors = Doors {
             api: listen(self.api, 6443)?,
             page: listen(self.page, 8088)?,
@@ -154,28 +137,6 @@ impl Launch {
             socket: Some(outside),
             _lock: lock,
         })
-    }
-
-    /// An empty directory of our own that nobody else uses.
-    fn prepare_directory(&self) -> Result<fs::File, LaunchError> {
-        let directory = &self.directory;
-        let failed = |source| LaunchError::Directory {
-            path: directory.clone(),
-            source,
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(directory).map_err(failed)?;
-        let metadata = fs::symlink_metadata(directory).map_err(failed)?;
-        if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
-            return Err(LaunchError::Foreign(directory.clone()));
-        }
-        let lock = fs::File::create(directory.join("lock")).map_err(failed)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(LaunchError::Running(directory.clone()));
-        }
-        remove_leftovers(directory).map_err(failed)?;
-        Ok(lock)
     }
 
     /// The flags of `unshare` that work here.
@@ -209,22 +170,6 @@ impl Launch {
         })?;
         Ok(const { &ALL })
     }
-}
-
-/// What an earlier run left. Its mounts are gone with its namespaces.
-fn remove_leftovers(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name() == "lock" {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// The address that was asked for, or the usual port of loopback, or any.
@@ -275,30 +220,6 @@ pub fn usual_directory() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn launch(directory: &Path) -> Launch {
-        Launch {
-            directory: directory.to_owned(),
-            api: None,
-            page: None,
-            arguments: Vec::new(),
-            rootless: false,
-        }
-    }
-
-    #[test]
-    fn what_an_earlier_run_left_is_removed_and_two_cannot_share_a_directory() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("node-1/run")).unwrap();
-        fs::write(directory.path().join("kubeconfig"), "old").unwrap();
-        let lock = launch(directory.path()).prepare_directory().unwrap();
-        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
-        assert_eq!(left.len(), 1, "only the lock: {left:?}");
-        let second = launch(directory.path()).prepare_directory();
-        assert!(matches!(second, Err(LaunchError::Running(_))));
-        drop(lock);
-        launch(directory.path()).prepare_directory().unwrap();
-    }
 
     #[test]
     fn a_taken_port_matters_only_to_who_asked_for_it() {

@@ -14,6 +14,7 @@ pub mod churn;
 mod cni;
 mod cost;
 pub mod demo;
+pub mod directory;
 mod doors;
 mod kernel;
 pub mod launch;

@@ -33,7 +33,7 @@ pub(crate) struct UpArguments {
     /// How to tell what happens; json has a document on each line
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
-    /// Where kubeconfig and logs go; emptied at the start
+    /// Directory for kubeconfig and logs: new, empty, or of an earlier run, whose files are replaced
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Where kubectl finds the API server; by default 127.0.0.1:6443, or another port if it is taken

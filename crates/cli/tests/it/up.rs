@@ -148,6 +148,30 @@ fn the_stand_ins_alone_change_nothing_of_the_network() {
     assert_held(&lines);
 }
 
+#[test]
+fn a_directory_with_files_of_the_user_is_refused_and_untouched() {
+    let precious = tempfile::tempdir().unwrap();
+    let files = [("thesis.tex", "years"), ("src/main.rs", "fn main() {}")];
+    std::fs::create_dir(precious.path().join("src")).unwrap();
+    for (name, text) in files {
+        std::fs::write(precious.path().join(name), text).unwrap();
+    }
+    for directory in [precious.path(), Path::new(".")] {
+        let mut command = up(directory, &["--once", "--without-weft", "--nodes=1"]);
+        let output = command.current_dir(precious.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{said}");
+        let reason = "it is not empty and was not made by weft up";
+        assert!(said.contains(reason), "{said}");
+        for (name, text) in files {
+            let path = precious.path().join(name);
+            assert_eq!(std::fs::read_to_string(path).unwrap(), text, "{name}");
+        }
+        let left = std::fs::read_dir(precious.path()).unwrap().count();
+        assert_eq!(left, 2, "nothing was added");
+    }
+}
+
 /// A playground that stays, once its demo works.
 pub(crate) struct Staying(Child);
 
