@@ -10,6 +10,7 @@ mod http;
 mod memory;
 pub mod netlink;
 mod open;
+mod pages;
 mod provider;
 mod secret;
 

@@ -92,7 +92,7 @@ impl Backoff {
                 if entry.subject == subject
                     && std::mem::discriminant(&entry.error) == std::mem::discriminant(error) =>
             {
-                entry.failures + 1
+                entry.failures.saturating_add(1)
             }
             _ => 1,
         };

@@ -14,6 +14,10 @@ pub struct Budget {
     strikes: u32,
 }
 
+/// The longest wait, whatever a provider says: numbers of answers are not trusted so far that one of
+/// them could end the work for ever.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 #[derive(Clone, Copy, Debug)]
 struct Known {
     limit: f64,
@@ -84,8 +88,8 @@ impl Budget {
     pub fn limited(&mut self, after: Option<Duration>, now: Moment) {
         let longest = Duration::from_secs(60);
         let guess = Duration::from_secs(1 << self.strikes.min(6)).min(longest);
-        self.strikes += 1;
-        let until = now + after.unwrap_or(guess);
+        self.strikes = self.strikes.saturating_add(1);
+        let until = now + after.unwrap_or(guess).min(LONGEST);
         self.paused_until = self.paused_until.max(Some(until));
     }
 
@@ -109,9 +113,11 @@ impl Budget {
         if missing <= 0.0 || known.per_second <= 0.0 {
             return open;
         }
-        // A nanosecond more than needed, so that rounding never asks for a moment too early.
-        let wait = Duration::from_secs_f64(missing / known.per_second);
-        open + wait + Duration::from_nanos(1)
+        let wait = Duration::try_from_secs_f64(missing / known.per_second).unwrap_or(LONGEST);
+        // A nanosecond more than needed, so that rounding never asks for a moment too early. Counted
+        // from the answer, since a wait that is counted from now would never be over.
+        let refilled = open + wait.saturating_add(Duration::from_nanos(1));
+        refilled.min((known.at + LONGEST).max(open))
     }
 }
 

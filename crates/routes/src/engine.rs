@@ -348,7 +348,7 @@ impl Controller for Engine {
                 if let ProviderError::RateLimited { after } = error {
                     self.budget.limited(after, now);
                 }
-                self.list_failures += 1;
+                self.list_failures = self.list_failures.saturating_add(1);
                 let wait = wait(&error, self.list_failures, &mut self.random);
                 self.schedule.list_failed(now + wait);
                 self.tell(Notice::ListFailed(error));

@@ -104,7 +104,7 @@ impl Conditions {
             self.wanted.remove(&change.node);
         } else if !done {
             let factor = 2_u32.saturating_pow(wish.failures.min(6));
-            wish.failures += 1;
+            wish.failures = wish.failures.saturating_add(1);
             wish.at = now + (RETRY.0 * factor).min(RETRY.1);
         }
     }

@@ -16,6 +16,9 @@ use weft_routes::{Moment, Node, NodeAddress, ProviderError};
 /// First and longest wait after the provider could not be asked. One question is for all machines,
 /// so that a long outage costs four a minute, however many nodes wait for it to end.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
+/// First and longest wait after an answer that makes no sense. It may have taken many calls: a list
+/// without end is read up to a bound.
+const AFTER_GARBAGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
 /// First and longest wait after it did not know the machine, or knew it by other addresses: it may
 /// be attached to the network in a moment.
 const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
@@ -167,7 +170,7 @@ impl Instances {
             let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
                 continue;
             };
-            pending.misfits += 1;
+            pending.misfits = pending.misfits.saturating_add(1);
             pending.at = now + grown(RECHECK, pending.misfits);
             let node = pending.node.clone();
             heard.extend(self.check(node, now));
@@ -176,12 +179,16 @@ impl Instances {
     }
 
     fn failed(&mut self, error: &ProviderError, now: Moment) {
-        self.failures += 1;
+        self.failures = self.failures.saturating_add(1);
         let (limited, told) = match error {
             ProviderError::RateLimited { after } => (true, *after),
             _ => (false, None),
         };
-        let wait = told.unwrap_or_else(|| grown(RETRY, self.failures));
+        let waits = match error {
+            ProviderError::Garbage(_) => AFTER_GARBAGE,
+            _ => RETRY,
+        };
+        let wait = told.unwrap_or_else(|| grown(waits, self.failures));
         self.pause = Some(Pause {
             until: now + wait,
             limited,

@@ -13,6 +13,9 @@ use crate::{
     http::{Effect, HttpAnswer, HttpClient, shortened},
 };
 
+/// Tags of the largest answer: a page of 40 tables with 1,000 routes each, a dozen tags for a route.
+const MOST_TAGS: usize = 500_000;
+
 /// Signed calls.
 #[derive(Debug)]
 pub(super) struct Api {
@@ -138,6 +141,9 @@ fn decode<T: DeserializeOwned>(
         if !is_answer_to(operation, &answer.body) {
             return Err(garbage("not an answer to the question"));
         }
+        if !is_bounded(&answer.body) {
+            return Err(garbage("the answer has too many elements"));
+        }
         let read = quick_xml::de::from_reader(&*answer.body);
         return read.map_err(|error: quick_xml::DeError| garbage(&error.to_string()));
     }
@@ -161,6 +167,13 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
         }
     };
     name.strip_suffix("Response") == Some(operation.action())
+}
+
+/// Whether an answer becomes values of a size that fits its own: an empty element of seven bytes would
+/// become a route of hundreds.
+fn is_bounded(body: &[u8]) -> bool {
+    let opened = body.iter().filter(|byte| **byte == b'<').count();
+    opened <= MOST_TAGS
 }
 
 #[cfg(test)]

@@ -6,13 +6,10 @@ use super::{
     form::Form,
     wire,
 };
-use crate::InstanceAddresses;
+use crate::{InstanceAddresses, pages::Pages};
 
 /// So many values fit into one filter.
 const TOGETHER: usize = 200;
-
-/// More pages than any account has.
-pub(super) const MOST_PAGES: usize = 1000;
 
 /// The instance that a provider id names: the last element of `aws:///<zone>/<id>` or the id alone.
 pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
@@ -48,17 +45,18 @@ pub(super) async fn addresses(
 /// All instances that a call finds, page by page.
 pub(super) async fn describe(api: &Api, form: Form) -> Result<Vec<wire::Instance>, ProviderError> {
     let mut found = Vec::new();
+    let mut pages = Pages::default();
     let mut page = form.clone();
-    for _ in 0..MOST_PAGES {
+    loop {
         let reply: wire::Reservations = api.call(Operation::DescribeInstances, &page).await?;
+        let entries = reply.entries();
         let reservations = reply.reservations.items.into_iter();
         found.extend(reservations.flat_map(|reservation| reservation.instances.items));
-        match reply.next.filter(|token| !token.is_empty()) {
+        match pages.turn(entries, reply.next)? {
             Some(token) => page = form.clone().with("NextToken", &token),
             None => return Ok(found),
         }
     }
-    Err(ProviderError::Garbage("pages without an end".into()))
 }
 
 #[cfg(test)]

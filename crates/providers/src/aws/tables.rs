@@ -9,17 +9,17 @@ use weft_routes::{ProviderError, Route};
 use super::{
     api::{Api, Operation},
     form::Form,
-    instance::MOST_PAGES,
     listing,
     settings::TableChoice,
     wire,
 };
+use crate::pages::Pages;
 
 /// Reads may lag behind writes; EC2 promises no bound, and seconds were seen.
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
 
-/// So many tables fit into a page.
-const PER_PAGE: &str = "100";
+/// Tables for each page. EC2 allows 100; fewer bound what an answer may become in memory.
+const PER_PAGE: &str = "40";
 
 /// The tag by which clusters were known before every cluster had a tag of its own.
 const LEGACY_TAG: &str = "tag:KubernetesCluster";
@@ -112,14 +112,15 @@ async fn tagged(api: &Api, cluster: &str) -> Result<Vec<wire::RouteTable>, Provi
 async fn describe(api: &Api, filter: Form) -> Result<Vec<wire::RouteTable>, ProviderError> {
     let filter = filter.with("MaxResults", PER_PAGE);
     let mut found = Vec::new();
+    let mut pages = Pages::default();
     let mut page = filter.clone();
-    for _ in 0..MOST_PAGES {
+    loop {
         let reply: wire::RouteTables = api.call(Operation::DescribeRouteTables, &page).await?;
+        let entries = reply.entries();
         found.extend(reply.tables.items);
-        match reply.next.filter(|token| !token.is_empty()) {
+        match pages.turn(entries, reply.next)? {
             Some(token) => page = filter.clone().with("NextToken", &token),
             None => return Ok(found),
         }
     }
-    Err(ProviderError::Garbage("pages without an end".into()))
 }

@@ -34,6 +34,14 @@ pub(super) struct RouteTables {
     pub(super) next: Option<String>,
 }
 
+impl RouteTables {
+    /// The tables and their routes.
+    pub(super) fn entries(&self) -> usize {
+        let tables = self.tables.items.iter();
+        tables.map(|table| 1 + table.routes.items.len()).sum()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RouteTable {
@@ -67,6 +75,19 @@ pub(super) struct Reservations {
     pub(super) reservations: Items<Reservation>,
     #[serde(rename = "nextToken", default)]
     pub(super) next: Option<String>,
+}
+
+impl Reservations {
+    /// The instances, their interfaces and addresses.
+    pub(super) fn entries(&self) -> usize {
+        let reservations = self.reservations.items.iter();
+        let instances = reservations.flat_map(|one| &one.instances.items);
+        let interfaces = |instance: &Instance| {
+            let interfaces = instance.interfaces.items.iter();
+            interfaces.map(Interface::entries).sum::<usize>()
+        };
+        instances.map(|instance| 1 + interfaces(instance)).sum()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +149,10 @@ pub(super) struct Attachment {
 }
 
 impl Interface {
+    fn entries(&self) -> usize {
+        1 + self.private.items.len() + self.ipv6.items.len()
+    }
+
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let private = self.private.items.iter().filter_map(|item| item.address);
         let ipv6 = self.ipv6.items.iter().filter_map(|item| item.address);

@@ -10,6 +10,7 @@ use weft_routes::ProviderError;
 use super::{
     api::{Api, Purpose},
     failure,
+    rate::next_call_after,
     wire::{self, ActionStatus},
 };
 use crate::Answer;
@@ -151,6 +152,10 @@ impl Poller {
                 .await;
             if let Err(ProviderError::RateLimited { after: Some(after) }) = answer.result {
                 pause = pause.max(after);
+            }
+            // The next call would be refused, and spend nothing but patience.
+            if let Some(rate) = answer.rate.filter(|rate| rate.remaining == 0) {
+                pause = pause.max(next_call_after(rate));
             }
             left.extend(tell(together, &answer));
         }

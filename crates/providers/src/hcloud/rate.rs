@@ -3,14 +3,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use weft_routes::RateLimit;
 
+/// The bucket is filled within an hour, so a later reset is a mistake: of the other side, or of one of
+/// the clocks.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// What the headers say about the calls that are left; nothing if one of them is missing.
 pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLimit> {
     let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
-    let reset = UNIX_EPOCH + Duration::from_secs(number("ratelimit-reset")?);
+    let reset = Duration::from_secs(number("ratelimit-reset")?);
+    let passed = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(RateLimit {
         limit: u32::try_from(number("ratelimit-limit")?).ok()?,
         remaining: u32::try_from(number("ratelimit-remaining")?).ok()?,
-        reset_after: reset.duration_since(now).unwrap_or_default(),
+        reset_after: reset.saturating_sub(passed).min(LONGEST),
     })
 }
 
@@ -19,6 +24,17 @@ pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLim
 pub(super) fn next_call_after(rate: RateLimit) -> Duration {
     let missing = rate.limit.saturating_sub(rate.remaining).max(1);
     (rate.reset_after / missing).max(Duration::from_secs(1))
+}
+
+/// How long to wait for as many calls as a list took that was broken off.
+pub(super) fn calls_after(rate: RateLimit, calls: usize) -> Duration {
+    let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+    next_call_after(rate).saturating_mul(calls).min(LONGEST)
+}
+
+/// Whether so few calls are left that they belong to changes: a node waits for each of them.
+pub(super) fn is_low(rate: RateLimit) -> bool {
+    rate.remaining <= rate.limit / 10
 }
 
 #[cfg(test)]
@@ -51,6 +67,31 @@ mod tests {
         let late = now + Duration::from_secs(900);
         let passed = rate_limit(&headers(&all), late).unwrap();
         assert_eq!(passed.reset_after, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reset_beyond_all_time_is_an_hour_away_at_most() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000);
+        for reset in ["18446744073709551615", "9223372036854775808", "100000"] {
+            let all = [
+                ("ratelimit-limit", "4294967295"),
+                ("ratelimit-remaining", "0"),
+                ("ratelimit-reset", reset),
+            ];
+            let rate = rate_limit(&headers(&all), now).unwrap();
+            assert_eq!(rate.reset_after, LONGEST, "{reset}");
+            assert!(next_call_after(rate) <= LONGEST);
+            assert_eq!(calls_after(rate, usize::MAX), LONGEST);
+        }
+        let odd = ["-1", "1e9", "18446744073709551616", "", "soon"];
+        for reset in odd {
+            let all = [
+                ("ratelimit-limit", "3600"),
+                ("ratelimit-remaining", "0"),
+                ("ratelimit-reset", reset),
+            ];
+            assert_eq!(rate_limit(&headers(&all), now), None, "{reset}");
+        }
     }
 
     #[test]

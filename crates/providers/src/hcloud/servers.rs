@@ -6,9 +6,10 @@ use weft_routes::{ProviderError, RateLimit};
 use super::{
     api::{Api, Purpose},
     network::NetworkId,
+    rate::{calls_after, is_low},
     wire,
 };
-use crate::{Answer, InstanceAddresses};
+use crate::{Answer, InstanceAddresses, pages::Pages};
 
 /// Up to so many servers are asked for one by one; for more, pages with all servers of the project
 /// are cheaper.
@@ -27,12 +28,12 @@ pub(super) async fn addresses(
         Err(answer) => return answer,
     };
     let mut rate = None;
+    let asked: BTreeSet<&str> = instances.iter().map(SharedStr::as_str).collect();
     let read = if instances.len() <= FEW {
         one_by_one(api, instances, &mut rate).await
     } else {
-        all(api, &mut rate).await
+        all(api, &asked, &mut rate).await
     };
-    let asked: BTreeSet<&str> = instances.iter().map(SharedStr::as_str).collect();
     let result = read.map(|servers| {
         let named = servers.iter().map(|server| (server.id.to_string(), server));
         let wanted = named.filter(|(id, _)| asked.contains(id.as_str()));
@@ -71,9 +72,14 @@ async fn one_by_one(
     Ok(servers)
 }
 
-async fn all(api: &Api, rate: &mut Option<RateLimit>) -> Result<Vec<wire::Server>, ProviderError> {
+async fn all(
+    api: &Api,
+    asked: &BTreeSet<&str>,
+    rate: &mut Option<RateLimit>,
+) -> Result<Vec<wire::Server>, ProviderError> {
     let mut servers = Vec::new();
-    let mut page = 1;
+    let mut pages = Pages::default();
+    let mut page: u64 = 1;
     loop {
         let path = format!("servers?page={page}&per_page={PER_PAGE}");
         let answer = api
@@ -81,10 +87,23 @@ async fn all(api: &Api, rate: &mut Option<RateLimit>) -> Result<Vec<wire::Server
             .await;
         *rate = answer.rate.or(*rate);
         let reply = answer.result?;
-        servers.extend(reply.servers);
-        match reply.meta.pagination.next_page {
-            Some(next) if next > page => page = next,
-            _ => return Ok(servers),
+        let entries = reply.servers.iter().map(wire::Server::entries).sum();
+        let wanted = |server: &wire::Server| asked.contains(server.id.to_string().as_str());
+        servers.extend(reply.servers.into_iter().filter(wanted));
+        let next = reply.meta.pagination.next_page;
+        let turned = pages.turn(entries, next.as_ref().map(u64::to_string))?;
+        if turned.is_none() {
+            return Ok(servers);
+        }
+        // A gap would hide servers, and a way back would never end.
+        page += 1;
+        if next != Some(page) {
+            let text = "the next page is not the one after this";
+            return Err(ProviderError::Garbage(text.into()));
+        }
+        if let Some(rate) = answer.rate.filter(|rate| is_low(*rate)) {
+            let after = Some(calls_after(rate, pages.read()));
+            return Err(ProviderError::RateLimited { after });
         }
     }
 }

@@ -94,6 +94,13 @@ pub(super) struct Server {
     pub(super) private_net: Vec<PrivateNet>,
 }
 
+impl Server {
+    /// It and the networks that it is in.
+    pub(super) fn entries(&self) -> usize {
+        1 + self.private_net.len()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct PrivateNet {
     pub(super) network: u64,

@@ -3,6 +3,7 @@
 
 mod aws;
 mod hcloud;
+mod hostile;
 mod memory;
 mod netlink;
 mod open;

@@ -85,3 +85,38 @@ fn a_provider_that_does_not_say_is_asked_less_and_less_until_it_answers() {
         1
     );
 }
+
+#[test]
+fn whatever_a_provider_says_the_next_call_is_an_hour_away_at_most() {
+    let hour = Duration::from_secs(3600);
+    let extremes = [0, 1, 2, u32::MAX - 1, u32::MAX];
+    let durations = [0, 1, 3600, u64::MAX].map(Duration::from_secs);
+    let mut rates = Vec::new();
+    for limit in extremes {
+        for remaining in extremes {
+            rates.extend(durations.map(|reset_after| RateLimit {
+                limit,
+                remaining,
+                reset_after,
+            }));
+        }
+    }
+    // What was learned from one answer is kept for the next that says nothing about it.
+    for first in &rates {
+        for second in &rates {
+            let mut budget = Budget::default();
+            budget.observe(*first, Moment::START);
+            budget.observe(*second, Moment::START);
+            budget.spend();
+            for priority in [Priority::Create, Priority::Delete, Priority::Verify] {
+                let wait = wait(&budget, priority);
+                assert!(wait <= hour, "{first:?} {second:?} {wait:?}");
+                let later = Moment::START + hour;
+                assert_eq!(budget.ready_at(priority, later), later, "{second:?}");
+            }
+        }
+    }
+    let mut budget = Budget::default();
+    budget.limited(Some(Duration::MAX), Moment::START);
+    assert_eq!(wait(&budget, Priority::Create), hour);
+}

@@ -1,0 +1,97 @@
+//! Bounds on lists that come page by page.
+//!
+//! Which page is next is the other side's word. A list that never ends would take every call that the
+//! rate limit allows, and memory without bound.
+
+use std::collections::BTreeSet;
+
+use weft_routes::ProviderError;
+
+/// More pages than a list of any cluster has.
+const MOST_PAGES: usize = 200;
+
+/// Longer than any token of a real API.
+const LONGEST_TOKEN: usize = 8 << 10;
+
+/// More entries (machines, tables and what is nested in them) than a list of any cluster has.
+const MOST_ENTRIES: usize = 200_000;
+
+/// What was read of one list so far.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    read: usize,
+    entries: usize,
+    seen: BTreeSet<String>,
+}
+
+impl Pages {
+    /// A page with this many entries was read. Returns the token of the next page, `None` at the end.
+    pub(crate) fn turn(
+        &mut self,
+        entries: usize,
+        next: Option<String>,
+    ) -> Result<Option<String>, ProviderError> {
+        self.read += 1;
+        self.entries = self.entries.saturating_add(entries);
+        let bad = |text: &str| Err(ProviderError::Garbage(text.into()));
+        if self.entries > MOST_ENTRIES {
+            return bad("the list has too many entries");
+        }
+        let Some(token) = next.filter(|token| !token.is_empty()) else {
+            return Ok(None);
+        };
+        if token.len() > LONGEST_TOKEN {
+            return bad("the token of the next page is too long");
+        }
+        if self.read >= MOST_PAGES {
+            return bad("the list has too many pages");
+        }
+        if !self.seen.insert(token.clone()) {
+            return bad("a page names an earlier page as the next one");
+        }
+        Ok(Some(token))
+    }
+
+    /// How many pages were read.
+    pub(crate) fn read(&self) -> usize {
+        self.read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_garbage<T: std::fmt::Debug>(result: &Result<T, ProviderError>) -> bool {
+        matches!(result, Err(ProviderError::Garbage(_)))
+    }
+
+    #[test]
+    fn a_list_ends_after_its_last_page() {
+        let mut pages = Pages::default();
+        let next = pages.turn(1, Some("a".to_owned()));
+        assert_eq!(next, Ok(Some("a".to_owned())));
+        assert_eq!(pages.turn(1, None), Ok(None));
+        assert_eq!(Pages::default().turn(1, Some(String::new())), Ok(None));
+    }
+
+    #[test]
+    fn a_list_without_end_is_an_error() {
+        let mut pages = Pages::default();
+        let turned = (0..1_000_000).map(|page| pages.turn(1, Some(page.to_string())));
+        let ended = turned.take_while(Result::is_ok).count();
+        assert_eq!(ended, MOST_PAGES - 1);
+    }
+
+    #[test]
+    fn a_page_that_was_read_already_a_long_token_and_a_flood_of_entries_are_errors() {
+        let mut pages = Pages::default();
+        for token in ["a", "b"] {
+            pages.turn(1, Some(token.to_owned())).unwrap();
+        }
+        assert!(is_garbage(&pages.turn(1, Some("a".to_owned()))));
+        let long = "x".repeat(LONGEST_TOKEN + 1);
+        assert!(is_garbage(&Pages::default().turn(1, Some(long))));
+        assert!(is_garbage(&Pages::default().turn(usize::MAX, None)));
+    }
+}
