@@ -1,7 +1,7 @@
 # The commands people need; `cargo xtask` holds whatever takes more than a line.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint endurance bench conformance peers clean
+.PHONY: help up test lint deny endurance bench conformance peers clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,6 +14,9 @@ test: ## set up, then check format, clippy, documentation, tests and that benchm
 
 lint: ## check the format and run clippy
 	@cargo xtask lint
+
+deny: ## check licences, sources and bans of dependencies with cargo-deny; advisories if WEFT_ADVISORY_DB names a database
+	@cargo xtask deny
 
 endurance: ## the long end-to-end runs: half a minute without API server, everything rootless, 90 s of changes and crashes
 	@cargo xtask endurance

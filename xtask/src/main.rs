@@ -9,6 +9,7 @@ mod bench;
 mod checks;
 mod clean;
 mod conformance;
+mod deny;
 mod kubernetes;
 mod peers;
 mod process;
@@ -27,6 +28,8 @@ Usage: cargo xtask <TASK>
   setup                       install the Debian packages that tests need, or say how
   test                        setup, format, clippy, documentation, tests, quick benchmarks
   lint                        format and clippy only
+  deny                        licences, sources and bans of dependencies; advisories where
+                              WEFT_ADVISORY_DB names a database
   endurance                   the end-to-end runs that take minutes
   bench                       run the benchmarks (PART=<crate>, QUICK=1) and print the table
   conformance                 tests and comparisons with the real kube-apiserver, kube-proxy and
@@ -57,6 +60,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["setup"] => setup::run(),
         ["test"] => checks::test(),
         ["lint"] => checks::lint(),
+        ["deny"] => deny::run(),
         ["endurance"] => checks::endurance(),
         ["bench"] => bench::run(&Request::from_environment()),
         ["conformance"] => conformance::run(&Request::from_environment()),

@@ -35,18 +35,22 @@ const GO_NEEDED: (u32, u32) = (1, 26);
 /// The module completes itself, and whatever repository surrounds the cache is none of its business.
 const FLAGS: &str = "-mod=mod -buildvcs=false";
 
-/// Where the peers of the pinned version live: `WEFT_PEERS_DIR` or the user's cache directory.
-pub(crate) fn directory() -> anyhow::Result<PathBuf> {
+/// Where programs of others are kept: `WEFT_PEERS_DIR` or the user's cache directory.
+pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let given = |name| {
         env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    let all = given("WEFT_PEERS_DIR")
+    given("WEFT_PEERS_DIR")
         .or_else(|| given("XDG_CACHE_HOME").map(|cache| cache.join("weft/peers")))
         .or_else(|| given("HOME").map(|home| home.join(".cache/weft/peers")))
-        .context("neither WEFT_PEERS_DIR, XDG_CACHE_HOME nor HOME is set")?;
-    Ok(all.join(KUBERNETES))
+        .context("neither WEFT_PEERS_DIR, XDG_CACHE_HOME nor HOME is set")
+}
+
+/// Where the peers of the pinned version are.
+pub(crate) fn directory() -> anyhow::Result<PathBuf> {
+    Ok(cache()?.join(KUBERNETES))
 }
 
 /// The path of a built peer.

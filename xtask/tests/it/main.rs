@@ -11,3 +11,4 @@ mod modules;
 mod task;
 mod text;
 mod tree;
+mod unsafe_code;
