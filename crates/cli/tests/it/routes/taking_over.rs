@@ -1,8 +1,6 @@
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use weft_testkit::{clouds::HcloudLatency, free_port};
 
 use super::{
@@ -28,10 +26,9 @@ const LONG_ELECTION: [&str; 3] = [
     "--leader-elect-retry-period=200ms",
 ];
 
-fn signal(process: &Running, signal: &str) {
-    let id = process.0.id().to_string();
-    let sent = Command::new("kill").args([signal, &id]).status().unwrap();
-    assert!(sent.success());
+fn send(process: &Running, signal: Signal) {
+    let id = i32::try_from(process.0.id()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
 }
 
 fn leads(port: u16) -> Option<bool> {
@@ -87,25 +84,36 @@ fn a_leader_that_slept_through_its_lease_changes_nothing_when_it_wakes() {
             .filter(|leads| !leads)
             .ok_or("no answer".to_owned())
     });
-    stage.add_node(5, "hcloud://5");
-    becomes(&3, || double.calls_of("add_route"));
-    signal(&first, "-STOP");
+    for number in 5..=8 {
+        stage.add_node(number, &format!("hcloud://{number}"));
+    }
+    eventually("the first in the middle of a pass", || {
+        let calls = double.calls_of("add_route");
+        if calls > 2 {
+            Ok(())
+        } else {
+            Err(calls.to_string())
+        }
+    });
+    send(&first, Signal::STOP);
     // What the sleeper knows becomes wrong: nodes go, one in the middle of getting its route.
     stage.delete_node(2);
     stage.delete_node(5);
     stage.add_node(3, "hcloud://3");
-    becomes(&Stage::routes_to([1, 3]), || hcloud_table(&double));
+    let wanted = Stage::routes_to([1, 3, 6, 7, 8]);
+    becomes(&wanted, || hcloud_table(&double));
     let changes = || double.calls_of("add_route") + double.calls_of("delete_route");
     let before = changes();
-    signal(&first, "-CONT");
+    send(&first, Signal::CONT);
     let woken = Instant::now();
     while woken.elapsed() < Duration::from_secs(4) {
-        assert_eq!(hcloud_table(&double), Stage::routes_to([1, 3]));
+        assert_eq!(hcloud_table(&double), wanted);
         assert_eq!(changes(), before, "somebody changes routes");
         std::thread::sleep(Duration::from_millis(100));
     }
     // Both live, one leads: routes go on.
     stage.add_node(4, "hcloud://4");
-    becomes(&Stage::routes_to([1, 3, 4]), || hcloud_table(&double));
+    let wanted = Stage::routes_to([1, 3, 4, 6, 7, 8]);
+    becomes(&wanted, || hcloud_table(&double));
     assert_eq!(changes(), before + 1);
 }
