@@ -88,6 +88,12 @@ fn programs(family: IpFamily, variant: VariantChoice) -> Result<Programs, HostEr
     }))
 }
 
+/// Makes the kernel load the module of connection tracking, by reading entries of which there are few.
+pub(super) fn load_conntrack() -> Result<(), NetlinkError> {
+    let mut netfilter = Netfilter::open()?;
+    netfilter.flows(IpFamily::V4, Protocol::Sctp).map(drop)
+}
+
 /// A backend that writes through these programs.
 pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
     let random_fully = programs.supports_random_fully();

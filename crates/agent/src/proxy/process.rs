@@ -132,8 +132,21 @@ impl ProxySetup {
     }
 }
 
-/// Does what needs full privileges: afterwards `CAP_NET_ADMIN` is enough.
-pub fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
+/// Does what needs full privileges, once for each boot of a host: afterwards `CAP_NET_ADMIN` is
+/// enough, and `CAP_NET_RAW` for legacy iptables.
+///
+/// Modules come first. Legacy iptables loads its own by `modprobe`, and the sysctls of connection
+/// tracking exist only with its module.
+pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
+    host::families(required_family(config), variant)?;
+    if let Err(error) = host::load_conntrack() {
+        tracing::warn!(%error, "cannot read conntrack entries");
+    }
+    Ok(prepare_host(config)?)
+}
+
+/// Sets what the kernel has to have. Settings that cannot be written here are left as they are.
+fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
     let settings = sysctl::Settings::default();
     let adjusted = std::fs::write("/proc/self/oom_score_adj", config.oom_score_adj.to_string());
     if let Err(error) = adjusted {

@@ -6,7 +6,7 @@ mod lossy;
 mod objects;
 mod pod_cidrs;
 mod poison;
-mod rights;
+pub(crate) mod rights;
 mod scale;
 mod scarcity;
 mod serving;

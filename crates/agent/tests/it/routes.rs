@@ -6,5 +6,6 @@ mod joining;
 mod kernel;
 mod leading;
 mod observing;
+mod rights;
 mod switching;
 mod world;

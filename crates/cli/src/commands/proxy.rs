@@ -68,7 +68,8 @@ pub(crate) struct ProxyArguments {
         value_name = "BOOLEAN"
     )]
     cleanup: bool,
-    /// Do what needs full privileges and exit; afterwards CAP_NET_ADMIN is enough
+    /// Load modules, set sysctls and exit; afterwards CAP_NET_ADMIN (and CAP_NET_RAW for legacy
+    /// iptables) is enough
     #[arg(
         long,
         action = ArgAction::Set,
@@ -205,7 +206,9 @@ fn program(
     let variant = arguments.iptables_variant.into();
     match action {
         Action::Cleanup => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
-        Action::InitOnly => Ok(process::prepare_host(&resolved.config)?),
+        Action::InitOnly => {
+            process::initialize(&resolved.config, variant).map_err(anyhow::Error::from_boxed)
+        }
         Action::WriteConfig(_) | Action::Run => {
             let process = ProxyProcess {
                 setup: resolved.setup(variant),

@@ -136,25 +136,75 @@ fn agents_work_before_there_is_a_pod_network() {
 }
 
 #[test]
-fn only_the_proxy_is_privileged_and_only_routes_have_a_capability() {
-    for container in containers(&objects()) {
+fn nothing_that_stays_is_privileged_and_only_proxy_and_routes_have_capabilities() {
+    let all = containers(&objects());
+    let privileged = all.iter().filter(|container| {
+        container.value["securityContext"]
+            .get("privileged")
+            .is_some()
+    });
+    for container in privileged {
+        assert_eq!(container.name, "proxy-init");
+        let command = serde_json::json!(["weft", "proxy", "--init-only"]);
+        assert_eq!(container.value["command"], command, "it ends");
+    }
+    for container in &all {
         let context = &container.value["securityContext"];
-        if container.name == "proxy" {
-            assert_eq!(context["privileged"], true);
+        let name = &container.name;
+        assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+        if name == "proxy-init" {
             continue;
         }
-        let name = &container.name;
-        assert!(context.get("privileged").is_none(), "{name}");
         assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
-        assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
         assert_eq!(context["capabilities"]["drop"][0], "ALL", "{name}");
         assert_eq!(
             context["seccompProfile"]["type"], "RuntimeDefault",
             "{name}"
         );
         let added = context["capabilities"].get("add");
-        assert_eq!(added.is_some(), name == "routes", "{name}");
+        let network = serde_json::json!(["NET_ADMIN", "NET_RAW"]);
+        let expected = ["proxy", "routes"]
+            .contains(&name.as_str())
+            .then_some(&network);
+        assert_eq!(added, expected, "{name}");
     }
+}
+
+#[test]
+fn what_is_privileged_runs_before_the_agents_and_not_beside_them() {
+    let all = objects();
+    for workload in manifests::workloads(&all) {
+        let running = pod(workload)["containers"].as_array().unwrap();
+        for container in running {
+            let privileged = container["securityContext"].get("privileged");
+            assert_eq!(privileged, None, "{}", identity(workload));
+        }
+    }
+}
+
+#[test]
+fn tokens_come_from_files_that_only_their_container_can_read() {
+    let all = objects();
+    let mut files = 0;
+    for workload in manifests::workloads(&all) {
+        let containers = pod(workload)["containers"].as_array().unwrap();
+        let variables = containers
+            .iter()
+            .flat_map(|container| container["env"].as_array().into_iter().flatten());
+        for variable in variables {
+            let name = variable["name"].as_str().unwrap();
+            let key = &variable["valueFrom"]["secretKeyRef"]["key"];
+            assert_ne!(key, "token", "{name} of {}", identity(workload));
+            assert!(!name.ends_with("_TOKEN"), "{name}");
+            files += usize::from(name.ends_with("_TOKEN_FILE"));
+        }
+        for volume in pod(workload)["volumes"].as_array().into_iter().flatten() {
+            if let Some(secret) = volume.get("secret") {
+                assert_eq!(secret["defaultMode"], 0o400, "{}", identity(workload));
+            }
+        }
+    }
+    assert_eq!(files, 1, "the token of Hetzner Cloud");
 }
 
 #[test]

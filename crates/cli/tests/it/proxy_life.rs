@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, AuthorizationMode, Cut, Fault, Matcher, Times, User, Verb};
 use weft_host::netfilter::Netfilter;
 use weft_model::{IpFamily, Protocol};
@@ -339,6 +339,131 @@ fn the_rights_in_the_manifest_are_enough() {
                 .any(|record| record.status == 201)
         });
         assert_eq!(refused(), 0, "{}", arena.log("weft"));
+    });
+}
+
+/// What a container of a manifest may do on its machine.
+struct Privileges {
+    capabilities: Vec<String>,
+}
+
+impl Privileges {
+    fn of_proxy(manifest: &str) -> Self {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+        let containers = documents
+            .iter()
+            .find_map(|object| object.pointer("/spec/template/spec/containers")?.as_array());
+        let containers = containers.unwrap();
+        let proxy = containers
+            .iter()
+            .find(|one| one["name"] == "proxy")
+            .unwrap();
+        let context = &proxy["securityContext"];
+        assert_eq!(context.get("privileged"), None);
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
+        assert_eq!(context["allowPrivilegeEscalation"], false);
+        assert_eq!(context["readOnlyRootFilesystem"], true);
+        let added = context["capabilities"]["add"].as_array().unwrap();
+        Self {
+            capabilities: added
+                .iter()
+                .map(|name| name.as_str().unwrap().to_lowercase())
+                .collect(),
+        }
+    }
+
+    /// Words before a command line that let it run with these and no other: root with a few
+    /// capabilities, and everything read-only but the lock of iptables.
+    fn words(&self) -> Vec<String> {
+        const ENTER: &str = r#"
+            mount --rbind /proc/sys /proc/sys
+            mount -o remount,bind,ro /proc/sys
+            touch /run/xtables.lock
+            mount --bind /run/xtables.lock /run/xtables.lock
+            mount -o remount,bind,ro /run
+            mount -o remount,bind,ro /
+            exec "$@""#;
+        let added: String = self
+            .capabilities
+            .iter()
+            .map(|name| format!(",+{name}"))
+            .collect();
+        let bounding = format!("--bounding-set=-all{added}");
+        let words = ["unshare", "--mount", "sh", "-ec", ENTER, "sh", "setpriv"];
+        let rest = [&*bounding, "--inh-caps=-all", "--no-new-privs"];
+        words.into_iter().chain(rest).map(str::to_owned).collect()
+    }
+
+    /// As `/proc/self/status` shows them.
+    fn mask(&self) -> String {
+        let bit = |name: &String| match name.as_str() {
+            "net_admin" => 1 << 12,
+            "net_raw" => 1 << 13,
+            other => panic!("{other} is not expected here"),
+        };
+        let mask: u64 = self.capabilities.iter().map(bit).sum();
+        format!("{mask:016x}")
+    }
+}
+
+const NODE_MANIFEST: &str = include_str!("../../../../deploy/node/daemonset.yaml");
+const PROXY_MANIFEST: &str = include_str!("../../../../deploy/proxy/daemonset.yaml");
+
+fn works_with_the_privileges_in_the_manifest(lab: &lab::Lab, variant: &str, manifest: &str) {
+    let privileges = Privileges::of_proxy(manifest);
+    let arena = Arena::new(variant);
+    let node = lab.namespace(variant);
+    let mut cluster = cluster(&arena, 7);
+    arena.serve(&node);
+    let chosen = format!("--iptables-variant={variant}");
+    // The init container. The number of connections belongs to the host's network.
+    let flags = [
+        "proxy",
+        "--init-only",
+        &chosen,
+        "--conntrack-max-per-core=0",
+    ];
+    node.program(env!("CARGO_BIN_EXE_weft"), &flags);
+    let localnet = node.program("cat", &["/proc/sys/net/ipv4/conf/all/route_localnet"]);
+    assert_eq!(localnet.trim(), "1");
+
+    let words = privileges.words();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let shown = node.program(
+        words[0],
+        &[&words[1..], &["grep", "CapEff", "/proc/self/status"]].concat(),
+    );
+    let mask = privileges.mask();
+    assert_eq!(shown.split_whitespace().nth(1), Some(mask.as_str()));
+    let writes = ["sh", "-c", "touch /file 2>&1; touch /run/file 2>&1; true"];
+    let shown = node.program(words[0], &[&words[1..], &writes].concat());
+    assert_eq!(shown.matches("Read-only file system").count(), 2, "{shown}");
+
+    let weft = [env!("CARGO_BIN_EXE_weft"), "proxy", chosen.as_str()];
+    let proxy = arena.start(&node, "weft", &[&words[..], &weft].concat());
+    arena.assert_serves(&node, "with the privileges of the manifest");
+    edit(&arena, &mut cluster, 10);
+    arena.assert_serves(&node, "after changes");
+    drop(proxy);
+    let log = arena.log("weft");
+    // Here nobody set the score before, as a kubelet does.
+    let complaints = log.lines().filter(|line| {
+        (line.contains("WARN") || line.contains("ERROR")) && !line.contains("memory")
+    });
+    assert_eq!(complaints.count(), 0, "{log}");
+}
+
+#[test]
+fn the_privileges_in_the_manifests_are_enough_for_nft() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        works_with_the_privileges_in_the_manifest(lab, "nft", PROXY_MANIFEST);
+    });
+}
+
+#[test]
+fn the_privileges_in_the_manifests_are_enough_for_legacy() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        works_with_the_privileges_in_the_manifest(lab, "legacy", NODE_MANIFEST);
     });
 }
 

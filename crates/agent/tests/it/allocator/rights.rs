@@ -21,7 +21,7 @@ const ACCOUNTS: [&str; 2] = [
 ];
 
 /// Applies a manifest as an administrator would.
-async fn apply(client: &Client, manifest: &str) {
+pub(crate) async fn apply(client: &Client, manifest: &str) {
     let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
     for object in objects {
         let version = object["apiVersion"].as_str().unwrap();
@@ -51,7 +51,7 @@ async fn guarded() -> World {
     World::on(server)
 }
 
-fn account(name: &str) -> User {
+pub(crate) fn account(name: &str) -> User {
     User::new(
         &format!("system:serviceaccount:kube-system:{name}"),
         ACCOUNTS,
@@ -228,4 +228,117 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     };
     let told = attempts.send(post, "", &config("node-2")).await;
     assert!(told.contains(spec_only), "{told}");
+}
+
+/// Waits for what nothing announces; paused time costs nothing.
+pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    for _ in 0..5_000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// Rights on Nodes beyond those in `deploy/`, so that nothing but the policy stands in the way.
+pub(crate) fn too_many_rights_on_nodes(account: &str) -> String {
+    format!(
+        "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: too-many}}
+rules:
+  - apiGroups: [\"\"]
+    resources: [nodes, nodes/status]
+    verbs: [get, create, update, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: too-many}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: too-many}}
+subjects: [{{kind: ServiceAccount, name: {account}, namespace: kube-system}}]
+"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
+    let world = guarded().await;
+    let client = world.server.client();
+    apply(&client, &too_many_rights_on_nodes("weft-controller")).await;
+    let taint = json!([{"key": "kept", "effect": "NoSchedule"}]);
+    let spec = json!({"providerID": "memory://0", "taints": taint});
+    world.add_node("node-0", spec).await;
+    world.add_node("node-1", json!({})).await;
+    let controller = world.server.client_as(account("weft-controller"));
+    let patch = async |target: &str, body: Value| {
+        let path = format!("/api/v1/nodes/{target}");
+        match call(&controller, Method::PATCH, &path, &body).await {
+            Ok(_) => "done".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    };
+    // A policy is enforced a moment after it was made.
+    let tried = json!({"metadata": {"labels": {"tried": "1"}}});
+    until("the policy", async || {
+        patch("node-1", tried.clone()).await != "done"
+    })
+    .await;
+    let _running = world.start_pod_cidrs_with(controller.clone(), &[("10.244.0.0/16", 24)]);
+    let stored = async |name: &str| {
+        let path = format!("/api/v1/nodes/{name}");
+        world.call(Method::GET, &path, &Value::Null).await
+    };
+    let has_range = async || !stored("node-0").await["spec"]["podCIDRs"].is_null();
+    until("a range", has_range).await;
+    let (metadata, cidrs) = ("the metadata of nodes", "the pod CIDRs of nodes only");
+    let (had, spec_only) = ("pod CIDRs that a node has", "the spec of nodes only");
+    let before = stored("node-0").await;
+    let attempts = [
+        (json!({"metadata": {"labels": {"a": "b"}}}), metadata),
+        (json!({"metadata": {"labels": null}}), metadata),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), metadata),
+        (
+            json!({"metadata": {"finalizers": ["a.example/b"]}}),
+            metadata,
+        ),
+        (
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}}),
+            metadata,
+        ),
+        (json!({"spec": {"unschedulable": true}}), cidrs),
+        (json!({"spec": {"taints": null}}), cidrs),
+        (
+            json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+            cidrs,
+        ),
+    ];
+    for (body, expected) in attempts {
+        let told = patch("node-0", body.clone()).await;
+        assert!(told.contains(expected), "{body}: {told}");
+    }
+    // These the API server itself refuses as well, whoever asks.
+    for body in [
+        json!({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}}),
+        json!({"spec": {"podCIDR": null, "podCIDRs": null}}),
+        json!({"spec": {"providerID": "memory://9"}}),
+    ] {
+        let told = patch("node-0", body.clone()).await;
+        let refused = [had, cidrs, "Forbidden", "Invalid", "invalid"];
+        assert!(
+            refused.iter().any(|word| told.contains(word)),
+            "{body}: {told}"
+        );
+    }
+    let status = json!({"status": {"phase": "Terminated"}});
+    let told = patch("node-0/status", status).await;
+    assert!(told.contains(spec_only), "{told}");
+    let fresh = json!({"metadata": {"name": "node-2"}});
+    let made = call(&controller, Method::POST, "/api/v1/nodes", &fresh).await;
+    let told = made.unwrap_err().to_string();
+    assert!(told.contains(spec_only), "{told}");
+    let after = stored("node-0").await;
+    assert_eq!(before, after);
 }

@@ -79,6 +79,10 @@ impl World {
     }
 
     pub(crate) fn start_pod_cidrs(&self, ranges: &[(&str, u8)]) -> Running {
+        self.start_pod_cidrs_with(self.client.clone(), ranges)
+    }
+
+    pub(crate) fn start_pod_cidrs_with(&self, client: Client, ranges: &[(&str, u8)]) -> Running {
         let mut registry = Registry::default();
         let ranges = ranges.iter().map(|(range, node_prefix)| ClusterCidr {
             range: range.parse().unwrap(),
@@ -87,7 +91,7 @@ impl World {
         let parts = PodCidrParts {
             metrics: AllocatorMetrics::register(&mut registry),
             events: self.events(),
-            cluster: Cluster::new("local", self.client.clone()),
+            cluster: Cluster::new("local", client),
             ranges: ranges.collect(),
             settings: AllocatorSettings::default(),
             namespace: "kube-system".to_owned(),

@@ -109,10 +109,12 @@ pub(crate) fn containers(objects: &[Value]) -> Vec<Container> {
 }
 
 impl Container {
-    /// Whether it is one of the agents; the others only put files in place.
+    /// Whether it is one of the agents; the others only prepare the node.
     pub(crate) fn asks_the_api_server(&self) -> bool {
         let command = &self.value["command"];
-        command[0] == "weft" && command[1] != "cni"
+        let words = command.as_array().map(Vec::as_slice).unwrap_or_default();
+        let prepares = words.iter().any(|word| word == "--init-only");
+        command[0] == "weft" && command[1] != "cni" && !prepares
     }
 
     /// What its environment says as it stands.
