@@ -383,12 +383,7 @@ impl Privileges {
             mount -o remount,bind,ro /run
             mount -o remount,bind,ro /
             exec "$@""#;
-        let added: String = self
-            .capabilities
-            .iter()
-            .map(|name| format!(",+{name}"))
-            .collect();
-        let bounding = format!("--bounding-set=-all{added}");
+        let bounding = format!("--bounding-set=-all,+{}", self.capabilities.join(",+"));
         let words = ["unshare", "--mount", "sh", "-ec", ENTER, "sh", "setpriv"];
         let rest = [&*bounding, "--inh-caps=-all", "--no-new-privs"];
         words.into_iter().chain(rest).map(str::to_owned).collect()

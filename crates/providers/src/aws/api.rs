@@ -172,8 +172,9 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
 /// Whether an answer becomes values of a size that fits its own: an empty element of seven bytes would
 /// become a route of hundreds.
 fn is_bounded(body: &[u8]) -> bool {
-    let opened = body.iter().filter(|byte| **byte == b'<').count();
-    opened <= MOST_TAGS
+    // One part more than tags.
+    let mut parts = body.split(|byte| *byte == b'<');
+    parts.nth(MOST_TAGS + 1).is_none()
 }
 
 #[cfg(test)]
