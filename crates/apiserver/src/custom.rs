@@ -3,6 +3,7 @@
 pub(crate) mod definition;
 mod lifecycle;
 mod path;
+mod patterns;
 mod rules;
 mod schema;
 mod structure;

@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    CustomVersion, PrinterColumn, ScalePaths, lifecycle::condition, path::JsonPath, rules,
-    structure,
+    CustomVersion, PrinterColumn, ScalePaths, lifecycle::condition, path::JsonPath, patterns,
+    rules, structure,
 };
 use crate::{
     handler::table::Column,
@@ -123,6 +123,7 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
         if let Some(Some(schema)) = schemas.first() {
             let field = "spec.validation.openAPIV3Schema";
             errors.extend(structure::errors(schema, field));
+            errors.extend(patterns::errors(schema, field));
             errors.extend(rules::errors(schema, field));
         }
         return;
@@ -135,6 +136,7 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
                 .flat_map(|schema| {
                     [
                         structure::errors(schema, &field),
+                        patterns::errors(schema, &field),
                         rules::errors(schema, &field),
                     ]
                 })
