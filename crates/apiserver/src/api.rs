@@ -3,7 +3,10 @@
 //! classify → faults → authenticate → authorise → read the body → handle → represent. Everything
 //! after the body is synchronous except waiting for a version and the streams of watches.
 
-use std::sync::Arc;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header, request::Parts};
@@ -70,6 +73,8 @@ pub(crate) struct Api {
     pub(crate) pace: Pace,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
+    /// Where HTTPS is served, once it is.
+    pub(crate) address: OnceLock<SocketAddr>,
     /// How pods are reached, if they are.
     pub(crate) pod_dialer: Option<PodDialer>,
 }

@@ -1,19 +1,20 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization of requests.
 
+mod account_token;
 mod impersonation;
 mod rbac;
+mod signing_key;
 mod token_file;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::RwLockWriteGuard,
-};
+use std::collections::{BTreeMap, HashMap};
 
-use http::{HeaderMap, header};
-use jiff::Timestamp;
+use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
-use weft_model::{FieldSelector, SharedStr};
+use weft_model::FieldSelector;
 
+use account_token::Rejection;
+pub(crate) use account_token::{BoundKind, DEFAULT_ISSUER, Order, TokenIssuer, Verified};
+pub use signing_key::{SigningKey, SigningKeyError};
 pub use token_file::TokenFileError;
 pub(crate) use token_file::read_tokens;
 
@@ -22,18 +23,21 @@ use crate::{
     query::Query,
     request::{RequestInfo, Verb},
     status::{ApiError, Outcome},
-    store::Stored,
 };
 
 /// Everyone of this group may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
+const ANONYMOUS: &str = "system:anonymous";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// An identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
     pub name: String,
+    /// Tells users of the same name apart that existed one after another; empty when unknown.
+    pub uid: String,
     /// The groups the user is in.
     pub groups: Vec<String>,
     /// What else is known of the user, such as the node of a pod whose token it has.
@@ -49,6 +53,7 @@ impl User {
         }
         Self {
             name: name.to_owned(),
+            uid: String::new(),
             groups,
             extra: BTreeMap::new(),
         }
@@ -65,6 +70,9 @@ impl User {
     /// As reviews and admission show it: what is empty is not there.
     pub(crate) fn to_info(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info["uid"] = self.uid.as_str().into();
+        }
         if !self.extra.is_empty() {
             info["extra"] = json!(self.extra);
         }
@@ -79,8 +87,9 @@ impl User {
     /// Nobody in particular.
     pub fn anonymous() -> Self {
         Self {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
+            name: ANONYMOUS.to_owned(),
+            uid: String::new(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
             extra: BTreeMap::new(),
         }
     }
@@ -100,96 +109,92 @@ impl User {
     }
 }
 
-/// Tokens and whom they stand for.
-#[derive(Debug, Default)]
+/// Identifies users by their bearer tokens.
+#[derive(Debug)]
 pub(crate) struct Authenticator {
-    tokens: std::sync::RwLock<HashMap<String, Bearer>>,
-}
-
-/// Whom a token stands for, and how long.
-#[derive(Debug)]
-struct Bearer {
-    user: User,
-    account: Option<BoundAccount>,
-}
-
-/// What a ServiceAccount's token ends with: its time, or the account.
-#[derive(Debug)]
-struct BoundAccount {
-    key: std::sync::Arc<str>,
-    uid: SharedStr,
-    expires: Timestamp,
-}
-
-impl BoundAccount {
-    fn is_valid(&self, api: &Api) -> bool {
-        let account = api.store.get(&"serviceaccounts".into(), &self.key);
-        api.clock.now() < self.expires && account.is_some_and(|account| account.uid == self.uid)
-    }
+    /// Tokens given at start, and whom they stand for.
+    tokens: HashMap<String, User>,
+    /// Knows the tokens of ServiceAccounts.
+    pub(crate) accounts: TokenIssuer,
 }
 
 impl Authenticator {
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, Bearer>> {
-        self.tokens
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn new(
+        tokens: impl IntoIterator<Item = (String, User)>,
+        accounts: TokenIssuer,
+    ) -> Self {
+        Self {
+            tokens: tokens.into_iter().collect(),
+            accounts,
+        }
     }
 
-    pub(crate) fn add_token(&self, token: String, user: User) {
-        let account = None;
-        self.write().insert(token, Bearer { user, account });
-    }
-
-    /// A token of a ServiceAccount; those that ended are forgotten on the way.
-    pub(crate) fn add_account_token(
+    /// Whom a token stands for before one of these audiences, or why it stands for nobody.
+    pub(crate) fn verify(
         &self,
         api: &Api,
-        token: String,
-        account: &Stored,
-        expires: Timestamp,
-    ) {
-        let bearer = Bearer {
-            user: User::service_account(&account.namespace, &account.name),
-            account: Some(BoundAccount {
-                key: account.key.clone(),
-                uid: account.uid.clone(),
-                expires,
-            }),
-        };
-        let mut tokens = self.write();
-        tokens.retain(|_, known| known.account.as_ref().is_none_or(|own| own.is_valid(api)));
-        tokens.insert(token, bearer);
+        token: &str,
+        wanted: &[String],
+    ) -> Result<Verified, String> {
+        const UNKNOWN: &str = "invalid bearer token";
+        if let Some(user) = self.tokens.get(token) {
+            // Such tokens name no audience: they are for the server itself.
+            let own = self.accounts.audiences();
+            let audiences: Vec<String> = own.into_iter().filter(|a| wanted.contains(a)).collect();
+            let user = user.clone();
+            return match audiences.is_empty() {
+                true => Err(UNKNOWN.to_owned()),
+                false => Ok(Verified { user, audiences }),
+            };
+        }
+        let verified = self.accounts.verify(api, token, wanted);
+        verified.map_err(|rejection| match rejection {
+            Rejection::Foreign => UNKNOWN.to_owned(),
+            Rejection::Invalid(cause) => format!("[{UNKNOWN}, {cause}]"),
+        })
     }
 
-    pub(crate) fn user_of(&self, api: &Api, token: &str) -> Option<User> {
-        let tokens = self
-            .tokens
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let bearer = tokens.get(token)?;
-        let valid = bearer.account.as_ref().is_none_or(|own| own.is_valid(api));
-        valid.then(|| bearer.user.clone())
-    }
-
-    /// A bearer token, else the identity of the connection, else anonymous.
+    /// The identity of the connection, else that of a bearer token, else anonymous.
     pub(crate) fn authenticate(
         &self,
         api: &Api,
         headers: &HeaderMap,
         identity: Option<User>,
     ) -> Outcome<User> {
-        let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        match (bearer, identity) {
-            (_, Some(user)) => Ok(user),
-            (Some(token), None) => self
-                .user_of(api, token.trim())
-                .ok_or_else(ApiError::unauthorized),
-            (None, None) => Ok(User::anonymous()),
+        if let Some(user) = identity {
+            return Ok(user);
+        }
+        let Some(token) = headers.get(header::AUTHORIZATION).and_then(bearer) else {
+            return Ok(User::anonymous());
+        };
+        // Bytes that are not text are a token that nobody has.
+        let token = std::str::from_utf8(token).map_err(|_| ApiError::unauthorized())?;
+        match self.verify(api, token, &self.accounts.audiences()) {
+            Ok(verified) => Ok(verified.user),
+            Err(cause) => {
+                tracing::debug!(cause, "token refused");
+                Err(ApiError::unauthorized())
+            }
         }
     }
+}
+
+/// The token of an `Authorization` header; other schemes and an empty token are no attempt.
+fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+    let value = value.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |byte| *byte == b' ');
+    let scheme = parts.next()?;
+    let token = parts.next().filter(|token| !token.is_empty())?;
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(token)
+}
+
+/// Texts as Go's `%q` prints a slice of them.
+fn go_list<T: AsRef<str>>(texts: &[T]) -> String {
+    let texts: Vec<String> = texts
+        .iter()
+        .map(|text| format!("{:?}", text.as_ref()))
+        .collect();
+    format!("[{}]", texts.join(" "))
 }
 
 /// How rights are decided.

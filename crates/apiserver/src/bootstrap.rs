@@ -189,6 +189,17 @@ fn bootstrap_roles() -> Vec<(&'static str, Value, Value)> {
             json!([authenticated, group("system:unauthenticated")]),
         ),
         (
+            "system:service-account-issuer-discovery",
+            json!([{
+                "nonResourceURLs": [
+                    "/.well-known/openid-configuration", "/.well-known/openid-configuration/",
+                    "/openid/v1/jwks", "/openid/v1/jwks/",
+                ],
+                "verbs": ["get"],
+            }]),
+            json!([group("system:serviceaccounts")]),
+        ),
+        (
             "system:node-proxier",
             json!([
                 {"apiGroups": [""], "resources": ["endpoints", "services"],

@@ -6,6 +6,7 @@ pub(crate) mod delete;
 pub(crate) mod discovery;
 mod health;
 mod openapi;
+mod openid;
 mod patch;
 mod proxy;
 mod read;
@@ -136,6 +137,8 @@ fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
         "/" => Ok(discovery::root(api)),
         "/version" | "/version/" => Ok(Reply::value(StatusCode::OK, version())),
         "/metrics" => Ok(health::metrics(api)),
+        "/.well-known/openid-configuration" => Ok(openid::configuration(api)),
+        "/openid/v1/jwks" => Ok(openid::keys(api)),
         "/openapi/v2" => Ok(openapi::v2(context)),
         _ if path.starts_with("/openapi/v3") => openapi::v3(api, context),
         _ if ["/healthz", "/livez", "/readyz"]

@@ -27,6 +27,7 @@ mod pace;
 mod patch;
 mod persistence;
 mod pod_dialer;
+mod private_file;
 mod query;
 mod random;
 mod reply;
@@ -42,7 +43,7 @@ mod transport;
 mod view;
 
 pub use api::Disconnected;
-pub use auth::{AuthorizationMode, TokenFileError, User};
+pub use auth::{AuthorizationMode, SigningKey, SigningKeyError, TokenFileError, User};
 pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
 pub use persistence::PersistenceError;
 pub use pod_dialer::PodPort;

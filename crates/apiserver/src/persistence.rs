@@ -73,6 +73,9 @@ pub enum PersistenceError {
         /// One for each damaged place, with the key of the object where it can be read.
         problems: Vec<String>,
     },
+    /// The key of ServiceAccount tokens cannot be kept or read.
+    #[error("cannot use the signing key of the data directory")]
+    SigningKey(#[from] crate::auth::SigningKeyError),
     /// The thread that writes cannot be started.
     #[error("cannot start the writer of the data directory")]
     Thread(#[source] io::Error),

@@ -1,7 +1,9 @@
 //! Randomness that a seed makes reproducible: names, identifiers, addresses, fault rates.
+//!
+//! No secret comes from here, with or without a seed: one identifier shows the generator's state,
+//! and with it everything it gave before and will give. Keys and tokens are the operating system's.
 
 use std::{
-    fmt::Write as _,
     hash::{BuildHasher, RandomState},
     sync::Mutex,
 };
@@ -46,16 +48,8 @@ impl Random {
 
     /// A version 4 UUID.
     pub(crate) fn uuid(&self) -> String {
-        let high = (self.next() & 0xffff_ffff_ffff_0fff) | 0x4000;
-        let low = (self.next() & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            high >> 32,
-            (high >> 16) & 0xffff,
-            high & 0xffff,
-            low >> 48,
-            low & 0xffff_ffff_ffff
-        )
+        let (high, low) = (self.next(), self.next());
+        uuid((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
     }
 
     /// Five letters to end a generated name.
@@ -66,15 +60,21 @@ impl Random {
             .map(|position| char::from(NAME_LETTERS[position]))
             .collect()
     }
+}
 
-    /// Sixteen bytes in hexadecimal, for tokens.
-    pub(crate) fn hex(&self) -> String {
-        let mut text = String::new();
-        for _ in 0..2 {
-            let _ = write!(text, "{:016x}", self.next());
-        }
-        text
-    }
+/// A version 4 UUID of these random bytes.
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
+    let bits = u128::from_be_bytes(bytes);
+    let high = ((bits >> 64) & 0xffff_ffff_ffff_0fff) | 0x4000;
+    let low = (bits & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 #[cfg(test)]

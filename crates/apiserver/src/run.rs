@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use weft_listener::PrivateSocket;
 
 use crate::{
-    auth::{AuthorizationMode, TokenFileError, User},
+    auth::{AuthorizationMode, SigningKey, SigningKeyError, TokenFileError, User},
     persistence::PersistenceError,
+    private_file,
     server::ApiServer,
     transport::ListenError,
 };
@@ -41,7 +42,13 @@ pub struct RunConfig {
     pub tokens: Vec<(String, User)>,
     /// A file of more of them, in the format of kube-apiserver.
     pub token_file: Option<PathBuf>,
-    /// Makes everything random repeatable.
+    /// A PEM file with the key that signs ServiceAccount tokens; generated when absent.
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// The issuer of ServiceAccount tokens; the default when absent.
+    pub service_account_issuer: Option<String>,
+    /// Lets a server that allows everything listen on addresses other machines can reach.
+    pub allow_unauthenticated_remote: bool,
+    /// Makes names, identifiers and faults repeatable; never keys and tokens.
     pub seed: Option<u64>,
     /// Lets clients inject faults over HTTP; only for tests and playgrounds, and only in builds with
     /// the feature `fault-endpoint`.
@@ -64,6 +71,9 @@ impl RunConfig {
             service_ranges: Vec::new(),
             tokens: Vec::new(),
             token_file: None,
+            service_account_signing_key_file: None,
+            service_account_issuer: None,
+            allow_unauthenticated_remote: false,
             seed: None,
             fault_endpoint: false,
             names: Vec::new(),
@@ -83,6 +93,9 @@ pub enum RunError {
     /// The file of tokens cannot be used.
     #[error("read tokens")]
     Tokens(#[from] TokenFileError),
+    /// The key of ServiceAccount tokens cannot be used.
+    #[error("cannot use --service-account-signing-key-file")]
+    SigningKey(#[from] SigningKeyError),
     /// Faults over HTTP are asked for.
     #[error("this build has no fault endpoint")]
     NoFaultEndpoint,
@@ -101,7 +114,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts a server as configured; it runs until it is dropped or shut down.
 pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
-    let mut builder = ApiServer::builder().authorization_mode(config.authorization_mode);
+    let mut builder = ApiServer::builder()
+        .authorization_mode(config.authorization_mode)
+        .allow_unauthenticated_remote(config.allow_unauthenticated_remote);
     #[cfg(feature = "fault-endpoint")]
     {
         builder = builder.fault_endpoint(config.fault_endpoint);
@@ -113,6 +128,12 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
         Some(path) => crate::auth::read_tokens(path)?,
         None => Vec::new(),
     };
+    if let Some(path) = &config.service_account_signing_key_file {
+        builder = builder.service_account_signing_key(SigningKey::read(path)?);
+    }
+    if let Some(issuer) = &config.service_account_issuer {
+        builder = builder.service_account_issuer(issuer);
+    }
     if let Some(seed) = config.seed {
         builder = builder.seed(seed);
     }
@@ -133,7 +154,12 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
         server.serve_unix(bind_unix(path)?);
     }
     if let (Some(path), Some(listening)) = (&config.kubeconfig, server.listening()) {
-        write_private(path, &listening.kubeconfig())?;
+        private_file::write(path, &listening.kubeconfig()).map_err(|source| {
+            RunError::Kubeconfig {
+                path: path.display().to_string(),
+                source,
+            }
+        })?;
     }
     Ok(server)
 }
@@ -154,29 +180,6 @@ pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunEr
 fn bind_unix(path: &Path) -> Result<PrivateSocket, ListenError> {
     PrivateSocket::bind(path).map_err(|source| ListenError::Bind {
         address: path.display().to_string(),
-        source,
-    })
-}
-
-/// Keys are in it: only the owner may read it, also where a file of another mode was before.
-fn write_private(path: &Path, text: &str) -> Result<(), RunError> {
-    use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let write = || {
-        // One left by a process that had this number before.
-        let _ = std::fs::remove_file(&temporary);
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(|source| RunError::Kubeconfig {
-        path: path.display().to_string(),
         source,
     })
 }

@@ -4,7 +4,7 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -22,7 +22,9 @@ use weft_listener::{ConnectionPool, PrivateSocket};
 
 use crate::{
     api::Api,
-    auth::{Authenticator, AuthorizationMode, Authorizer, User},
+    auth::{
+        Authenticator, AuthorizationMode, Authorizer, DEFAULT_ISSUER, SigningKey, TokenIssuer, User,
+    },
     clock::Clock,
     fault::{FaultRules, Faults, OpenWatches},
     housekeeping,
@@ -39,6 +41,9 @@ use crate::{
 /// Where cluster IPs come from unless told otherwise.
 const SERVICE_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12);
 
+/// The key of ServiceAccount tokens, in the data directory.
+const SIGNING_KEY_FILE: &str = "service-account.key";
+
 /// Changes kept per kind for watches and lists to go back to.
 const HISTORY: usize = 10_000;
 
@@ -53,6 +58,9 @@ pub struct Builder {
     fault_endpoint: bool,
     pod_dialer: Option<PodDialer>,
     on_damage: OnDamage,
+    signing_key: Option<SigningKey>,
+    issuer: String,
+    allow_unauthenticated_remote: bool,
 }
 
 impl Default for Builder {
@@ -66,12 +74,17 @@ impl Default for Builder {
             fault_endpoint: false,
             pod_dialer: None,
             on_damage: OnDamage::default(),
+            signing_key: None,
+            issuer: DEFAULT_ISSUER.to_owned(),
+            allow_unauthenticated_remote: false,
         }
     }
 }
 
 impl Builder {
-    /// Makes everything random (names, identifiers, addresses, fault rates) repeatable.
+    /// Makes names, identifiers, addresses and fault rates repeatable.
+    ///
+    /// Never keys and tokens: a client that knows the seed could compute them.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -96,6 +109,28 @@ impl Builder {
     #[must_use]
     pub fn token(mut self, token: &str, user: User) -> Self {
         self.tokens.push((token.to_owned(), user));
+        self
+    }
+
+    /// The key that signs ServiceAccount tokens; otherwise one is generated, and kept in the data
+    /// directory if there is one.
+    #[must_use]
+    pub fn service_account_signing_key(mut self, key: SigningKey) -> Self {
+        self.signing_key = Some(key);
+        self
+    }
+
+    /// The issuer of ServiceAccount tokens, and the audience of those that name none.
+    #[must_use]
+    pub fn service_account_issuer(mut self, issuer: &str) -> Self {
+        issuer.clone_into(&mut self.issuer);
+        self
+    }
+
+    /// Lets a server that allows everything listen on addresses other machines can reach.
+    #[must_use]
+    pub fn allow_unauthenticated_remote(mut self, allowed: bool) -> Self {
+        self.allow_unauthenticated_remote = allowed;
         self
     }
 
@@ -137,8 +172,11 @@ impl Builder {
     }
 
     /// A server like [`Builder::build`]'s whose state a directory keeps over restarts.
-    pub fn open(self, directory: &Path) -> Result<ApiServer, PersistenceError> {
+    pub fn open(mut self, directory: &Path) -> Result<ApiServer, PersistenceError> {
         let (journal, snapshot) = persistence::open(directory, self.on_damage)?;
+        if self.signing_key.is_none() {
+            self.signing_key = Some(SigningKey::kept_at(&directory.join(SIGNING_KEY_FILE))?);
+        }
         Ok(self.assemble(Some(journal), snapshot))
     }
 
@@ -151,10 +189,11 @@ impl Builder {
     }
 
     fn assemble(self, journal: Option<Journal>, snapshot: Snapshot) -> ApiServer {
-        let authenticator = Authenticator::default();
-        for (token, user) in self.tokens {
-            authenticator.add_token(token, user);
-        }
+        let key = self.signing_key.unwrap_or_else(|| {
+            SigningKey::generate().expect("the operating system gives random bytes")
+        });
+        let accounts = TokenIssuer::new(key, self.issuer);
+        let authenticator = Authenticator::new(self.tokens, accounts);
         let shutdown = CancellationToken::new();
         let api = Arc::new(Api {
             store: Store::new(self.history, journal),
@@ -177,6 +216,7 @@ impl Builder {
             definitions: crate::custom::Definitions::default(),
             pace: crate::pace::Pace::default(),
             fault_endpoint: self.fault_endpoint,
+            address: OnceLock::new(),
             pod_dialer: self.pod_dialer,
         });
         crate::bootstrap::restore(&api, snapshot);
@@ -185,6 +225,7 @@ impl Builder {
         ApiServer {
             api,
             listening: None,
+            allow_unauthenticated_remote: self.allow_unauthenticated_remote,
             _shutdown_on_drop: shutdown.drop_guard(),
         }
     }
@@ -203,6 +244,7 @@ impl Builder {
 pub struct ApiServer {
     pub(crate) api: Arc<Api>,
     listening: Option<Listening>,
+    allow_unauthenticated_remote: bool,
     _shutdown_on_drop: DropGuard,
 }
 
@@ -229,12 +271,18 @@ impl ApiServer {
 
     /// Serves HTTPS on an address and, if told, plain HTTP on another; more names may be given for
     /// the certificate.
+    ///
+    /// A server that allows everything listens on loopback only, unless
+    /// [`Builder::allow_unauthenticated_remote`] says otherwise.
     pub async fn listen(
         &mut self,
         https: SocketAddr,
         http: Option<SocketAddr>,
         names: &[String],
     ) -> Result<&Listening, ListenError> {
+        for address in [Some(https), http].into_iter().flatten() {
+            self.check_address(address)?;
+        }
         let https = listen::bind(https).await?;
         let http = match http {
             Some(address) => Some(listen::bind(address).await?),
@@ -251,11 +299,25 @@ impl ApiServer {
         http: Option<TcpListener>,
         names: &[String],
     ) -> Result<&Listening, ListenError> {
+        for listener in [Some(&https), http.as_ref()].into_iter().flatten() {
+            self.check_address(listen::local_address(listener)?)?;
+        }
         let listening = listen::start(&self.api, https, http, names)?;
         Ok(self.listening.insert(listening))
     }
 
-    /// Serves plain HTTP on one more listener.
+    /// Refuses to let other machines do everything, unless told to.
+    fn check_address(&self, address: SocketAddr) -> Result<(), ListenError> {
+        let is_open = self.api.authorizer.mode == AuthorizationMode::AlwaysAllow
+            && !address.ip().to_canonical().is_loopback();
+        if is_open && !self.allow_unauthenticated_remote {
+            return Err(ListenError::UnauthenticatedRemote(address));
+        }
+        Ok(())
+    }
+
+    /// Serves plain HTTP on one more listener. Who can reach it is the caller's choice: no address
+    /// is refused here.
     pub fn serve_http(&self, listener: TcpListener) {
         let accepting = listen::accept_plain(self.api.clone(), listener);
         self.api.connections.spawn(accepting);

@@ -195,7 +195,8 @@ impl ApiError {
         ))
     }
 
-    /// A failed delete precondition: the real server names the kind here, not the resource.
+    /// A failed precondition of a delete or a bound token: the real server names the kind here, not
+    /// the resource.
     pub(crate) fn precondition(resource: &ResourceType, name: &str, detail: &str) -> Self {
         let what = resource.qualified_kind();
         let message = format!("Operation cannot be fulfilled on {what} {name:?}: {detail}");

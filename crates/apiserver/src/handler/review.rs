@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    auth::{Attributes, User},
+    auth::{Attributes, User, Verified},
     decode,
     kind::ResourceType,
     meta::Meta as _,
@@ -29,7 +29,7 @@ pub(crate) fn create(
     }
     let status = match kind.kind.as_str() {
         "SelfSubjectReview" => json!({"userInfo": context.user.to_info()}),
-        "TokenReview" => token_review(api, &review),
+        "TokenReview" => token_review(api, &review)?,
         "SelfSubjectRulesReview" => api.authorizer.rules_for(api, &context.user, &review),
         "SelfSubjectAccessReview" => access_review(api, &context.user, &review),
         _ => {
@@ -37,8 +37,10 @@ pub(crate) fn create(
             let name = spec("user").and_then(Value::as_str).unwrap_or_default();
             let groups = spec("groups").and_then(Value::as_array);
             let groups = groups.into_iter().flatten().filter_map(Value::as_str);
+            let uid = spec("uid").and_then(Value::as_str).unwrap_or_default();
             let user = User {
                 name: name.to_owned(),
+                uid: uid.to_owned(),
                 groups: groups.map(str::to_owned).collect(),
                 extra: std::collections::BTreeMap::new(),
             };
@@ -70,19 +72,24 @@ fn check_question(review: &Object) -> Outcome<()> {
     Err(ApiError::invalid_as(group, "", "", &[error]))
 }
 
-fn token_review(api: &Api, review: &Object) -> Value {
-    let token = review
-        .at(&["spec", "token"])
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    match api.authenticator.user_of(api, token) {
-        Some(user) => json!({
-            "authenticated": true,
-            "user": user.to_info(),
-            "audiences": ["https://kubernetes.default.svc"],
-        }),
-        None => json!({"user": {}, "error": "[invalid bearer token, unknown token]"}),
+fn token_review(api: &Api, review: &Object) -> Outcome<Value> {
+    let token = review.at(&["spec", "token"]).and_then(Value::as_str);
+    let named = review.at(&["spec", "audiences"]).and_then(Value::as_array);
+    let named = named.into_iter().flatten().filter_map(Value::as_str);
+    let mut audiences: Vec<String> = named.map(str::to_owned).collect();
+    if audiences.is_empty() {
+        audiences = api.authenticator.accounts.audiences();
     }
+    let Some(token) = token.filter(|token| !token.is_empty()) else {
+        let text = "token is required for TokenReview in authentication";
+        return Err(ApiError::bad_request(text));
+    };
+    Ok(match api.authenticator.verify(api, token, &audiences) {
+        Ok(Verified { user, audiences }) => json!({
+            "authenticated": true, "user": user.to_info(), "audiences": audiences,
+        }),
+        Err(error) => json!({"user": {}, "error": error}),
+    })
 }
 
 fn access_review(api: &Api, user: &User, review: &Object) -> Value {

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::{
     admission::{Attempt, Operation, admit},
     api::{Api, Context},
-    clock::seconds_text,
     decode::{self, BodyType},
     handler::{
         delete::delete_object,
@@ -23,12 +22,13 @@ use crate::{
     options::{DeleteOptions, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
-    status::{ApiError, FieldError, Outcome},
+    status::{ApiError, Outcome},
     store::Object,
     view,
 };
 
 mod scale;
+mod token;
 
 /// Answers a request for a subresource.
 pub(crate) fn handle(
@@ -58,7 +58,7 @@ pub(crate) fn handle(
         }
         (Subresource::Binding, Verb::Create) => bind(api, context, kind),
         (Subresource::Eviction, Verb::Create) => evict(api, context, kind),
-        (Subresource::Token, Verb::Create) => token(api, context, kind),
+        (Subresource::Token, Verb::Create) => token::create(api, context, kind),
         _ => Err(ApiError::method_not_allowed()),
     }
 }
@@ -194,47 +194,6 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     admit_creation(&turn, eviction, options.dry_run)?;
     delete_object(&turn.scene(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
-}
-
-/// A token that stands for a ServiceAccount.
-fn token(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
-    const DEFAULT_SECONDS: i64 = 3600;
-    const LEAST_SECONDS: i64 = 600;
-    let mut request = body(context, kind, Subresource::Token)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Token));
-    let stored = turn.find()?;
-    admit_creation(&turn, request.clone(), false)?;
-    drop(turn);
-    let spec = object_mut(&mut request, "spec");
-    let seconds = spec
-        .get("expirationSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(DEFAULT_SECONDS);
-    if seconds < LEAST_SECONDS {
-        let text = "may not specify a duration less than 10 minutes";
-        let error = FieldError::invalid("spec.expirationSeconds", &json!(seconds), text);
-        let group = "authentication.k8s.io";
-        return Err(ApiError::invalid_as(group, "TokenRequest", "", &[error]));
-    }
-    spec.insert("expirationSeconds".into(), seconds.into());
-    crate::meta::default_to(spec, "audiences", json!(["https://kubernetes.default.svc"]));
-    let expires = api
-        .clock
-        .now()
-        .checked_add(jiff::SignedDuration::from_secs(seconds))
-        .map_err(|error| ApiError::internal(&error.to_string()))?;
-    let token = format!("weft-{}", api.random.hex());
-    api.authenticator
-        .add_account_token(api, token.clone(), &stored, expires);
-    request.insert("kind".into(), "TokenRequest".into());
-    request.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
-    let metadata = request.metadata_mut();
-    metadata.insert("name".into(), stored.name.as_str().into());
-    metadata.insert("namespace".into(), stored.namespace.as_str().into());
-    metadata.insert("creationTimestamp".into(), api.clock.now_text().into());
-    let status = json!({"token": token, "expirationTimestamp": seconds_text(expires)});
-    request.insert("status".into(), status);
-    Ok(Reply::value(StatusCode::CREATED, Value::Object(request)))
 }
 
 fn success(code: StatusCode) -> Reply {

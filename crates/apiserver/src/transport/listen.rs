@@ -50,6 +50,13 @@ pub enum ListenError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Other machines could do everything.
+    #[error(
+        "cannot listen on {0} with AlwaysAllow: every machine that can connect would be \
+         administrator; expected a loopback address, RBAC, or the setting \
+         allow-unauthenticated-remote"
+    )]
+    UnauthenticatedRemote(SocketAddr),
     /// A certificate cannot be made.
     #[error("make certificate")]
     Certificate(#[from] rcgen::Error),
@@ -70,8 +77,6 @@ pub struct Listening {
     pub http: Option<SocketAddr>,
     /// The authority of the server's certificate, as PEM.
     pub ca: String,
-    /// A bearer token of the administrator.
-    pub token: String,
     admin: Identity,
 }
 
@@ -91,12 +96,13 @@ impl Listening {
         )
     }
 
-    /// A configuration for `kube::Client`, over HTTPS as the administrator.
+    /// A configuration for `kube::Client`, over HTTPS with the administrator's client certificate.
     pub fn kube_config(&self) -> kube::Config {
         let uri = format!("https://{}", self.https).parse();
         let mut config = kube::Config::new(uri.unwrap_or_default());
         config.root_cert = pem_der(&self.ca).map(|der| vec![der]);
-        config.auth_info.token = Some(self.token.clone().into());
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(&self.admin.certificate));
+        config.auth_info.client_key_data = Some(STANDARD.encode(&self.admin.key).into());
         config
     }
 }
@@ -117,6 +123,13 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError
     TcpListener::bind(address).await.map_err(failed)
 }
 
+pub(crate) fn local_address(listener: &TcpListener) -> Result<SocketAddr, ListenError> {
+    listener.local_addr().map_err(|source| ListenError::Bind {
+        address: "listener".to_owned(),
+        source,
+    })
+}
+
 /// Serves HTTPS on one listener and plain HTTP on another.
 pub(crate) fn start(
     api: &Arc<Api>,
@@ -124,15 +137,11 @@ pub(crate) fn start(
     http: Option<TcpListener>,
     extra_names: &[String],
 ) -> Result<Listening, ListenError> {
-    let local = |listener: &TcpListener| {
-        listener.local_addr().map_err(|source| ListenError::Bind {
-            address: "listener".to_owned(),
-            source,
-        })
-    };
     let authority = Authority::generate()?;
-    let address = local(&https)?;
-    let http_address = http.as_ref().map(local).transpose()?;
+    let address = local_address(&https)?;
+    let http_address = http.as_ref().map(local_address).transpose()?;
+    // The first one is the address that discovery documents name.
+    let _ = api.address.set(address);
     let mut names: Vec<String> = [
         "localhost",
         "kubernetes",
@@ -149,8 +158,6 @@ pub(crate) fn start(
         address.ip(),
     ];
     let acceptor = TlsAcceptor::from(Arc::new(authority.server(&names, &addresses)?));
-    let token = format!("weft-admin-{}", api.random.hex());
-    api.authenticator.add_token(token.clone(), User::admin());
     let admin = authority.client("kubernetes-admin", crate::auth::MASTERS)?;
     let accepting = accept_tls(api.clone(), https, acceptor);
     api.connections.spawn(accepting);
@@ -161,7 +168,6 @@ pub(crate) fn start(
         https: address,
         http: http_address,
         ca: authority.pem,
-        token,
         admin,
     })
 }

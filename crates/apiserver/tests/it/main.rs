@@ -19,5 +19,6 @@ mod persistence;
 mod pod_proxy;
 mod properties;
 mod rights;
+mod secrets;
 mod support;
 mod transport;

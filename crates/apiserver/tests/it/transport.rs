@@ -15,7 +15,7 @@ use tokio_rustls::{
     TlsConnector,
     rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
 };
-use weft_apiserver::{ApiServer, Listening, Matcher, RunConfig};
+use weft_apiserver::{ApiServer, Builder, Listening, Matcher, RunConfig, User};
 use weft_testkit::lab;
 
 use crate::support::MAPS;
@@ -54,6 +54,13 @@ async fn tls(
     connector.connect(name, stream).await.unwrap()
 }
 
+const TOKEN: &str = "of-the-administrator";
+
+/// A server that accepts a token, which no server does unless told to.
+fn with_token() -> Builder {
+    ApiServer::builder().token(TOKEN, User::admin())
+}
+
 fn list(token: &str, query: &str) -> Request<Full<Bytes>> {
     Request::builder()
         .uri(format!("https://localhost{MAPS}{query}"))
@@ -64,7 +71,7 @@ fn list(token: &str, query: &str) -> Request<Full<Bytes>> {
 
 #[tokio::test]
 async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
-    let server = ApiServer::builder().start().await.unwrap();
+    let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let old = tls(listening, &["http/1.1"]).await;
     assert_eq!(old.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
@@ -74,10 +81,7 @@ async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
     let mut watches = Vec::new();
     for _ in 0..50 {
         sender.ready().await.unwrap();
-        let watch = sender
-            .send_request(list(&listening.token, "?watch=1"))
-            .await
-            .unwrap();
+        let watch = sender.send_request(list(TOKEN, "?watch=1")).await.unwrap();
         assert_eq!(
             (watch.status(), watch.version()),
             (StatusCode::OK, Version::HTTP_2)
@@ -89,7 +93,7 @@ async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
     let create = Request::builder()
         .method(Method::POST)
         .uri(format!("https://localhost{MAPS}"))
-        .header("authorization", format!("Bearer {}", listening.token))
+        .header("authorization", format!("Bearer {TOKEN}"))
         .body(Full::from(body))
         .unwrap();
     let made = sender.send_request(create).await.unwrap();
@@ -102,14 +106,11 @@ async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
 
 #[tokio::test]
 async fn plain_http_speaks_the_newer_protocol_too() {
-    let server = ApiServer::builder().start().await.unwrap();
+    let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let stream = TcpStream::connect(listening.http.unwrap()).await.unwrap();
     let mut sender = http2(stream).await;
-    let answer = sender
-        .send_request(list(&listening.token, ""))
-        .await
-        .unwrap();
+    let answer = sender.send_request(list(TOKEN, "")).await.unwrap();
     assert_eq!(
         (answer.status(), answer.version()),
         (StatusCode::OK, Version::HTTP_2)
@@ -190,12 +191,11 @@ const BODY: &str = r#"{"metadata":{"name":"late"}}"#;
 
 #[tokio::test]
 async fn what_is_being_answered_is_finished_before_the_end() {
-    let server = Arc::new(ApiServer::builder().start().await.unwrap());
+    let server = Arc::new(with_token().start().await.unwrap());
     let address = server.listening().unwrap().http.unwrap();
     let mut request = half_a_request(address).await;
     let mut sender = http2(TcpStream::connect(address).await.unwrap()).await;
-    let token = &server.listening().unwrap().token;
-    let watch = sender.send_request(list(token, "?watch=1")).await.unwrap();
+    let watch = sender.send_request(list(TOKEN, "?watch=1")).await.unwrap();
     assert_eq!(watch.status(), StatusCode::OK);
     let draining = tokio::spawn({
         let server = server.clone();
