@@ -1,7 +1,9 @@
 //! Authentication and authorization of requests.
 
 mod account_token;
+mod escalation;
 mod impersonation;
+mod policy_rule;
 mod rbac;
 mod signing_key;
 mod token_file;
@@ -14,6 +16,7 @@ use weft_model::FieldSelector;
 
 use account_token::Rejection;
 pub(crate) use account_token::{BoundKind, DEFAULT_ISSUER, Order, TokenIssuer, Verified};
+pub(crate) use escalation::check as check_escalation;
 pub use signing_key::{SigningKey, SigningKeyError};
 pub use token_file::TokenFileError;
 pub(crate) use token_file::read_tokens;

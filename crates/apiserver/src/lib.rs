@@ -35,6 +35,7 @@ mod request;
 mod rules;
 mod run;
 mod schema;
+mod selector;
 mod server;
 mod stats;
 mod status;

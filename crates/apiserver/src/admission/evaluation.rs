@@ -3,12 +3,13 @@
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::{Value, json};
 
-use super::{Case, matching::selector_matches, policy::Compiled};
+use super::{Case, policy::Compiled};
 use crate::{
     auth::User,
     cel::{self, Roots, RunError, Size},
     kind::Subresource,
     meta::Meta as _,
+    selector,
     store::Filter,
     view,
 };
@@ -53,7 +54,7 @@ impl Case<'_> {
         let (all, _) = self.scene.api.store.all(&kind.storage, &filter);
         let wanted = |object: &crate::store::Object| match (reference.get("selector"), text("name"))
         {
-            (Some(selector), "") => selector_matches(selector, object.at(&["metadata", "labels"])),
+            (Some(selector), "") => selector::matches(selector, object.at(&["metadata", "labels"])),
             (_, name) => object.name() == name,
         };
         let found: Vec<Value> = all

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Case;
-use crate::{kind::Subresource, meta::Meta as _, store::Object};
+use crate::{kind::Subresource, meta::Meta as _, selector, store::Object};
 
 impl Case<'_> {
     pub(super) fn selects(&self) -> bool {
@@ -68,7 +68,7 @@ impl Case<'_> {
         let mut sides = [self.attempt.object, self.attempt.old]
             .into_iter()
             .flatten();
-        sides.any(|object| selector_matches(selector, labels(object)))
+        sides.any(|object| selector::matches(selector, labels(object)))
     }
 
     fn namespace_matches(&self, selector: &Value) -> bool {
@@ -76,7 +76,7 @@ impl Case<'_> {
             return self.object_matches(selector);
         }
         self.namespace_object()
-            .is_none_or(|namespace| selector_matches(selector, labels(&namespace)))
+            .is_none_or(|namespace| selector::matches(selector, labels(&namespace)))
     }
 
     /// The namespace the write is in, if it is in one.
@@ -92,34 +92,4 @@ impl Case<'_> {
 
 fn labels(object: &Object) -> Option<&Value> {
     object.at(&["metadata", "labels"])
-}
-
-/// A label selector in its structured form.
-pub(super) fn selector_matches(selector: &Value, labels: Option<&Value>) -> bool {
-    let label = |key: &str| labels?.get(key)?.as_str();
-    let equal = selector.get("matchLabels").and_then(Value::as_object);
-    let equal = equal
-        .into_iter()
-        .flatten()
-        .all(|(key, value)| label(key) == value.as_str());
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    equal
-        && expressions.into_iter().flatten().all(|expression| {
-            let key = expression
-                .get("key")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let values = expression.get("values").and_then(Value::as_array);
-            let listed = |value: &str| values.is_some_and(|list| list.iter().any(|v| v == value));
-            match (
-                expression.get("operator").and_then(Value::as_str),
-                label(key),
-            ) {
-                (Some("In"), value) => value.is_some_and(listed),
-                (Some("NotIn"), value) => !value.is_some_and(listed),
-                (Some("Exists"), value) => value.is_some(),
-                (Some("DoesNotExist"), value) => value.is_none(),
-                _ => false,
-            }
-        })
 }

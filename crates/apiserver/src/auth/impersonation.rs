@@ -1,10 +1,21 @@
-//! Acting as somebody else: each part of the other identity needs its own right.
+//! Impersonation: acting as another identity, each part of which needs its own right.
+//!
+//! A header that is present always counts. What cannot be read is refused, since a request that
+//! went on without it would run with the rights of whoever sent it.
 
-use http::HeaderMap;
+use std::collections::BTreeMap;
 
-use super::{Attributes, User};
-use crate::status::{ApiError, Outcome};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::{ANONYMOUS, AUTHENTICATED, Attributes, UNAUTHENTICATED, User};
+use crate::{
+    query,
+    status::{ApiError, Outcome},
+};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -15,29 +26,30 @@ pub(super) struct Asked<'a> {
     groups: Vec<&'a str>,
     uid: Option<&'a str>,
     /// Keys and values.
-    extra: Vec<(&'a str, &'a str)>,
+    extra: Vec<(String, &'a str)>,
 }
 
 impl<'a> Asked<'a> {
     /// What the headers ask for, if anything.
     pub(super) fn read(headers: &'a HeaderMap) -> Outcome<Option<Self>> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let groups: Vec<&str> = headers
-            .get_all("impersonate-group")
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .collect();
-        let extra: Vec<(&str, &str)> = headers
-            .iter()
-            .filter_map(|(name, value)| {
-                Some((
-                    name.as_str().strip_prefix(EXTRA_PREFIX)?,
-                    value.to_str().ok()?,
-                ))
-            })
-            .collect();
-        let uid = text("impersonate-uid");
-        match text("impersonate-user") {
+        let (mut users, mut groups, mut uids) = (Vec::new(), Vec::new(), Vec::new());
+        let mut extra = Vec::new();
+        for (name, value) in headers {
+            match name.as_str() {
+                USER => users.push(text(name, value)?),
+                GROUP => groups.push(text(name, value)?),
+                UID => uids.push(text(name, value)?),
+                other => {
+                    if let Some(key) = other.strip_prefix(EXTRA_PREFIX) {
+                        extra.push((unescaped(name, key)?, text(name, value)?));
+                    }
+                }
+            }
+        }
+        let uid = uids.first().copied().filter(|uid| !uid.is_empty());
+        match users.first() {
+            // Upstream goes on as the user who sent it.
+            Some(&"") => Err(ApiError::bad_request(format!("header {USER} is empty"))),
             Some(name) => Ok(Some(Self {
                 name,
                 groups,
@@ -45,8 +57,8 @@ impl<'a> Asked<'a> {
                 extra,
             })),
             None if groups.is_empty() && uid.is_none() && extra.is_empty() => Ok(None),
-            None => Err(ApiError::internal(
-                "groups, UID or extra fields requested without impersonating a user",
+            None => Err(ApiError::bad_request(
+                "requested groups, UID or extra fields without impersonating a user name",
             )),
         }
     }
@@ -76,21 +88,61 @@ impl<'a> Asked<'a> {
     }
 
     fn service_account(&self) -> Option<(&'a str, &'a str)> {
-        self.name
-            .strip_prefix("system:serviceaccount:")?
-            .split_once(':')
+        let rest = self.name.strip_prefix("system:serviceaccount:")?;
+        let (namespace, name) = rest.split_once(':')?;
+        let is_name = |text: &str| {
+            let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            let inner = |byte: u8| fits(byte) || byte == b'-' || byte == b'.';
+            text.bytes().all(inner)
+                && text.bytes().next().is_some_and(fits)
+                && text.bytes().last().is_some_and(fits)
+        };
+        (is_name(namespace) && is_name(name)).then_some((namespace, name))
     }
 
     /// The identity itself, with the groups it has by nature.
     pub(super) fn user(&self) -> User {
-        match self.service_account() {
-            _ if self.name == "system:anonymous" && self.groups.is_empty() => User::anonymous(),
-            Some((namespace, name)) if self.groups.is_empty() => {
-                User::service_account(namespace, name)
+        let mut groups: Vec<String> = self.groups.iter().copied().map(str::to_owned).collect();
+        if let Some((namespace, name)) = self.service_account()
+            && groups.is_empty()
+        {
+            groups = User::service_account(namespace, name).groups;
+        }
+        let has = |group: &str| groups.iter().any(|known| known == group);
+        if self.name == ANONYMOUS {
+            if !has(UNAUTHENTICATED) {
+                groups.push(UNAUTHENTICATED.to_owned());
             }
-            _ => User::new(self.name, self.groups.iter().copied()),
+        } else if !has(AUTHENTICATED) && !has(UNAUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (key, value) in &self.extra {
+            let values = extra.entry(key.clone()).or_default();
+            values.push((*value).to_owned());
+        }
+        User {
+            name: self.name.to_owned(),
+            uid: self.uid.unwrap_or_default().to_owned(),
+            groups,
+            extra,
         }
     }
+}
+
+/// The value of a header; like upstream, any UTF-8 is a name.
+fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Outcome<&'a str> {
+    std::str::from_utf8(value.as_bytes())
+        .map_err(|_| ApiError::bad_request(format!("header {name} is not UTF-8")))
+}
+
+/// The key of an extra field, percent-encoded in the name of its header.
+fn unescaped(name: &HeaderName, key: &str) -> Outcome<String> {
+    let key = query::decode(key);
+    if key.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(ApiError::bad_request(format!("header {name} is not UTF-8")));
+    }
+    Ok(key)
 }
 
 /// 403 in the words of upstream.

@@ -1,4 +1,6 @@
-//! Roles and bindings, evaluated.
+//! Evaluation of roles and bindings.
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
@@ -6,10 +8,11 @@ use super::{Attributes, User};
 use crate::{
     api::Api,
     meta::Meta as _,
-    store::{Filter, Object},
+    selector,
+    store::{Filter, Object, object_key},
 };
 
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The binding that allows something, in upstream's words.
 pub(super) fn decide(api: &Api, user: &User, wanted: &Attributes) -> Option<String> {
@@ -22,11 +25,14 @@ pub(super) fn decide(api: &Api, user: &User, wanted: &Attributes) -> Option<Stri
 }
 
 /// All rules a user has in a namespace.
+pub(super) fn rules_of(api: &Api, user: &User, namespace: &str) -> Vec<Value> {
+    let grants = grants(api, user, namespace).into_iter();
+    grants.flat_map(|grant| grant.rules).collect()
+}
+
+/// The same as a SelfSubjectRulesReview shows them.
 pub(super) fn rules(api: &Api, user: &User, namespace: &str) -> Value {
-    let rules: Vec<Value> = grants(api, user, namespace)
-        .into_iter()
-        .flat_map(|grant| grant.rules)
-        .collect();
+    let rules = rules_of(api, user, namespace);
     let (paths, resources): (Vec<Value>, Vec<Value>) = rules
         .into_iter()
         .partition(|rule| rule.get("nonResourceURLs").is_some());
@@ -140,61 +146,76 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
 }
 
 fn role_rules(api: &Api, binding: &Object, namespace: &str) -> Vec<Value> {
-    let reference = |name: &str| {
-        binding
-            .at(&["roleRef", name])
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (plural, key) = match reference("kind") {
-        "Role" => ("roles", format!("{namespace}/{}", reference("name"))),
-        _ => ("clusterroles", reference("name").to_owned()),
-    };
-    let storage = format!("{plural}.{GROUP}").into();
-    let Some(role) = api.store.get(&storage, &key) else {
-        return Vec::new();
-    };
-    let role = role.decode();
-    let mut rules = role
-        .get("rules")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    rules.extend(aggregated(api, &role));
-    rules
+    let reference = RoleReference::read(binding, namespace);
+    let rules = reference.and_then(|reference| reference.rules(api));
+    rules.unwrap_or_default()
 }
 
-/// The rules of the roles an aggregating role selects.
-fn aggregated(api: &Api, role: &Object) -> Vec<Value> {
-    let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]);
-    let selectors = selectors
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    if selectors.is_empty() {
-        return Vec::new();
-    }
-    let mut rules = Vec::new();
-    for candidate in all(api, "clusterroles", None) {
-        let label = |key: &str| {
-            candidate
-                .at(&["metadata", "labels", key])
-                .and_then(Value::as_str)
-        };
-        let selected = selectors.iter().any(|selector| {
-            let labels = selector.get("matchLabels").and_then(Value::as_object);
-            labels.is_some_and(|labels| {
-                labels
-                    .iter()
-                    .all(|(key, value)| label(key) == value.as_str())
-            })
-        });
-        if selected && candidate.name() != role.name() {
-            let own = candidate.get("rules").and_then(Value::as_array);
-            rules.extend(own.cloned().unwrap_or_default());
+/// The role a binding refers to.
+pub(super) enum RoleReference {
+    /// The role's key.
+    Role(String),
+    /// The role's name.
+    ClusterRole(String),
+}
+
+impl RoleReference {
+    /// `None` when the binding refers to something else.
+    pub(super) fn read(binding: &Object, namespace: &str) -> Option<Self> {
+        let text = |name: &str| binding.at(&["roleRef", name]).and_then(Value::as_str);
+        let name = text("name").unwrap_or_default();
+        match text("kind") {
+            Some("Role") => Some(Self::Role(object_key(namespace, name))),
+            Some("ClusterRole") => Some(Self::ClusterRole(name.to_owned())),
+            _ => None,
         }
     }
-    rules
+
+    pub(super) fn resource(&self) -> &'static str {
+        match self {
+            Self::Role(_) => "roles",
+            Self::ClusterRole(_) => "clusterroles",
+        }
+    }
+
+    /// The rules of the role and of those it aggregates; `None` when there is no such role.
+    pub(super) fn rules(&self, api: &Api) -> Option<Vec<Value>> {
+        let (Self::Role(key) | Self::ClusterRole(key)) = self;
+        let storage = format!("{}.{GROUP}", self.resource()).into();
+        let role = api.store.get(&storage, key)?.decode();
+        let mut rules = own_rules(&role);
+        if let Self::ClusterRole(name) = self {
+            let mut seen = HashSet::from([name.clone()]);
+            aggregate(api, &role, &mut seen, &mut rules);
+        }
+        Some(rules)
+    }
+}
+
+fn own_rules(role: &Object) -> Vec<Value> {
+    let rules = role.get("rules").and_then(Value::as_array);
+    rules.cloned().unwrap_or_default()
+}
+
+/// Adds the rules of the roles an aggregating role selects, and of those that they select.
+fn aggregate(api: &Api, role: &Object, seen: &mut HashSet<String>, rules: &mut Vec<Value>) {
+    let selectors = role.at(&["aggregationRule", "clusterRoleSelectors"]);
+    let Some(selectors) = selectors.and_then(Value::as_array) else {
+        return;
+    };
+    if selectors.is_empty() {
+        return;
+    }
+    for candidate in all(api, "clusterroles", None) {
+        let labels = candidate.at(&["metadata", "labels"]);
+        let selected = selectors
+            .iter()
+            .any(|selector| selector::matches(selector, labels));
+        if selected && seen.insert(candidate.name().to_owned()) {
+            rules.extend(own_rules(&candidate));
+            aggregate(api, &candidate, seen, rules);
+        }
+    }
 }
 
 fn allows(rule: &Value, wanted: &Attributes) -> bool {

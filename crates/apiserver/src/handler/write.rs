@@ -15,6 +15,7 @@ use changes::{
 use crate::{
     admission::{Attempt, Operation, admit},
     api::{Api, Context},
+    auth::check_escalation,
     decode,
     encoding::{json, size},
     handler::{
@@ -129,6 +130,7 @@ pub(crate) fn create_object(
     }
     check_namespace(scene, namespace, object.name())?;
     check_kind(kind, &object)?;
+    check_escalation(scene, namespace, &object, None)?;
     stamp(api, kind, &mut object);
     if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
         object.remove("status");
@@ -318,6 +320,7 @@ pub(crate) fn update_object(
     let target = &update.target;
     check_names(kind, &object, target)?;
     check_kind(kind, &object)?;
+    check_escalation(scene, target.namespace, &object, Some(&old))?;
     check_version(kind, update, stored, &object)?;
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);

@@ -86,10 +86,14 @@ pub(super) fn validate(
     match (group, kind) {
         ("", "ConfigMap" | "Secret") => data::validate(kind, object, old, errors),
         ("coordination.k8s.io", "Lease") => lease(object, errors),
-        (RBAC, "Role" | "ClusterRole") => rules(kind, object, errors),
+        (RBAC, "Role" | "ClusterRole") => {
+            rules(kind, object, errors);
+            aggregation(object, errors);
+        }
         ("discovery.k8s.io", "EndpointSlice") => slice::validate(object, old, errors),
         ("" | "events.k8s.io", "Event") => event(group, object, old, errors),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => {
+            role_reference(kind, object, errors);
             if let Some(old) = old
                 && old.get("roleRef") != object.get("roleRef")
             {
@@ -154,6 +158,76 @@ fn rules(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::required(field(name), &text));
             }
         }
+    }
+}
+
+/// A role gathers others by selectors that say something.
+fn aggregation(object: &Object, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "aggregationRule.clusterRoleSelectors";
+    let Some(rule) = object.get("aggregationRule").filter(|rule| !rule.is_null()) else {
+        return;
+    };
+    let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array);
+    let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
+        let text = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.push(FieldError::required(FIELD, text));
+        return;
+    };
+    for (number, selector) in selectors.iter().enumerate() {
+        let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+        for (position, expression) in expressions.into_iter().flatten().enumerate() {
+            let field =
+                |name: &str| format!("{FIELD}[{number}].matchExpressions[{position}].{name}");
+            let operator = expression.get("operator").and_then(Value::as_str);
+            let values = expression.get("values").and_then(Value::as_array);
+            match (operator.unwrap_or_default(), values.map_or(0, Vec::len)) {
+                ("In" | "NotIn", 0) => {
+                    let text = "must be specified when `operator` is 'In' or 'NotIn'";
+                    errors.push(FieldError::required(field("values"), text));
+                }
+                ("Exists" | "DoesNotExist", 1..) => {
+                    let text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                    errors.push(FieldError::forbidden(field("values"), text));
+                }
+                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
+                (other, _) => {
+                    let text = "not a valid selector operator";
+                    errors.push(FieldError::invalid(field("operator"), &json!(other), text));
+                }
+            }
+        }
+    }
+}
+
+/// A binding refers to a role; only one of a namespace can refer to a role of a namespace.
+fn role_reference(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
+    let said = |name: &str| {
+        let value = object.at(&["roleRef", name]);
+        value.and_then(Value::as_str).unwrap_or_default()
+    };
+    let group = said("apiGroup");
+    if group != RBAC {
+        let value = json!(group);
+        errors.push(FieldError::not_supported(
+            "roleRef.apiGroup",
+            &value,
+            &[RBAC],
+        ));
+    }
+    let kinds = match kind {
+        "RoleBinding" => &["Role", "ClusterRole"][..],
+        _ => &["ClusterRole"],
+    };
+    let kind = said("kind");
+    if !kinds.contains(&kind) {
+        errors.push(FieldError::not_supported(
+            "roleRef.kind",
+            &json!(kind),
+            kinds,
+        ));
+    }
+    if said("name").is_empty() {
+        errors.push(FieldError::required("roleRef.name", ""));
     }
 }
 

@@ -1,0 +1,183 @@
+//! Protection of roles and bindings from privilege escalation.
+//!
+//! Nobody grants what they do not have. Writing a role needs every right it grants, or the verb
+//! `escalate` on it; binding a role needs every right it grants, or the verb `bind` on it.
+
+use serde_json::Value;
+
+use super::{
+    Attributes, AuthorizationMode, MASTERS, User, go_list,
+    policy_rule::{PolicyRule, Uncovered, covered, listed},
+    rbac,
+};
+use crate::{
+    api::Context,
+    meta::Meta as _,
+    rules::Scene,
+    status::{ApiError, Outcome},
+    store::Object,
+};
+
+/// What the garbage collector may change of an object without being asked for rights, and what the
+/// server itself keeps of it.
+const UNCHECKED: [&str; 4] = [
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+    "resourceVersion",
+];
+
+/// Refuses a write of a role or binding that would grant more than its author has.
+pub(crate) fn check(
+    scene: &Scene<'_>,
+    namespace: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> Outcome<()> {
+    let Some(context) = scene.context else {
+        return Ok(());
+    };
+    let is_checked = scene.kind.group == rbac::GROUP
+        && scene.api.authorizer.mode == AuthorizationMode::Rbac
+        && !context.user.is_in(MASTERS);
+    if !is_checked || old.is_some_and(|old| is_collection_only(old, object)) {
+        return Ok(());
+    }
+    let check = Check {
+        scene,
+        context,
+        namespace,
+        object,
+    };
+    match scene.kind.kind.as_str() {
+        "Role" => check.role(),
+        "ClusterRole" => check.cluster_role(old),
+        "RoleBinding" | "ClusterRoleBinding" => check.binding(),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two states differ only in what the garbage collector changes.
+fn is_collection_only(old: &Object, new: &Object) -> bool {
+    let stripped = |object: &Object| {
+        let mut object = object.clone();
+        let metadata = object.metadata_mut();
+        for name in UNCHECKED {
+            metadata.remove(name);
+        }
+        object
+    };
+    stripped(old) == stripped(new)
+}
+
+struct Check<'a> {
+    scene: &'a Scene<'a>,
+    context: &'a Context,
+    namespace: &'a str,
+    object: &'a Object,
+}
+
+impl Check<'_> {
+    fn user(&self) -> &User {
+        &self.context.user
+    }
+
+    fn may(&self, verb: &str, resource: &str, name: &str) -> bool {
+        let wanted = Attributes {
+            verb: verb.to_owned(),
+            group: rbac::GROUP.to_owned(),
+            resource: resource.to_owned(),
+            namespace: self.namespace.to_owned(),
+            name: name.to_owned(),
+            path: None,
+        };
+        let api = self.scene.api;
+        api.authorizer.decide(api, self.user(), &wanted).is_some()
+    }
+
+    /// The name in the path decides: a right to escalate one role is none to create it.
+    fn may_escalate(&self) -> bool {
+        self.may("escalate", &self.scene.kind.plural, &self.context.info.name)
+    }
+
+    fn role(&self) -> Outcome<()> {
+        if self.may_escalate() {
+            return Ok(());
+        }
+        self.confirm(&own_rules(self.object))
+    }
+
+    fn cluster_role(&self, old: Option<&Object>) -> Outcome<()> {
+        if self.may_escalate() {
+            return Ok(());
+        }
+        self.confirm(&own_rules(self.object))?;
+        // What it gathers changes without anybody writing the role, so it counts as everything.
+        let gathers = |role: &Object| {
+            let rule = role.get("aggregationRule");
+            rule.is_some_and(|rule| !rule.is_null())
+        };
+        if !gathers(self.object) && !old.is_some_and(gathers) {
+            return Ok(());
+        }
+        self.missing(&PolicyRule::full_authority()).map_err(|_| {
+            self.refusal("must have cluster-admin privileges to use an aggregationRule")
+        })
+    }
+
+    fn binding(&self) -> Outcome<()> {
+        let text = |name: &str| {
+            let value = self.object.at(&["roleRef", name]);
+            value.and_then(Value::as_str).unwrap_or_default()
+        };
+        let (kind, name) = (text("kind"), text("name"));
+        let Some(reference) = rbac::RoleReference::read(self.object, self.namespace) else {
+            let text = format!("unsupported role reference kind: {kind:?}");
+            return Err(ApiError::internal(&text));
+        };
+        if self.may("bind", reference.resource(), name) {
+            return Ok(());
+        }
+        let api = self.scene.api;
+        let Some(rules) = reference.rules(api) else {
+            let served = api.registry.served();
+            return Err(match served.find(rbac::GROUP, "v1", reference.resource()) {
+                Some(kind) => ApiError::not_found(kind, name),
+                None => ApiError::resource_not_found(),
+            });
+        };
+        let rules: Vec<PolicyRule> = rules.iter().map(PolicyRule::read).collect();
+        self.confirm(&rules)
+    }
+
+    /// The user holds all of these rules.
+    fn confirm(&self, rules: &[PolicyRule]) -> Outcome<()> {
+        self.missing(rules).map_err(|uncovered| {
+            let missing = match uncovered {
+                Uncovered::Missing(rules) => listed(&rules),
+                Uncovered::TooMany => "more rules than can be compared".to_owned(),
+            };
+            self.refusal(&format!(
+                "user {:?} (groups={}) is attempting to grant RBAC permissions not currently \
+                 held:\n{missing}",
+                self.user().name,
+                go_list(&self.user().groups)
+            ))
+        })
+    }
+
+    fn missing(&self, rules: &[PolicyRule]) -> Result<(), Uncovered> {
+        let held = rbac::rules_of(self.scene.api, self.user(), self.namespace);
+        let held: Vec<PolicyRule> = held.iter().map(PolicyRule::read).collect();
+        covered(&held, rules)
+    }
+
+    fn refusal(&self, detail: &str) -> ApiError {
+        ApiError::forbidden(self.scene.kind, self.object.name(), detail)
+    }
+}
+
+fn own_rules(role: &Object) -> Vec<PolicyRule> {
+    let rules = role.get("rules").and_then(Value::as_array);
+    rules.into_iter().flatten().map(PolicyRule::read).collect()
+}
