@@ -14,8 +14,9 @@ use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 use weft_model::FieldSelector;
 
+pub use account_token::DEFAULT_ISSUER;
 use account_token::Rejection;
-pub(crate) use account_token::{BoundKind, DEFAULT_ISSUER, Order, TokenIssuer, Verified};
+pub(crate) use account_token::{BoundKind, Order, TokenIssuer, Verified};
 pub(crate) use escalation::check as check_escalation;
 pub use signing_key::{SigningKey, SigningKeyError};
 pub use token_file::TokenFileError;

@@ -44,7 +44,9 @@ mod transport;
 mod view;
 
 pub use api::Disconnected;
-pub use auth::{AuthorizationMode, SigningKey, SigningKeyError, TokenFileError, User};
+pub use auth::{
+    AuthorizationMode, DEFAULT_ISSUER, SigningKey, SigningKeyError, TokenFileError, User,
+};
 pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
 pub use persistence::PersistenceError;
 pub use pod_dialer::PodPort;

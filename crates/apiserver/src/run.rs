@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use weft_listener::PrivateSocket;
 
 use crate::{
-    auth::{AuthorizationMode, SigningKey, SigningKeyError, TokenFileError, User},
+    auth::{AuthorizationMode, DEFAULT_ISSUER, SigningKey, SigningKeyError, TokenFileError, User},
     persistence::PersistenceError,
     private_file,
     server::ApiServer,
@@ -44,8 +44,8 @@ pub struct RunConfig {
     pub token_file: Option<PathBuf>,
     /// A PEM file with the key that signs ServiceAccount tokens; generated when absent.
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// The issuer of ServiceAccount tokens; the default when absent.
-    pub service_account_issuer: Option<String>,
+    /// The issuer of ServiceAccount tokens, and their audience unless they name another.
+    pub service_account_issuer: String,
     /// Lets a server that allows everything listen on addresses other machines can reach.
     pub allow_unauthenticated_remote: bool,
     /// Makes names, identifiers and faults repeatable; never keys and tokens.
@@ -72,7 +72,7 @@ impl RunConfig {
             tokens: Vec::new(),
             token_file: None,
             service_account_signing_key_file: None,
-            service_account_issuer: None,
+            service_account_issuer: DEFAULT_ISSUER.to_owned(),
             allow_unauthenticated_remote: false,
             seed: None,
             fault_endpoint: false,
@@ -116,6 +116,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
     let mut builder = ApiServer::builder()
         .authorization_mode(config.authorization_mode)
+        .service_account_issuer(&config.service_account_issuer)
         .allow_unauthenticated_remote(config.allow_unauthenticated_remote);
     #[cfg(feature = "fault-endpoint")]
     {
@@ -130,9 +131,6 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
     };
     if let Some(path) = &config.service_account_signing_key_file {
         builder = builder.service_account_signing_key(SigningKey::read(path)?);
-    }
-    if let Some(issuer) = &config.service_account_issuer {
-        builder = builder.service_account_issuer(issuer);
     }
     if let Some(seed) = config.seed {
         builder = builder.seed(seed);

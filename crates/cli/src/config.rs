@@ -47,6 +47,9 @@ pub(crate) struct ApiserverConfig {
     pub(crate) authorization_mode: Setting<Authorization>,
     pub(crate) service_cluster_ip_range: Setting<ServiceRanges>,
     pub(crate) token_auth_file: Setting<Option<PathBuf>>,
+    pub(crate) service_account_signing_key_file: Setting<Option<PathBuf>>,
+    pub(crate) service_account_issuer: Setting<String>,
+    pub(crate) allow_unauthenticated_remote: Setting<bool>,
     pub(crate) data_dir: Setting<Option<PathBuf>>,
     pub(crate) salvage_data_dir: Setting<bool>,
     pub(crate) unix_socket: Setting<Option<PathBuf>>,
@@ -93,6 +96,21 @@ impl Config {
             &apiserver.service_cluster_ip_range,
         );
         settings.push("apiserver", "tokenAuthFile", &apiserver.token_auth_file);
+        settings.push(
+            "apiserver",
+            "serviceAccountSigningKeyFile",
+            &apiserver.service_account_signing_key_file,
+        );
+        settings.push(
+            "apiserver",
+            "serviceAccountIssuer",
+            &apiserver.service_account_issuer,
+        );
+        settings.push(
+            "apiserver",
+            "allowUnauthenticatedRemote",
+            &apiserver.allow_unauthenticated_remote,
+        );
         settings.push("apiserver", "dataDir", &apiserver.data_dir);
         settings.push("apiserver", "salvageDataDir", &apiserver.salvage_data_dir);
         settings.push("apiserver", "unixSocket", &apiserver.unix_socket);
@@ -123,6 +141,14 @@ impl Config {
                 "10.96.0.0/12".parse().expect("the default range is valid"),
             ),
             token_auth_file: layers.strongest(|l| api(l).token_auth_file.map(Some), None),
+            service_account_signing_key_file: layers
+                .strongest(|l| api(l).service_account_signing_key_file.map(Some), None),
+            service_account_issuer: layers.strongest(
+                |l| api(l).service_account_issuer,
+                weft_apiserver::DEFAULT_ISSUER.to_owned(),
+            ),
+            allow_unauthenticated_remote: layers
+                .strongest(|l| api(l).allow_unauthenticated_remote, false),
             data_dir: layers.strongest(|l| api(l).data_dir.map(Some), None),
             salvage_data_dir: layers.strongest(|l| api(l).salvage_data_dir, false),
             unix_socket: layers.strongest(|l| api(l).unix_socket.map(Some), None),

@@ -20,7 +20,7 @@ pub enum Reach {
 impl Reach {
     /// The reach of a listener's address.
     pub fn of(address: SocketAddr) -> Self {
-        if address.ip().is_loopback() {
+        if address.ip().to_canonical().is_loopback() {
             Self::Loopback
         } else {
             Self::Anywhere

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The issuer and audience of tokens unless told otherwise.
-pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
 /// How long something being deleted still vouches for tokens, as upstream allows for clocks that
 /// differ.

@@ -121,7 +121,7 @@ impl Check<'_> {
             return Ok(());
         }
         self.missing(&PolicyRule::full_authority()).map_err(|_| {
-            self.refusal("must have cluster-admin privileges to use an aggregationRule")
+            self.refusal("must have cluster-admin privileges to use the aggregationRule")
         })
     }
 
@@ -133,18 +133,17 @@ impl Check<'_> {
         let (kind, name) = (text("kind"), text("name"));
         let Some(reference) = rbac::RoleReference::read(self.object, self.namespace) else {
             let text = format!("unsupported role reference kind: {kind:?}");
-            return Err(ApiError::internal(&text));
+            return Err(ApiError::untyped(text));
         };
         if self.may("bind", reference.resource(), name) {
             return Ok(());
         }
-        let api = self.scene.api;
-        let Some(rules) = reference.rules(api) else {
-            let served = api.registry.served();
-            return Err(match served.find(rbac::GROUP, "v1", reference.resource()) {
-                Some(kind) => ApiError::not_found(kind, name),
-                None => ApiError::resource_not_found(),
-            });
+        if matches!(reference, rbac::RoleReference::Role(_)) && self.namespace.is_empty() {
+            return Err(ApiError::bad_request("Namespace parameter required."));
+        }
+        let Some(rules) = reference.rules(self.scene.api) else {
+            // Upstream names the binding's resource here, and the role's name.
+            return Err(ApiError::not_found(self.scene.kind, name));
         };
         let rules: Vec<PolicyRule> = rules.iter().map(PolicyRule::read).collect();
         self.confirm(&rules)

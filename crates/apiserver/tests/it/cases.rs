@@ -14,7 +14,9 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use weft_apiserver::ApiServer;
+use weft_apiserver::{ApiServer, AuthorizationMode, User};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +26,9 @@ struct Case {
     /// Why ours answers differently.
     #[serde(default)]
     differs: Option<String>,
+    /// Rules that bob has in every namespace.
+    #[serde(default)]
+    rights: Option<Value>,
     steps: Vec<Step>,
 }
 
@@ -38,9 +43,15 @@ struct Step {
     r#as: Option<String>,
     #[serde(default)]
     accept: Option<String>,
+    /// Who sends it.
+    #[serde(default)]
+    by: By,
     /// Headers of the request.
     #[serde(default)]
     with: BTreeMap<String, String>,
+    /// More of them, whose values are bytes in hexadecimal.
+    #[serde(default)]
+    with_bytes: BTreeMap<String, String>,
     #[serde(default)]
     body: Option<Value>,
     /// A body that is no JSON.
@@ -71,6 +82,17 @@ struct Step {
     until: bool,
 }
 
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    #[default]
+    Admin,
+    /// The user `bob-{ns}`, who has the case's rights.
+    Bob,
+    /// Nobody, unless a header says otherwise.
+    Anonymous,
+}
+
 const FILES: &[(&str, &str)] = &[
     ("admission", include_str!("cases/admission.yaml")),
     ("apply", include_str!("cases/apply.yaml")),
@@ -82,6 +104,7 @@ const FILES: &[(&str, &str)] = &[
     ("errors", include_str!("cases/errors.yaml")),
     ("list", include_str!("cases/list.yaml")),
     ("patch", include_str!("cases/patch.yaml")),
+    ("rights", include_str!("cases/rights.yaml")),
     ("rules", include_str!("cases/rules.yaml")),
     ("selectors", include_str!("cases/selectors.yaml")),
     ("services", include_str!("cases/services.yaml")),
@@ -133,11 +156,16 @@ fn every_allowed_difference_is_documented() {
 
 #[tokio::test]
 async fn the_server_answers_every_case_as_a_real_one_does() {
-    let server = ApiServer::builder().build();
+    let server = ApiServer::builder()
+        .authorization_mode(AuthorizationMode::Rbac)
+        .build();
     let kubeconfig = std::env::var_os("WEFT_TEST_KUBECONFIG");
     let is_real = kubeconfig.is_some();
-    let client = match kubeconfig {
-        None => server.client(),
+    let clients = match kubeconfig {
+        None => Clients {
+            admin: server.client(),
+            anonymous: server.client_as(User::anonymous()),
+        },
         Some(path) => {
             let text = kube::config::Kubeconfig::read_from(path).unwrap();
             let options = kube::config::KubeConfigOptions::default();
@@ -146,7 +174,12 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
                 .unwrap();
             // An answer of 504 is part of the cases.
             config.default_retry = false;
-            kube::Client::try_from(config).unwrap()
+            let mut nobody = config.clone();
+            nobody.auth_info = kube::config::AuthInfo::default();
+            Clients {
+                admin: kube::Client::try_from(config).unwrap(),
+                anonymous: kube::Client::try_from(nobody).unwrap(),
+            }
         }
     };
     let only = std::env::var("WEFT_TEST_CASE").unwrap_or_default();
@@ -158,11 +191,18 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
     // Many cases wait for a watch to time out; they may as well wait together.
     let outcomes: Vec<Option<String>> = futures::stream::iter(cases)
         .map(|(number, (name, case))| {
-            let client = &client;
+            let clients = &clients;
             async move {
-                let mut player = Player::new(client, format!("case-{run}-{number}")).await;
-                let outcome = player.play(&case).await;
-                player.clean_up().await;
+                let mut player = Player::new(clients, format!("case-{run}-{number}")).await;
+                let outcome = match &case.rights {
+                    Some(rules) => player.grant(rules).await,
+                    None => Ok(()),
+                };
+                let outcome = match outcome {
+                    Ok(()) => player.play(&case).await,
+                    failed => failed,
+                };
+                player.clean_up(case.rights.is_some()).await;
                 let complaint = match (outcome, &case.differs) {
                     (Ok(()), Some(_)) if !is_real => "the difference is gone".to_owned(),
                     (Err(_), Some(_)) if !is_real => return None,
@@ -185,9 +225,15 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
     );
 }
 
+/// Ways to the server under test.
+struct Clients {
+    admin: kube::Client,
+    anonymous: kube::Client,
+}
+
 /// Plays one case.
 struct Player<'a> {
-    client: &'a kube::Client,
+    clients: &'a Clients,
     variables: BTreeMap<String, String>,
 }
 
@@ -199,7 +245,7 @@ struct Answer {
 }
 
 impl<'a> Player<'a> {
-    async fn new(client: &'a kube::Client, id: String) -> Self {
+    async fn new(clients: &'a Clients, id: String) -> Self {
         let mut variables = BTreeMap::new();
         let namespaced = |group: &str, plural: &str| format!("{group}/namespaces/{id}/{plural}");
         for (name, group, plural) in [
@@ -214,14 +260,18 @@ impl<'a> Player<'a> {
             ("leases", "/apis/coordination.k8s.io/v1", "leases"),
             ("slices", "/apis/discovery.k8s.io/v1", "endpointslices"),
             ("policies", "/apis/networking.k8s.io/v1", "networkpolicies"),
-            ("roles", "/apis/rbac.authorization.k8s.io/v1", "roles"),
+            ("roles", RBAC, "roles"),
+            ("bindings", RBAC, "rolebindings"),
         ] {
             variables.insert(name.to_owned(), namespaced(group, plural));
         }
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         variables.insert("definitions".to_owned(), definitions.to_owned());
+        for kind in ["clusterroles", "clusterrolebindings"] {
+            variables.insert(kind.to_owned(), format!("{RBAC}/{kind}"));
+        }
         variables.insert("ns".to_owned(), id);
-        let player = Self { client, variables };
+        let player = Self { clients, variables };
         let step: Step = serde_json::from_value(json!({
             "do": "POST /api/v1/namespaces", "body": {"metadata": {"name": "{ns}"}}, "is": 201,
         }))
@@ -230,7 +280,36 @@ impl<'a> Player<'a> {
         player
     }
 
-    async fn clean_up(&self) {
+    /// Gives bob his rights, and waits until the server has noticed.
+    async fn grant(&mut self, rules: &Value) -> Result<(), String> {
+        let mut rules = rules.as_array().cloned().unwrap_or_default();
+        let mark = json!({"verbs": ["notice"], "apiGroups": ["weft.dev"], "resources": ["rights"]});
+        rules.push(mark);
+        let review = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let steps = json!([
+            {"do": "POST {clusterroles}", "is": 201,
+             "body": {"metadata": {"name": "{ns}"}, "rules": rules}},
+            {"do": "POST {clusterrolebindings}", "is": 201, "body": {
+                "metadata": {"name": "{ns}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                            "name": "{ns}"},
+                "subjects": [{"kind": "User", "name": "bob-{ns}"}],
+            }},
+            {"do": format!("POST {review}"), "is": 201, "until": true,
+             "has": {"/status/allowed": true}, "body": {"spec": {"user": "bob-{ns}",
+             "resourceAttributes": {"verb": "notice", "group": "weft.dev", "resource": "rights"}}}},
+        ]);
+        let case = json!({"case": "rights", "steps": steps});
+        self.play(&serde_json::from_value(case).unwrap()).await
+    }
+
+    async fn clean_up(&self, has_rights: bool) {
+        if has_rights {
+            for path in ["{clusterrolebindings}/{ns}", "{clusterroles}/{ns}"] {
+                let step = json!({"do": format!("DELETE {path}"), "is": 200});
+                let _ = self.send(&serde_json::from_value(step).unwrap()).await;
+            }
+        }
         let step = json!({"do": "DELETE /api/v1/namespaces/{ns}", "is": 200});
         let _ = self.send(&serde_json::from_value(step).unwrap()).await;
     }
@@ -290,12 +369,21 @@ impl<'a> Player<'a> {
             request = request.header("accept", accept);
         }
         for (name, value) in &step.with {
-            request = request.header(name, value);
+            request = request.header(name, self.fill(value));
+        }
+        for (name, digits) in &step.with_bytes {
+            request = request.header(name, bytes_of(digits)?);
+        }
+        if step.by == By::Bob {
+            request = request.header("impersonate-user", self.fill("bob-{ns}"));
         }
         let request = request.body(kube::client::Body::from(body.into_bytes()));
         let request = request.map_err(|error| error.to_string())?;
-        let response = self
-            .client
+        let client = match step.by {
+            By::Anonymous => &self.clients.anonymous,
+            By::Admin | By::Bob => &self.clients.admin,
+        };
+        let response = client
             .send(request)
             .await
             .map_err(|error| error.to_string())?;
@@ -366,6 +454,17 @@ impl<'a> Player<'a> {
         }
         Ok(())
     }
+}
+
+/// Bytes out of hexadecimal digits.
+fn bytes_of(digits: &str) -> Result<Vec<u8>, String> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).map_err(|error| error.to_string())?;
+            u8::from_str_radix(pair, 16).map_err(|error| error.to_string())
+        })
+        .collect()
 }
 
 fn fits(wanted: &Value, found: &Value) -> bool {

@@ -72,7 +72,7 @@ async fn each_part_of_another_identity_needs_its_own_right() {
         (vec![user, ("impersonate-uid", "1")], 403),
         (vec![user, ("impersonate-extra-scope", "x")], 403),
         (vec![account], 403),
-        (vec![("impersonate-group", "dev")], 500),
+        (vec![("impersonate-group", "dev")], 400),
     ] {
         let target = (Method::POST, REVIEWS);
         let (answered, body) = send(&server, bob(), target, &headers, &json!({})).await;
@@ -292,5 +292,177 @@ async fn a_service_account_logs_in_with_its_token() {
         let target = (Method::GET, path);
         let (status, _) = send(&server, nobody(), target, &login, &Value::Null).await;
         assert_eq!(status.as_u16(), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_gathers_the_roles_that_its_expressions_select() {
+    let server = server_for_bob(json!([])).await;
+    let roles = format!("{RBAC}/clusterroles");
+    let rule =
+        |resource: &str| json!([{"apiGroups": [""], "resources": [resource], "verbs": ["list"]}]);
+    let part = |name: &str, resource: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}, "rules": rule(resource)});
+    let gathering = |name: &str, labels: Value, selectors: Value| {
+        json!({"metadata": {"name": name, "labels": labels},
+               "aggregationRule": {"clusterRoleSelectors": selectors}})
+    };
+    let expression = |operator: &str, values: &[&str]| match values {
+        [] => json!({"key": "tier", "operator": operator}),
+        values => json!({"key": "tier", "operator": operator, "values": values}),
+    };
+    for role in [
+        part("maps", "configmaps", json!({"tier": "a"})),
+        part("secrets", "secrets", json!({"tier": "b"})),
+        part("pods", "pods", json!({"kind": "x"})),
+        gathering(
+            "inner",
+            json!({"tier": "c"}),
+            json!([{"matchLabels": {"kind": "x"}}]),
+        ),
+    ] {
+        let made = post(&server, &roles, &role).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    }
+    let core = "/api/v1/namespaces/default";
+    for (number, (selectors, allowed)) in [
+        (json!([{"matchExpressions": [expression("In", &["a", "z"])]}]), &["configmaps"][..]),
+        (json!([{"matchExpressions": [expression("In", &["c"])]}]), &["pods"]),
+        (
+            json!([{"matchExpressions": [expression("Exists", &[]), expression("NotIn", &["b"])]}]),
+            &["configmaps", "pods"],
+        ),
+        (
+            json!([{"matchLabels": {"kind": "x"}, "matchExpressions": [expression("DoesNotExist", &[])]}]),
+            &["pods"],
+        ),
+        (json!([{"matchLabels": {"tier": "a"}}, {"matchLabels": {"tier": "b"}}]), &["configmaps", "secrets"]),
+        (json!([{"matchLabels": {"tier": "a"}, "matchExpressions": [expression("In", &["b"])]}]), &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("all-{number}");
+        post(&server, &roles, &gathering(&name, json!({}), selectors.clone())).await;
+        let binding = json!({
+            "metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "User", "name": name}],
+        });
+        post(&server, &format!("{RBAC}/clusterrolebindings"), &binding).await;
+        for resource in ["configmaps", "secrets", "pods"] {
+            let path = format!("{core}/{resource}");
+            let user = User::new(&name, []);
+            let (status, _) = send(&server, user, (Method::GET, &path), &[], &Value::Null).await;
+            let expected = if allowed.contains(&resource) { 200 } else { 403 };
+            assert_eq!(status.as_u16(), expected, "{resource} by {selectors}");
+        }
+    }
+}
+
+/// The attack: an account that may only create bindings binds itself to everything.
+#[tokio::test]
+async fn an_account_that_may_bind_does_not_become_the_administrator() {
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"apiGroups": [group], "verbs": ["create"],
+                        "resources": ["rolebindings", "clusterrolebindings"]}]);
+    let binding = json!({
+        "metadata": {"name": "self"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "bob"}],
+    });
+    let server = server_for_bob(rules).await;
+    let bindings = [
+        format!("{RBAC}/clusterrolebindings"),
+        format!("{RBAC}/namespaces/default/rolebindings"),
+    ];
+    for path in &bindings {
+        let (status, said) = send(&server, bob(), (Method::POST, path), &[], &binding).await;
+        assert_eq!(status.as_u16(), 403, "{said}");
+    }
+    let secrets = (Method::GET, "/api/v1/secrets");
+    assert_eq!(
+        send(&server, bob(), secrets, &[], &Value::Null).await.0,
+        403
+    );
+    // Where everything is allowed, so is this.
+    let server = ApiServer::builder().build();
+    for path in &bindings {
+        let (status, said) = send(&server, bob(), (Method::POST, path), &[], &binding).await;
+        assert_eq!(status.as_u16(), 201, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_of_a_million_rules_is_refused_at_once() {
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"apiGroups": [group], "resources": ["clusterroles"], "verbs": ["create"]}]);
+    let server = server_for_bob(rules).await;
+    let many: Vec<String> = (0..20_000).map(|number| format!("r{number}")).collect();
+    let rule = json!({"apiGroups": many, "resources": many, "verbs": many, "resourceNames": many});
+    let role = json!({"metadata": {"name": "many"}, "rules": [rule]});
+    let target = (
+        Method::POST,
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    );
+    let (status, said) = send(&server, bob(), target, &[], &role).await;
+    assert_eq!(status.as_u16(), 403);
+    assert!(
+        said["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("more rules than can be compared")
+    );
+}
+
+/// Falling back to the impersonator's own identity is the one answer that must never be given.
+#[tokio::test]
+async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
+    let server = server_for_bob(json!([])).await;
+    let user = ("impersonate-user", &b"alice"[..]);
+    for (headers, named) in [
+        (
+            vec![("impersonate-user", &b"zo\xff"[..])],
+            "impersonate-user",
+        ),
+        (vec![("impersonate-user", b"\xc3")], "impersonate-user"),
+        (
+            vec![user, ("impersonate-user", b"\xff")],
+            "impersonate-user",
+        ),
+        (vec![("impersonate-user", b"")], "impersonate-user"),
+        (
+            vec![user, ("impersonate-group", b"\xff")],
+            "impersonate-group",
+        ),
+        (
+            vec![
+                user,
+                ("impersonate-group", b"a"),
+                ("impersonate-group", b"\x80"),
+            ],
+            "impersonate-group",
+        ),
+        (vec![user, ("impersonate-uid", b"\xff")], "impersonate-uid"),
+        (
+            vec![user, ("impersonate-extra-k", b"\xff")],
+            "impersonate-extra-k",
+        ),
+        (
+            vec![user, ("impersonate-extra-%ff", b"v")],
+            "impersonate-extra-%ff",
+        ),
+        (vec![("impersonate-group", b"\xff")], "impersonate-group"),
+    ] {
+        let mut request = Request::builder().uri("/api/v1/secrets");
+        for (name, value) in &headers {
+            request = request.header(*name, *value);
+        }
+        let answer = server
+            .service(User::admin())
+            .call(request.body(String::new()).unwrap());
+        let (parts, body) = answer.await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(parts.status, StatusCode::BAD_REQUEST, "{headers:?}: {body}");
+        let message = body["message"].as_str().unwrap();
+        assert!(message.contains(named), "{headers:?}: {message}");
     }
 }

@@ -266,7 +266,7 @@ fn reads_are_answered_while_a_heavy_write_is_worked_on() {
     let containers = vec!["{}"; 100_000].join(",");
     let body =
         format!("{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{containers}]}}}}");
-    let head = "Host: x\r\nConnection: close\r\nContent-Length";
+    let head = "Host: localhost\r\nConnection: close\r\nContent-Length";
     let write = format!(
         "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n{head}: {}\r\n\r\n{body}",
         body.len()
@@ -281,4 +281,43 @@ fn reads_are_answered_while_a_heavy_write_is_worked_on() {
     let refused = heavy.join().unwrap();
     assert_eq!(refused, "HTTP/1.1 422 Unprocessable Entity\r\n");
     assert!(answered > 20, "{answered} reads were answered meanwhile");
+}
+
+#[tokio::test]
+async fn a_server_that_allows_everything_stays_on_loopback() {
+    use weft_apiserver::{AuthorizationMode, ListenError};
+    let anywhere = |address: &str| -> SocketAddr { address.parse().unwrap() };
+    let loopback = anywhere("127.0.0.1:0");
+    let any = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let mut server = ApiServer::builder().build();
+    for (https, http) in [
+        (anywhere("0.0.0.0:0"), None),
+        (anywhere("[::]:0"), None),
+        (anywhere("192.0.2.1:0"), None),
+        (loopback, Some(anywhere("0.0.0.0:0"))),
+    ] {
+        let error = server.listen(https, http, &[]).await.unwrap_err();
+        assert!(
+            matches!(error, ListenError::UnauthenticatedRemote(_)),
+            "{https}: {error}"
+        );
+    }
+    let error = server.listen_on(any, None, &[]).unwrap_err();
+    assert!(
+        matches!(error, ListenError::UnauthenticatedRemote(_)),
+        "{error}"
+    );
+    for address in [loopback, anywhere("[::ffff:127.0.0.1]:0")] {
+        server.listen(address, Some(loopback), &[]).await.unwrap();
+    }
+    for builder in [
+        ApiServer::builder().allow_unauthenticated_remote(true),
+        ApiServer::builder().authorization_mode(AuthorizationMode::Rbac),
+    ] {
+        let mut server = builder.build();
+        server
+            .listen(anywhere("0.0.0.0:0"), None, &[])
+            .await
+            .unwrap();
+    }
 }

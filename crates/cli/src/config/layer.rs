@@ -64,6 +64,25 @@ pub(crate) struct ApiserverLayer {
     /// [env: WEFT_APISERVER_TOKEN_AUTH_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
+    /// PEM file with the private key that signs ServiceAccount tokens, RSA or P-256; generated if
+    /// unset, and kept in --data-dir [env: WEFT_APISERVER_SERVICE_ACCOUNT_SIGNING_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) service_account_signing_key_file: Option<PathBuf>,
+    /// Issuer of ServiceAccount tokens, and their audience unless they name another
+    /// [env: WEFT_APISERVER_SERVICE_ACCOUNT_ISSUER] [default: https://kubernetes.default.svc]
+    #[arg(long, value_name = "URL")]
+    pub(crate) service_account_issuer: Option<String>,
+    /// Allow --bind on a non-loopback address with AlwaysAllow (every client that can connect is
+    /// administrator) [env: WEFT_APISERVER_ALLOW_UNAUTHENTICATED_REMOTE] [default: false]
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true,
+        value_name = "BOOLEAN"
+    )]
+    pub(crate) allow_unauthenticated_remote: Option<bool>,
     /// Keep objects in this directory over restarts; without it they are gone with the process
     /// [env: WEFT_APISERVER_DATA_DIR]
     #[arg(long, value_name = "DIRECTORY")]
@@ -94,7 +113,8 @@ pub(crate) struct ApiserverLayer {
         value_name = "BOOLEAN"
     )]
     pub(crate) fault_endpoint: Option<bool>,
-    /// Make everything random repeatable: names, identifiers, faults [env: WEFT_APISERVER_SEED]
+    /// Make names, identifiers and faults repeatable; keys and tokens never are
+    /// [env: WEFT_APISERVER_SEED]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
 }
@@ -153,6 +173,11 @@ impl Layer {
             service_cluster_ip_range: environment
                 .parse("WEFT_APISERVER_SERVICE_CLUSTER_IP_RANGE")?,
             token_auth_file: environment.path("WEFT_APISERVER_TOKEN_AUTH_FILE"),
+            service_account_signing_key_file: environment
+                .path("WEFT_APISERVER_SERVICE_ACCOUNT_SIGNING_KEY_FILE"),
+            service_account_issuer: environment.parse("WEFT_APISERVER_SERVICE_ACCOUNT_ISSUER")?,
+            allow_unauthenticated_remote: environment
+                .parse("WEFT_APISERVER_ALLOW_UNAUTHENTICATED_REMOTE")?,
             data_dir: environment.path("WEFT_APISERVER_DATA_DIR"),
             salvage_data_dir: environment.parse("WEFT_APISERVER_SALVAGE_DATA_DIR")?,
             unix_socket: environment.path("WEFT_APISERVER_UNIX_SOCKET"),

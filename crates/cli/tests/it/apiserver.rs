@@ -417,6 +417,44 @@ fn a_taken_port_is_a_failure_with_its_cause() {
 }
 
 #[test]
+fn an_address_that_other_machines_reach_needs_rights_or_a_flag() {
+    let refused = run(&mut weft(&["apiserver", "--bind", "0.0.0.0:0"]));
+    assert_eq!(refused.code, Some(1));
+    let cause = "cause: cannot listen on 0.0.0.0:0 with AlwaysAllow";
+    assert!(refused.stderr.contains(cause), "{}", refused.stderr);
+    // Past the guard the next thing that fails is the kubeconfig.
+    let kubeconfig = "--kubeconfig=/absent/kubeconfig";
+    for more in [
+        "--allow-unauthenticated-remote",
+        "--authorization-mode=RBAC",
+    ] {
+        let passed = run(&mut weft(&[
+            "apiserver",
+            "--bind=0.0.0.0:0",
+            more,
+            kubeconfig,
+        ]));
+        assert_eq!(passed.code, Some(1));
+        assert!(
+            passed.stderr.contains("write kubeconfig"),
+            "{}",
+            passed.stderr
+        );
+    }
+}
+
+#[test]
+fn a_signing_key_that_is_none_is_a_failure() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let flag = "--service-account-signing-key-file";
+    let run = run(&mut weft(&["apiserver", "--bind=127.0.0.1:0", flag, path]));
+    assert_eq!(run.code, Some(1));
+    let cause = "cause: signing key is not a PEM private key";
+    assert!(run.stderr.contains(cause), "{}", run.stderr);
+}
+
+#[test]
 fn a_kubeconfig_that_cannot_be_written_is_a_failure() {
     let run = run(&mut weft(&[
         "apiserver",

@@ -62,7 +62,7 @@ pub(super) fn create(
     let metadata = request.metadata_mut();
     metadata.insert("name".into(), account.name.as_str().into());
     metadata.insert("namespace".into(), account.namespace.as_str().into());
-    metadata.insert("uid".into(), api.random.uuid().into());
+    metadata.insert("uid".into(), account.uid.as_str().into());
     metadata.insert("creationTimestamp".into(), api.clock.now_text().into());
     let status = json!({"token": token, "expirationTimestamp": seconds_text(expires)});
     request.insert("status".into(), status);
@@ -121,8 +121,8 @@ fn bound_object(
         let runs_as = runs_as.and_then(Value::as_str).unwrap_or_default();
         if runs_as != account {
             return Err(ApiError::bad_request(format!(
-                "cannot bind token for serviceaccount {account:?} to pod running with \
-                 serviceaccount {runs_as:?}"
+                "cannot bind token for serviceaccount {account:?} to pod running with different \
+                 serviceaccount name."
             )));
         }
     }
