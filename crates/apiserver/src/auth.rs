@@ -146,9 +146,10 @@ impl Authenticator {
             let own = self.accounts.audiences();
             let audiences: Vec<String> = own.into_iter().filter(|a| wanted.contains(a)).collect();
             let user = user.clone();
-            return match audiences.is_empty() {
-                true => Err(UNKNOWN.to_owned()),
-                false => Ok(Verified { user, audiences }),
+            return if audiences.is_empty() {
+                Err(UNKNOWN.to_owned())
+            } else {
+                Ok(Verified { user, audiences })
             };
         }
         let verified = self.accounts.verify(api, token, wanted);

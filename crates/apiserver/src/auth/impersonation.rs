@@ -86,13 +86,12 @@ impl<'a> Asked<'a> {
         for (key, value) in &self.extra {
             fields.entry(key).or_default().push(value);
         }
-        let extra = match fields.is_empty() {
-            true => "(nil)".to_owned(),
-            false => {
-                let pair = |(key, values): (&&str, &Vec<&str>)| format!("{key:?}:{}", list(values));
-                let pairs: Vec<String> = fields.iter().map(pair).collect();
-                format!("{{{}}}", pairs.join(", "))
-            }
+        let pair = |(key, values): (&&str, &Vec<&str>)| format!("{key:?}:{}", list(values));
+        let pairs: Vec<String> = fields.iter().map(pair).collect();
+        let extra = if pairs.is_empty() {
+            "(nil)".to_owned()
+        } else {
+            format!("{{{}}}", pairs.join(", "))
         };
         format!(
             "&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, \

@@ -182,9 +182,10 @@ pub(super) fn covered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), 
         .flat_map(|rule| rule.break_down())
         .filter(|part| !held.iter().any(|held| held.covers(part)))
         .collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(Uncovered::Missing(compact(missing))),
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Uncovered::Missing(compact(missing)))
     }
 }
 

@@ -99,11 +99,8 @@ fn bound_object(
         ("" | "v1", "Node") => (BoundKind::Node, "nodes", ""),
         _ => {
             // As Go prints a group, version and kind.
-            let shown = match version.contains('/') {
-                true => format!("{version}, Kind={kind}"),
-                false => format!("/{version}, Kind={kind}"),
-            };
-            let text = format!("cannot bind token to object of type {shown}");
+            let core = if version.contains('/') { "" } else { "/" };
+            let text = format!("cannot bind token to object of type {core}{version}, Kind={kind}");
             return Err(ApiError::bad_request(text));
         }
     };
