@@ -13,6 +13,9 @@ use crate::{
 /// How long affinity lasts where the object does not say.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
+/// What the API server lets in, a second to a day. iptables refuses 0, and with it the whole input.
+const AFFINITY_SECONDS: std::ops::RangeInclusive<u32> = 1..=86_400;
+
 /// Addresses, ports and policies of one Service port in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
@@ -171,7 +174,7 @@ impl Shared {
             external_ips,
             load_balancer_ips,
             source_ranges: source_ranges(spec, family, problems),
-            affinity: affinity(spec),
+            affinity: affinity(spec, problems),
             internal_local: &*spec.internal_traffic_policy == "Local",
             external_local,
             health_check_node_port,
@@ -247,7 +250,7 @@ fn source_ranges(
     ranges.into()
 }
 
-fn affinity(spec: &ServiceSpec) -> Option<u32> {
+fn affinity(spec: &ServiceSpec, problems: &mut Vec<InvalidPort>) -> Option<u32> {
     if &*spec.session_affinity != "ClientIP" {
         return None;
     }
@@ -256,7 +259,21 @@ fn affinity(spec: &ServiceSpec) -> Option<u32> {
         .as_ref()
         .and_then(|config| config.client_ip.as_ref())
         .and_then(|client| client.timeout_seconds);
-    Some(configured.unwrap_or(DEFAULT_AFFINITY_SECONDS))
+    let Some(seconds) = configured else {
+        return Some(DEFAULT_AFFINITY_SECONDS);
+    };
+    let (least, most) = (*AFFINITY_SECONDS.start(), *AFFINITY_SECONDS.end());
+    let used = match u32::try_from(seconds) {
+        Ok(seconds) => seconds.clamp(least, most),
+        Err(_) if seconds < 0 => least,
+        Err(_) => most,
+    };
+    if i64::from(used) != seconds {
+        problems.push(InvalidPort(format!(
+            "session affinity of {seconds} s is not within {least}..={most} s: using {used} s"
+        )));
+    }
+    Some(used)
 }
 
 /// A protocol as objects spell it; absent means TCP.

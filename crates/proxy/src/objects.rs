@@ -81,8 +81,9 @@ pub struct SessionAffinityConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIpConfig {
-    /// How long affinity lasts.
-    pub timeout_seconds: Option<u32>,
+    /// How long affinity lasts. Wider than the API's int32: a value out of range must not make the
+    /// whole Service undecodable.
+    pub timeout_seconds: Option<i64>,
 }
 
 /// `status` of a Service.

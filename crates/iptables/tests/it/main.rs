@@ -5,6 +5,7 @@ mod baseline;
 mod faults;
 mod golden;
 mod host;
+mod hostile;
 mod injection;
 mod kernel;
 mod mishaps;

@@ -169,3 +169,32 @@ fn names_too_long_for_a_comment_are_left_out() {
     assert_eq!(set(&mut model, &object).len(), 1);
     assert!(model.take_changes().is_empty());
 }
+
+#[test]
+fn an_affinity_timeout_that_no_kernel_accepts_is_clamped_and_reported() {
+    let cases = [
+        (json!(0), 1),
+        (json!(-5), 1),
+        (json!(86_401), 86_400),
+        (json!(4_294_967_296_i64), 86_400),
+    ];
+    for (seconds, expected) in cases {
+        let spec = json!({"sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+        let object = service(&spec, &json!([]));
+        assert_eq!(frontend(&spec).affinity, Some(expected), "{seconds}");
+        let problems = set(&mut model(IpFamily::V4), &object);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].what.contains(&seconds.to_string()),
+            "{problems:?}"
+        );
+    }
+    for seconds in [1, 86_400] {
+        let spec = json!({"sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+        assert_eq!(frontend(&spec).affinity, Some(seconds));
+        let problems = set(&mut model(IpFamily::V4), &service(&spec, &json!([])));
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+}
