@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 
 use weft_model::ObjectKey;
-use weft_proxy::{AuditReport, Backend, Desired, Scope, Service, Settings, SyncError, SyncReport};
+use weft_proxy::{
+    AuditReport, Backend, Desired, Owner, Scope, Service, Settings, SyncError, SyncReport,
+};
+use weft_ruleset::Table;
 
 use crate::{
     baseline::{Baseline, Reading},
     difference::{Difference, Finding},
     expected::Expected,
-    kernel::{Fingerprint, Kernel},
+    kernel::{Fingerprint, Kernel, KernelError},
     observed::{Observed, Reader},
     plan::Plan,
+    refused::Refused,
     shared::SharedChain,
-    state::State,
+    state::{Applied, State},
 };
 
 /// From this number of Services on, a kernel without any gets the most important ones first.
@@ -45,6 +49,9 @@ pub struct Iptables<K> {
     state: Option<State>,
     /// Without a state, what is left of the last one.
     known: Option<Known>,
+    /// What the kernel holds after a full sync that was refused midway: reading it again could
+    /// take longer than everything else.
+    seen: Option<Seen>,
 }
 
 /// What is known of the kernel though a write failed: chains that nobody touched hold what was
@@ -56,6 +63,7 @@ struct Known {
 }
 
 /// What the kernel holds.
+#[derive(Debug)]
 struct Seen {
     observed: Observed,
     /// From before it was looked at: whatever is written while we look makes a difference to it.
@@ -70,6 +78,7 @@ impl<K: Kernel> Iptables<K> {
             options,
             state: None,
             known: None,
+            seen: None,
         }
     }
 
@@ -81,7 +90,10 @@ impl<K: Kernel> Iptables<K> {
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
         self.forget();
         let state = State::of(desired, settings, self.options);
-        let seen = self.look(&state)?;
+        let seen = match self.recall() {
+            Some(seen) => seen,
+            None => self.look(&state)?,
+        };
         let fresh = !seen.observed.shared.contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
@@ -91,6 +103,13 @@ impl<K: Kernel> Iptables<K> {
             return self.write(state, seen);
         }
         self.write(state, seen)
+    }
+
+    /// What is known since a full sync was refused, unless another process wrote since.
+    fn recall(&mut self) -> Option<Seen> {
+        let seen = self.seen.take()?;
+        let now = self.kernel.fingerprint();
+        (now.is_some() && now == seen.fingerprint).then_some(seen)
     }
 
     /// Keeps no more of the state than what is true after a write that failed.
@@ -122,7 +141,7 @@ impl<K: Kernel> Iptables<K> {
     }
 
     /// Makes the kernel agree with a state.
-    fn write(&mut self, mut state: State, seen: Seen) -> Result<SyncReport, SyncError> {
+    fn write(&mut self, mut state: State, mut seen: Seen) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
             Difference::between(&state.expected, &seen.observed)
         } else {
@@ -132,7 +151,19 @@ impl<K: Kernel> Iptables<K> {
         if let Some(known) = &mut self.known {
             known.baseline.touch(&plan);
         }
-        let bytes = apply(&mut self.kernel, &plan)?;
+        let bytes = match apply(&mut self.kernel, &plan) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                if let Some(written) = failure.written() {
+                    seen.note(&plan, &written, &state.expected);
+                    if seen.fingerprint.as_ref().is_some_and(|f| !f.exact) {
+                        seen.fingerprint = self.kernel.fingerprint();
+                    }
+                    self.seen = Some(seen);
+                }
+                return Err(failure.blame(&state, &[], self.options));
+            }
+        };
         state.baseline = self.known.take().map(|known| known.baseline);
         state.fingerprint = seen.fingerprint;
         state.follow(&mut self.kernel);
@@ -171,18 +202,36 @@ impl<K: Kernel> Iptables<K> {
         }
         // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
         let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
-        let applied = apply(&mut self.kernel, &update.plan);
-        if applied.is_err() {
-            // It expects what was to be written, but of no chain that the plan did not touch.
-            self.state = Some(state);
-            self.forget();
-            return applied.map(|_| SyncReport::default());
-        }
+        let bytes = match apply(&mut self.kernel, &update.plan) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                let written = failure.written();
+                let error = failure.blame(&state, &update.services, self.options);
+                // A rule may also be refused because another process removed what it needs.
+                let is_ours = follow || state.is_unmoved(&mut self.kernel);
+                match written.filter(|_| is_ours && has_owner(&error)) {
+                    Some(written) => {
+                        state.interrupt(written, update.services);
+                        if follow {
+                            state.follow(&mut self.kernel);
+                        }
+                        self.state = Some(state);
+                    }
+                    None => {
+                        // It expects what was to be written, but of no chain that the plan did
+                        // not touch.
+                        self.state = Some(state);
+                        self.forget();
+                    }
+                }
+                return Err(error);
+            }
+        };
         state.accept(update.services);
         if follow {
             state.follow(&mut self.kernel);
         }
-        let report = state.report(&update.plan, applied?, false);
+        let report = state.report(&update.plan, bytes, false);
         self.state = Some(state);
         Ok(report)
     }
@@ -196,36 +245,91 @@ impl<K: Kernel> Iptables<K> {
         if let Some(baseline) = &mut state.baseline {
             baseline.touch(&plan);
         }
-        let applied = apply(&mut self.kernel, &plan);
-        match applied {
+        match apply(&mut self.kernel, &plan) {
             Ok(_) => state.follow(&mut self.kernel),
-            Err(_) => self.forget(),
+            Err(failure) => {
+                let error = failure.blame(state, &[], self.options);
+                self.forget();
+                return Err(error);
+            }
         }
-        applied.map(|_| ())
+        Ok(())
     }
 }
 
+impl Seen {
+    /// Of a plan, these tables were written, as was expected then.
+    fn note(&mut self, plan: &Plan, written: &BTreeSet<Table>, expected: &Expected) {
+        for (table, chain) in plan.chains().filter(|(table, _)| written.contains(table)) {
+            if table.has_built_in(chain) {
+                self.observed.expect_jumps(table, chain);
+            } else if !self.observed.expect((table, chain), expected) {
+                // kubelet's chain, of which no more is expected than that it exists.
+                self.observed.declare(table, chain);
+            }
+        }
+    }
+}
+
+/// A plan that was not written.
+struct Failure {
+    error: KernelError,
+    input: String,
+}
+
+impl Failure {
+    /// The tables that were written all the same, where that is known.
+    fn written(&self) -> Option<BTreeSet<Table>> {
+        match &self.error {
+            KernelError::Refused { line, .. } => Refused::find(&self.input, *line).written,
+            KernelError::Failed(_) => None,
+        }
+    }
+
+    /// The error with the owner of what was refused, among the Services of a state and an update.
+    fn blame(
+        self,
+        state: &State,
+        update: &[(ObjectKey, Option<Applied>)],
+        options: Options,
+    ) -> SyncError {
+        match self.error {
+            KernelError::Refused { line, message } => {
+                let services = state.service_rules(update, options);
+                let owner = Refused::find(&self.input, line).owner(services);
+                SyncError::refused(message, line, owner, &self.input)
+            }
+            KernelError::Failed(message) => SyncError::unavailable(message, &self.input),
+        }
+    }
+}
+
+fn has_owner(error: &SyncError) -> bool {
+    let owner = error.refusal().map(|refusal| &refusal.owner);
+    owner.is_some_and(|owner| *owner != Owner::NoService)
+}
+
 /// Writes a plan; says how many bytes that took.
-fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, SyncError> {
+fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
     if plan.is_empty() {
         return Ok(0);
     }
     let input = plan.to_string();
     match kernel.restore(&input) {
         Ok(()) => Ok(input.len()),
-        Err(error) => Err(SyncError::writing(error.to_string(), &input)),
+        Err(error) => Err(Failure { error, input }),
     }
 }
 
 fn unknown() -> SyncError {
-    SyncError::reading("the kernel's state is not known yet".to_owned())
+    SyncError::Reading("the kernel's state is not known yet".to_owned())
 }
 
 fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
-        .map_err(|error| SyncError::reading(error.to_string()))?;
+        .map_err(|error| SyncError::Reading(error.to_string()))?;
     Ok(reader.finish())
 }
 
@@ -313,6 +417,8 @@ impl<K: Kernel> Backend for Iptables<K> {
             Scope::Changed(changed) if known && self.options.minimize => {
                 match self.partial(desired, changed) {
                     Ok(report) => report,
+                    // Everything is known but for whether the rest will be accepted.
+                    Err(refused) if self.state.is_some() => return Err(refused),
                     Err(failure) => match self.full(desired, settings) {
                         Ok(report) => SyncReport {
                             partial_failure: Some(failure),
@@ -329,7 +435,7 @@ impl<K: Kernel> Backend for Iptables<K> {
     }
 
     fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
-        let Some(state) = &mut self.state else {
+        let Some(state) = self.state.as_mut().filter(|state| !state.is_unfinished()) else {
             return Ok(AuditReport::Postponed);
         };
         self.kernel.take_spent();

@@ -12,7 +12,7 @@ use std::{
 
 use weft_host::{
     NetlinkError,
-    iptables::{Iptables as Programs, Variant},
+    iptables::{Iptables as Programs, RestoreError, Variant},
     netfilter::{Netfilter, legacy_fingerprint},
 };
 use weft_model::IpFamily;
@@ -93,20 +93,34 @@ impl HostKernel {
         let running = &own.0.running;
         let _running = running.read().unwrap_or_else(PoisonError::into_inner);
         let before = self.all_writes();
-        self.write(input)?;
+        let written = self.write(input);
         // Each table is one write, or none if there was nothing to do. To count too few costs a
         // reading, to count too many would hide somebody else's.
-        let tables = input.lines().filter(|line| *line == "COMMIT").count() as u64;
+        let lines = match &written {
+            Ok(()) => usize::MAX,
+            // Tables before the one at fault are written.
+            Err(KernelError::Refused { line, .. }) => line.map_or(0, |line| line.saturating_sub(1)),
+            Err(KernelError::Failed(_)) => 0,
+        };
+        let tables = input.lines().take(lines).filter(|line| *line == "COMMIT");
+        let tables = tables.count() as u64;
         if let (Some(before), Some(after)) = (before, self.all_writes()) {
             let counted = u64::from(after.wrapping_sub(before));
             own.0.count.fetch_add(tables.min(counted), Ordering::SeqCst);
         }
-        Ok(())
+        written
     }
 
     fn write(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
-        self.spent += restored.map_err(|error| told(&error))?.cpu;
+        let refused = |error: RestoreError| match (error.is_refusal(), told(&error)) {
+            (true, KernelError::Failed(message)) => KernelError::Refused {
+                line: error.line(),
+                message,
+            },
+            (_, failed) => failed,
+        };
+        self.spent += restored.map_err(refused)?.cpu;
         Ok(())
     }
 
@@ -187,7 +201,7 @@ impl Kernel for HostKernel {
 fn told(error: &dyn std::error::Error) -> KernelError {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let words: Vec<String> = causes.map(ToString::to_string).collect();
-    KernelError(words.join(": "))
+    KernelError::Failed(words.join(": "))
 }
 
 /// Those of the chains asked for that exist.

@@ -57,5 +57,16 @@ impl RawHash {
 
 /// A read or write that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct KernelError(pub String);
+pub enum KernelError {
+    /// An input was judged and refused. The tables before the one at fault are written.
+    #[error("{message}")]
+    Refused {
+        /// The line at fault, counted from 1, if one was named.
+        line: Option<usize>,
+        /// What was said about it.
+        message: String,
+    },
+    /// Anything else: nothing is known of the input.
+    #[error("{0}")]
+    Failed(String),
+}

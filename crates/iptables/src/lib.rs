@@ -17,6 +17,7 @@ mod observed;
 mod plan;
 mod port_rules;
 mod probe;
+mod refused;
 mod shared;
 mod state;
 

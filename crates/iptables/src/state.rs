@@ -44,6 +44,16 @@ pub(crate) struct State {
     /// The kernel's when it was last known to hold what is expected. An exact one stays the same
     /// over our own writes.
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// An update that was refused midway.
+    unfinished: Option<Unfinished>,
+}
+
+/// An update of which only some tables were written. Everything else of the state speaks of it as
+/// if it had been written, but for `services`.
+#[derive(Debug)]
+struct Unfinished {
+    written: BTreeSet<Table>,
+    services: HashMap<ObjectKey, Option<Applied>>,
 }
 
 /// A Service as it was written.
@@ -85,7 +95,41 @@ impl State {
             expected,
             baseline: None,
             fingerprint: None,
+            unfinished: None,
         }
+    }
+
+    /// The rules of each Service, those of an update in place of those that it replaces.
+    pub(crate) fn service_rules<'a>(
+        &'a self,
+        update: &'a [(ObjectKey, Option<Applied>)],
+        options: Options,
+    ) -> impl Iterator<Item = (&'a ObjectKey, Vec<PortRules>)> + 'a {
+        let updated: BTreeSet<&ObjectKey> = update.iter().map(|(key, _)| key).collect();
+        let others = self.services.iter();
+        let others = others.filter(move |(key, _)| !updated.contains(key));
+        let new = update
+            .iter()
+            .filter_map(|(key, new)| Some((key, new.as_ref()?)));
+        new.chain(others)
+            .map(move |(key, applied)| (key, self.rules_of(applied, options)))
+    }
+
+    /// Notes that of an update only these tables were written.
+    pub(crate) fn interrupt(
+        &mut self,
+        written: BTreeSet<Table>,
+        services: Vec<(ObjectKey, Option<Applied>)>,
+    ) {
+        self.unfinished = Some(Unfinished {
+            written,
+            services: services.into_iter().collect(),
+        });
+    }
+
+    /// Whether an update was refused midway and nothing was written since.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished.is_some()
     }
 
     fn rules_of(&self, applied: &Applied, options: Options) -> Vec<PortRules> {
@@ -156,50 +200,71 @@ impl State {
     /// Plans the change of some Services. What is expected afterwards is noted at once: should the
     /// write fail, the chains of the plan are unknown, and of the others the same is expected as
     /// before.
+    ///
+    /// After an update that was refused midway, plans what leads from there to `desired`.
     pub(crate) fn update(
         &mut self,
         desired: &Desired,
         changed: &BTreeSet<ObjectKey>,
         options: Options,
     ) -> Update {
-        for key in changed {
-            if let Some(old) = self.services.get(key) {
-                self.endpoints -= old.service.endpoint_count();
-                self.without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
+        let unfinished = self.unfinished.take();
+        let mut changed: BTreeSet<&ObjectKey> = changed.iter().collect();
+        changed.extend(unfinished.iter().flat_map(|former| former.services.keys()));
+        let (services, settings) = (&self.services, &self.settings);
+        // What is expected, and what is in the tables that were not written.
+        let former = |key: &ObjectKey| {
+            let written = services.get(key);
+            let expected = unfinished.as_ref().and_then(|u| u.services.get(key));
+            (expected.map_or(written, Option::as_ref), written)
+        };
+        let mut endpoints = self.endpoints;
+        let mut without_local_endpoints = self.without_local_endpoints;
+        for key in &changed {
+            if let (Some(old), _) = former(key) {
+                endpoints -= old.service.endpoint_count();
+                without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
             }
-            if let Some(new) = desired.get(key) {
-                self.endpoints += new.endpoint_count();
-                self.without_local_endpoints += WithoutLocalEndpoints::of(new);
+            if let Some(new) = desired.get(*key) {
+                endpoints += new.endpoint_count();
+                without_local_endpoints += WithoutLocalEndpoints::of(new);
             }
         }
-        let comments = self.endpoints <= LARGE_CLUSTER_ENDPOINTS;
+        let comments = endpoints <= LARGE_CLUSTER_ENDPOINTS;
         let mut update = Update {
             plan: Plan::default(),
             services: Vec::with_capacity(changed.len()),
         };
         let mut edits = Edits::default();
         for key in changed {
-            let old = self.services.get(key).cloned();
             let new = desired.get(key).map(|service| Applied {
                 service: service.clone(),
                 comments,
             });
-            let rules = |applied: &Option<Applied>| {
-                applied
-                    .as_ref()
-                    .map_or_else(Vec::new, |applied| self.rules_of(applied, options))
+            let rules = |applied: Option<&Applied>| {
+                applied.map_or_else(Vec::new, |applied| {
+                    service_rules(&applied.service, settings, options, applied.comments)
+                })
             };
-            let (before, after) = (rules(&old), rules(&new));
-            for port in &before {
+            let (expected, written) = former(key);
+            let (expected, after) = (rules(expected), rules(new.as_ref()));
+            let unwritten = unfinished.is_some().then(|| rules(written));
+            let before = |table: Table| match (&unfinished, &unwritten) {
+                (Some(former), Some(rules)) if !former.written.contains(&table) => rules,
+                _ => &expected,
+            };
+            plan_chains(&mut update.plan, before(Table::Nat), &after);
+            edits.compare(|chain| before(chain.table()).as_slice(), &after);
+            for port in &expected {
                 self.expected.remove(port);
             }
             for port in &after {
                 self.expected.add(port);
             }
-            plan_chains(&mut update.plan, &before, &after);
-            edits.compare(&before, &after);
             update.services.push((key.clone(), new));
         }
+        self.endpoints = endpoints;
+        self.without_local_endpoints = without_local_endpoints;
         self.plan_edits(&mut update, &edits, options);
         update
     }
@@ -207,6 +272,13 @@ impl State {
     /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.
     pub(crate) fn is_followed(&self, kernel: &mut impl Kernel) -> bool {
         self.is_inexact() && kernel.fingerprint() == self.fingerprint
+    }
+
+    /// Whether the fingerprint is one that does not change with our own writes, and no other
+    /// process wrote.
+    pub(crate) fn is_unmoved(&self, kernel: &mut impl Kernel) -> bool {
+        let exact = self.fingerprint.as_ref().filter(|f| f.exact);
+        exact.is_some_and(|then| kernel.fingerprint().as_ref() == Some(then))
     }
 
     /// Takes the kernel's fingerprint after our own write, if that is one which shows it.
@@ -334,9 +406,13 @@ struct Edit {
 
 impl Edits {
     /// A group that changed is deleted as a whole and inserted anew, so it stays in one piece.
-    fn compare(&mut self, before: &[PortRules], after: &[PortRules]) {
+    fn compare<'a>(
+        &mut self,
+        before: impl Fn(SharedChain) -> &'a [PortRules],
+        after: &'a [PortRules],
+    ) {
         for chain in SharedChain::ALL {
-            let mut old: Vec<&[Rule]> = groups(before, chain);
+            let mut old: Vec<&[Rule]> = groups(before(chain), chain);
             let mut new: Vec<&[Rule]> = groups(after, chain);
             new.retain(|group| match old.iter().position(|o| o == group) {
                 Some(position) => {

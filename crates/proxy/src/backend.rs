@@ -1,4 +1,7 @@
-//! What makes the kernel agree with the model.
+//! The contract between the proxy and what programs its Services into a kernel.
+//!
+//! A backend that is refused says whose rules were refused; [`Quarantine`](crate::Quarantine) then
+//! leaves that Service out and has the rest written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +31,9 @@ pub trait Backend: Send {
     /// Makes the kernel agree with `desired`.
     ///
     /// A partial sync that fails is followed by a full one at once, so an error means that the
-    /// full one failed too.
+    /// full one failed too. The exception is a refusal that has an [`Owner`]: then the next partial
+    /// sync, which must name again what this one named, goes on from where this one stopped. One
+    /// refused Service never costs a look at all others.
     fn sync(
         &mut self,
         desired: &Desired,
@@ -50,6 +55,8 @@ pub struct SyncReport {
     pub full: bool,
     /// Why the partial sync before the full one failed, if one did.
     pub partial_failure: Option<SyncError>,
+    /// What was refused on the way to this success; the Services at fault are quarantined.
+    pub refusals: Vec<SyncError>,
     /// Bytes given to the kernel.
     pub bytes: usize,
     /// Processor time of the programs that were started for it.
@@ -60,6 +67,24 @@ pub struct SyncReport {
     pub rules: Vec<(&'static str, RuleCount)>,
     /// Service ports whose policy allows only endpoints of this node, of which there are none.
     pub without_local_endpoints: WithoutLocalEndpoints,
+}
+
+impl SyncReport {
+    /// Adds a sync that followed this one: what was written adds up, what is there is the later's.
+    pub(crate) fn absorb(&mut self, later: Self) {
+        let earlier = std::mem::replace(self, later);
+        self.full |= earlier.full;
+        self.partial_failure = earlier.partial_failure.or(self.partial_failure.take());
+        self.refusals.splice(0..0, earlier.refusals);
+        self.bytes += earlier.bytes;
+        self.children += earlier.children;
+        self.chains.written += earlier.chains.written;
+        self.chains.removed += earlier.chains.removed;
+        for (table, count) in &mut self.rules {
+            let of_table = earlier.rules.iter().find(|(name, _)| name == table);
+            count.written += of_table.map_or(0, |(_, count)| count.written);
+        }
+    }
 }
 
 /// Chains that a sync touches.
@@ -131,46 +156,117 @@ pub enum AuditReport {
     },
 }
 
-/// A sync that failed.
+/// A sync or audit that failed, by what can be done about it.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct SyncError {
-    /// What went wrong.
-    pub message: String,
-    /// What was given to the kernel, where it refused it; the beginning, if it was very long.
-    pub input: Option<Arc<str>>,
-    /// The failure of the partial sync that came before this full one, if one did.
-    pub earlier: Option<Box<SyncError>>,
+pub enum SyncError {
+    /// The kernel's rules cannot be read, or are not known.
+    #[error("{0}")]
+    Reading(String),
+    /// An input was judged and refused: the same input will be refused again.
+    #[error("{}", .0.message)]
+    Refused(Box<Refusal>),
+    /// An input was never judged: the program is missing, its lock is held, or memory, descriptors
+    /// or time ran out. The same input may be accepted later.
+    #[error("{message}")]
+    Unavailable {
+        /// What went wrong.
+        message: String,
+        /// What was to be written; the beginning, if it is very long.
+        input: Arc<str>,
+    },
+    /// A partial sync failed, and the full one that followed it did too.
+    #[error("{full}")]
+    Both {
+        /// Why the full one failed.
+        full: Box<SyncError>,
+        /// Why the partial one failed.
+        partial: Box<SyncError>,
+    },
 }
 
-/// More of a refused input than this helps nobody.
+/// An input that the kernel or its program refused.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// What was said about it.
+    pub message: String,
+    /// The line at fault, counted from 1, where the backend has lines and one was named.
+    pub line: Option<usize>,
+    /// Whose rules were refused.
+    pub owner: Owner,
+    /// What was to be written; the beginning, if it is very long.
+    pub input: Arc<str>,
+}
+
+/// Whose rules a refused input holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This Service's.
+    Service(ObjectKey),
+    /// At least one of these Services is at fault; which, was not said.
+    OneOf(BTreeSet<ObjectKey>),
+    /// No Service's: rules that are always there, or rules that were to be deleted.
+    NoService,
+}
+
+/// Of a refused input, the beginning of this many bytes is kept.
 const INPUT_LIMIT: usize = 256 << 10;
 
 impl SyncError {
-    /// A failure to read.
-    pub fn reading(message: String) -> Self {
-        Self {
+    /// An input was refused.
+    pub fn refused(message: String, line: Option<usize>, owner: Owner, input: &str) -> Self {
+        Self::Refused(Box::new(Refusal {
             message,
-            input: None,
-            earlier: None,
+            line,
+            owner,
+            input: beginning(input),
+        }))
+    }
+
+    /// An input was never judged.
+    pub fn unavailable(message: String, input: &str) -> Self {
+        Self::Unavailable {
+            message,
+            input: beginning(input),
         }
     }
 
-    /// A failure to write this input.
-    pub fn writing(message: String, input: &str) -> Self {
-        let end = input.floor_char_boundary(INPUT_LIMIT);
-        Self {
-            input: Some(input[..end].into()),
-            ..Self::reading(message)
-        }
-    }
-
-    /// A full sync failed too, after a partial one had.
+    /// A full sync failed with this, after a partial one had failed.
     #[must_use]
-    pub fn after(self, earlier: Self) -> Self {
-        Self {
-            earlier: Some(Box::new(earlier)),
-            ..self
+    pub fn after(self, partial: Self) -> Self {
+        Self::Both {
+            full: Box::new(self),
+            partial: Box::new(partial),
         }
     }
+
+    /// What was to be written, unless it failed before there was anything to write.
+    pub fn input(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Reading(_) => None,
+            Self::Refused(refusal) => Some(&refusal.input),
+            Self::Unavailable { input, .. } => Some(input),
+            Self::Both { full, .. } => full.input(),
+        }
+    }
+
+    /// The failure of the partial sync that came before, if one did.
+    pub fn partial(&self) -> Option<&Self> {
+        match self {
+            Self::Both { partial, .. } => Some(partial),
+            _ => None,
+        }
+    }
+
+    /// What was refused last, if it failed for that.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Both { full, .. } => full.refusal(),
+            Self::Reading(_) | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
+fn beginning(input: &str) -> Arc<str> {
+    input[..input.floor_char_boundary(INPUT_LIMIT)].into()
 }

@@ -13,6 +13,7 @@ mod endpoint;
 mod frontend;
 mod model;
 pub mod objects;
+pub mod quarantine;
 mod selection;
 mod service;
 mod settings;
@@ -20,10 +21,12 @@ mod slices;
 
 pub use address::parse_sloppy;
 pub use backend::{
-    AuditReport, Backend, ChainCount, Desired, RuleCount, Scope, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Owner, Refusal, RuleCount, Scope, SyncError,
+    SyncReport,
 };
 pub use endpoint::{Endpoint, Slice, SlicePort};
 pub use frontend::{Frontend, InvalidPort};
 pub use model::{Model, Problem};
+pub use quarantine::Quarantine;
 pub use service::{PortId, Service, ServicePort};
 pub use settings::{LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings};

@@ -14,10 +14,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    AuditReport, Backend, Desired, NodePortTail, Scope, Service, Settings, SyncError, SyncReport,
+    AuditReport, Backend, Desired, NodePortTail, Quarantine, Scope, Service, Settings, SyncError,
+    SyncReport,
     conntrack::{self, FlowEnds, Reconciler},
 };
-use weft_runtime::EventNote;
+use weft_runtime::{EventLevel, EventNote};
 
 use super::{
     health::{HealthMonitor, Moment, Outcome},
@@ -75,8 +76,10 @@ struct Work {
     family: IpFamily,
     backend: Box<dyn Backend>,
     flows: Box<dyn Flows>,
+    /// What is to be in the kernel: all Services but those that are quarantined.
     desired: Desired,
-    /// The health checks that load balancers make, of all Services.
+    quarantine: Quarantine,
+    /// The health checks that load balancers make, of all Services that are desired.
     health_checks: LocalEndpoints,
     settings: Settings,
     /// Services that changed since the last sync that worked.
@@ -106,6 +109,7 @@ impl FamilyLoop {
                 backend: parts.backend,
                 flows: parts.flows,
                 desired: Desired::new(),
+                quarantine: Quarantine::default(),
                 health_checks: LocalEndpoints::new(),
                 settings,
                 pending: BTreeSet::new(),
@@ -170,6 +174,8 @@ impl FamilyLoop {
         })
         .await?;
         let took = started.elapsed();
+        let mut work = work;
+        self.note_quarantine(&mut work);
         let worked = result.is_ok();
         let was_full = match &result {
             Ok(report) => report.full,
@@ -238,6 +244,9 @@ impl FamilyLoop {
             if let Some(failure) = &report.partial_failure {
                 health.failed(self.family, now, failure.clone(), Outcome::Recovered);
             }
+            if let Some(refusal) = report.refusals.last() {
+                health.failed(self.family, now, refusal.clone(), Outcome::Quarantined);
+            }
             health.updated(self.family, now);
         });
         if let Some(failure) = &report.partial_failure {
@@ -247,6 +256,30 @@ impl FamilyLoop {
             family = %self.family, full = report.full, bytes = report.bytes, ?took,
             children = ?report.children, "synced"
         );
+    }
+
+    /// Says which Services are left out, wherever an operator or the Service's users may look.
+    fn note_quarantine(&self, work: &mut Work) {
+        let news = work.take_quarantine_news();
+        let held: BTreeMap<ObjectKey, String> = work
+            .quarantine
+            .held()
+            .map(|(key, held)| (key.clone(), held.message.clone()))
+            .collect();
+        for key in &news {
+            let Some(message) = held.get(key) else {
+                continue;
+            };
+            tracing::error!(
+                family = %self.family, service = %key, error = message,
+                "Service refused by the kernel; quarantined until it changes"
+            );
+            (self.announce)(key, refusal_event(&self.node, self.family, message));
+        }
+        self.metrics
+            .quarantined(self.family, held.len(), news.len());
+        self.health
+            .with(|health| health.set_quarantined(self.family, held));
     }
 
     async fn open_health_checks(&mut self, wanted: &LocalEndpoints) {
@@ -260,8 +293,8 @@ impl FamilyLoop {
     fn failed(&mut self, failure: SyncError, took: Duration) {
         self.metrics.sync_ended(self.family, SyncKind::Full, took);
         self.metrics.sync_failed(self.family, &failure);
-        if let Some(earlier) = &failure.earlier {
-            tracing::warn!(family = %self.family, error = %earlier, "a partial sync failed first");
+        if let Some(partial) = failure.partial() {
+            tracing::warn!(family = %self.family, error = %partial, "a partial sync failed first");
         }
         tracing::error!(family = %self.family, error = %failure, "cannot write the rules; trying again");
         let now = Moment::now();
@@ -339,10 +372,17 @@ impl FamilyLoop {
 
 impl Work {
     fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
+        self.quarantine.release(&key);
         let former = match service {
             Some(service) => self.desired.insert(key.clone(), service.clone()),
             None => self.desired.remove(&key),
         };
+        self.replaced(former, service);
+        self.pending.insert(key);
+    }
+
+    /// Another value of a Service is desired from now on, or none.
+    fn replaced(&mut self, former: Option<Arc<Service>>, service: Option<&Arc<Service>>) {
         if let Some(check) = former.as_deref().and_then(health_check) {
             self.health_checks.remove(&check);
         }
@@ -358,7 +398,6 @@ impl Work {
                 self.former.push(former);
             }
         }
-        self.pending.insert(key);
     }
 
     fn sync(&mut self, full: bool) -> Result<SyncReport, SyncError> {
@@ -367,9 +406,38 @@ impl Work {
         } else {
             Scope::Changed(&self.pending)
         };
-        let report = self.backend.sync(&self.desired, &self.settings, scope)?;
+        let report = self.quarantine.sync(
+            &mut *self.backend,
+            &mut self.desired,
+            &self.settings,
+            scope,
+            std::time::Instant::now(),
+        )?;
         self.pending.clear();
         Ok(report)
+    }
+
+    /// The Services that the last sync quarantined. They are treated as if they were gone: their
+    /// health checks are not answered, and their flows are forgotten.
+    fn take_quarantine_news(&mut self) -> Vec<ObjectKey> {
+        let news = self.quarantine.take_news();
+        let held = self.quarantine.held();
+        let held: BTreeMap<&ObjectKey, Arc<Service>> = held
+            .map(|(key, held)| (key, held.service.clone()))
+            .collect();
+        let former: Vec<Arc<Service>> = news
+            .held
+            .iter()
+            .filter_map(|key| held.get(key).cloned())
+            .collect();
+        for service in former {
+            self.replaced(Some(service), None);
+        }
+        for key in &news.accepted {
+            let service = self.desired.get(key).cloned();
+            self.replaced(None, service.as_ref());
+        }
+        news.held
     }
 
     fn forget_flows(&mut self) -> Result<u64, String> {
@@ -381,6 +449,19 @@ impl Work {
         self.former.clear();
         self.flows_due = false;
         Ok(count)
+    }
+}
+
+/// What to say about a Service that the kernel refuses.
+fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
+    EventNote {
+        level: EventLevel::Warning,
+        reason: "FailedToProgram",
+        action: "Program",
+        note: format!(
+            "node {node} cannot program the {family} rules of this Service, which is not served there \
+             until it changes: {message}"
+        ),
     }
 }
 
@@ -400,4 +481,163 @@ fn restricted(settings: &Settings) -> Option<Vec<std::net::IpAddr>> {
 
 fn health_check(service: &Service) -> Option<(ObjectKey, u16)> {
     Some((service.key.clone(), service.health_check_node_port()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use weft_proxy::{LocalDetector, Model, NodeFacts, Owner, objects::Object};
+    use weft_runtime::prometheus_text;
+
+    use super::*;
+    use crate::proxy::health::Health;
+
+    /// Refuses each Service whose ClusterIP is this, and keeps the names of the others.
+    #[derive(Clone, Default)]
+    struct Picky {
+        refused: Arc<Mutex<Option<std::net::IpAddr>>>,
+        written: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Backend for Picky {
+        fn sync(
+            &mut self,
+            desired: &Desired,
+            _: &Settings,
+            scope: Scope<'_>,
+        ) -> Result<SyncReport, SyncError> {
+            let refused = *self.refused.lock().unwrap();
+            for (key, service) in desired {
+                if service
+                    .ports
+                    .iter()
+                    .any(|port| Some(port.frontend.cluster_ip) == refused)
+                {
+                    let owner = Owner::Service(key.clone());
+                    return Err(SyncError::refused(
+                        "line 2 failed".to_owned(),
+                        Some(2),
+                        owner,
+                        "*nat\n",
+                    ));
+                }
+            }
+            *self.written.lock().unwrap() = desired.keys().map(ToString::to_string).collect();
+            Ok(SyncReport {
+                full: matches!(scope, Scope::Full),
+                ..SyncReport::default()
+            })
+        }
+
+        fn audit(&mut self, _: bool) -> Result<AuditReport, SyncError> {
+            Ok(AuditReport::Unchanged)
+        }
+    }
+
+    struct NoFlows;
+
+    impl Flows for NoFlows {
+        fn forget(&mut self, _: IpFamily, _: &dyn Fn(FlowEnds) -> bool) -> Result<u64, String> {
+            Ok(0)
+        }
+    }
+
+    fn service(name: &str, address: &str) -> Object {
+        let object = json!({"kind": "Service", "metadata": {"namespace": "shop", "name": name},
+            "spec": {"type": "ClusterIP", "clusterIP": address,
+                     "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+        Object::decode(&object).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_refused_service_is_told_everywhere_and_the_others_are_written() {
+        let facts = NodeFacts {
+            name: "here".into(),
+            zone: None,
+        };
+        let settings = Settings {
+            family: IpFamily::V4,
+            masquerade_all: false,
+            masquerade_bit: 14,
+            local_detector: Some(LocalDetector::Network("10.244.0.0/16".parse().unwrap())),
+            node_ip: "127.0.0.1".parse().unwrap(),
+            node_port_tail: NodePortTail::AnyLocal,
+            localhost_node_ports: true,
+            external_ips: true,
+        };
+        let inbox = Arc::new(Inbox::new(Model::new(IpFamily::V4, facts), settings));
+        for (name, address) in [("cart", "10.96.0.1"), ("poison", "10.96.0.66")] {
+            inbox.lock().model.set(&service(name, address));
+        }
+        let backend = Picky::default();
+        *backend.refused.lock().unwrap() = Some("10.96.0.66".parse().unwrap());
+        let mut registry = Registry::default();
+        let events: Arc<Mutex<Vec<(String, EventNote)>>> = Arc::default();
+        let sink = events.clone();
+        let health = HealthMonitor::new(Health::new(Duration::from_secs(60)));
+        let mut family = FamilyLoop::new(FamilyParts {
+            family: IpFamily::V4,
+            inbox: inbox.clone(),
+            backend: Box::new(backend.clone()),
+            flows: Box::new(NoFlows),
+            metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
+            health: health.clone(),
+            announce: Arc::new(move |key, note| sink.lock().unwrap().push((key.to_string(), note))),
+            node: "here".to_owned(),
+            min_sync_period: Duration::ZERO,
+            sync_period: Duration::from_secs(30),
+        });
+        health.with(|health| {
+            health.set_node_eligible(true);
+            health.updated(IpFamily::V4, Moment::now());
+        });
+        let body = || {
+            let (good, report) = health.with(|health| health.healthy(Moment::now()));
+            assert!(good, "the others are served");
+            report.to_body()
+        };
+        let gauge = |registry: &Registry| {
+            let text = prometheus_text(registry);
+            let name = "weft_proxy_quarantined_services{ip_family=\"IPv4\"} ";
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or("none").to_owned()
+        };
+
+        for full in [true, false] {
+            family.sync(full).await.unwrap();
+            assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
+            assert_eq!(gauge(&registry), "1");
+        }
+        let named = "\"quarantined\":{\"count\":1,\"services\":[\"shop/poison\"]}";
+        assert!(body().contains(named), "{}", body());
+        let failures = health.with(|health| health.last_failures());
+        assert!(
+            failures.contains("Service shop/poison is quarantined: line 2 failed"),
+            "{failures}"
+        );
+        {
+            let events = events.lock().unwrap();
+            assert_eq!(events.len(), 1, "told once, not with each sync");
+            let (about, note) = &events[0];
+            assert_eq!(
+                (about.as_str(), note.reason),
+                ("shop/poison", "FailedToProgram")
+            );
+            assert!(note.note.contains("line 2 failed"), "{}", note.note);
+        }
+        let work = family.work.as_ref().unwrap();
+        assert!(work.pending.is_empty(), "nothing waits for it");
+
+        inbox.lock().model.set(&service("poison", "10.96.0.67"));
+        family.sync(false).await.unwrap();
+        assert_eq!(
+            *backend.written.lock().unwrap(),
+            ["shop/cart", "shop/poison"]
+        );
+        assert_eq!(gauge(&registry), "0");
+        assert!(!body().contains("quarantined"), "{}", body());
+    }
 }

@@ -3,7 +3,8 @@
 //! A family is well unless a sync has been waiting for too long. The rules are kube-proxy's, and
 //! so are the bodies, byte for byte, while all is well. While syncs fail, each family also tells
 //! the last error and how often it came (kubernetes #105742); what was given to the kernel then is
-//! kept for people to look at (kubernetes #104234).
+//! kept for people to look at (kubernetes #104234). While Services are quarantined, each family
+//! names them; that makes it no less healthy, since all others are served.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,7 @@ use std::{
 
 use jiff::Timestamp;
 use serde::Serialize;
-use weft_model::IpFamily;
+use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::SyncError;
 
 use super::syncs::SyncLog;
@@ -45,7 +46,12 @@ pub enum Outcome {
     Unresolved,
     /// A full sync worked at once.
     Recovered,
+    /// The Services at fault were quarantined, and everything else was written.
+    Quarantined,
 }
+
+/// A body names at most this many quarantined Services: one poisoned chart can have thousands.
+const NAMED: usize = 16;
 
 /// How the families fare. Knows no clock: each call says when it happens.
 #[derive(Clone, Debug)]
@@ -62,6 +68,8 @@ struct FamilyHealth {
     oldest_pending: Option<Instant>,
     consecutive_failures: u64,
     last_failure: Option<Failure>,
+    /// Services that are left out, with what was said about each.
+    quarantined: BTreeMap<ObjectKey, String>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +100,14 @@ struct FamilyReport {
     last_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     consecutive_failures: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<QuarantineReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct QuarantineReport {
+    count: usize,
+    services: Vec<String>,
 }
 
 /// The taint by which the cluster autoscaler announces that a node will go.
@@ -141,6 +157,11 @@ impl Health {
         });
     }
 
+    /// These Services of a family are left out now, each with what was said about it.
+    pub fn set_quarantined(&mut self, family: IpFamily, services: BTreeMap<ObjectKey, String>) {
+        self.families.entry(family).or_default().quarantined = services;
+    }
+
     /// What is known about the node by now; see [`node_is_eligible`].
     pub fn set_node_eligible(&mut self, eligible: bool) {
         self.node_eligible = eligible;
@@ -178,8 +199,9 @@ impl Health {
                 let report = FamilyReport {
                     last_updated: family.last_updated?,
                     healthy: self.is_family_healthy(family, now),
-                    last_error: failure.map(|failure| failure.error.message.clone()),
+                    last_error: failure.map(|failure| failure.error.to_string()),
                     consecutive_failures: failing.then_some(family.consecutive_failures),
+                    quarantined: family.quarantine_report(),
                 };
                 Some((*name, report))
             })
@@ -207,6 +229,7 @@ impl Health {
             };
             let state = match (failure.outcome, family.consecutive_failures) {
                 (Outcome::Recovered, _) => "a full sync worked at once".to_owned(),
+                (Outcome::Quarantined, _) => "everything else was written".to_owned(),
                 (Outcome::Unresolved, 0) => "a later sync worked".to_owned(),
                 (Outcome::Unresolved, 1) => "not resolved".to_owned(),
                 (Outcome::Unresolved, times) => format!("{times} times in a row, not resolved"),
@@ -214,17 +237,33 @@ impl Health {
             let _infallible = writeln!(
                 text,
                 "{name}: a sync failed at {}; {state}\n{}",
-                failure.at, failure.error.message
+                failure.at, failure.error
             );
-            if let Some(input) = &failure.error.input {
+            if let Some(input) = failure.error.input() {
                 let _infallible = writeln!(text, "input:\n{}", input.trim_end());
             }
             text.push('\n');
+        }
+        for (name, family) in &self.families {
+            for (service, message) in &family.quarantined {
+                let _infallible =
+                    writeln!(text, "{name}: Service {service} is quarantined: {message}");
+            }
         }
         if text.is_empty() {
             text.push_str("no sync has failed\n");
         }
         text
+    }
+}
+
+impl FamilyHealth {
+    fn quarantine_report(&self) -> Option<QuarantineReport> {
+        let names = self.quarantined.keys().take(NAMED);
+        (!self.quarantined.is_empty()).then(|| QuarantineReport {
+            count: self.quarantined.len(),
+            services: names.map(ToString::to_string).collect(),
+        })
     }
 }
 
@@ -307,10 +346,42 @@ mod tests {
     }
 
     fn error(message: &str, input: Option<&str>) -> SyncError {
-        SyncError {
-            input: input.map(Into::into),
-            ..SyncError::reading(message.to_owned())
+        match input {
+            Some(input) => SyncError::unavailable(message.to_owned(), input),
+            None => SyncError::Reading(message.to_owned()),
         }
+    }
+
+    #[test]
+    fn quarantined_services_are_named_and_make_nothing_unhealthy() {
+        let time = Time::new();
+        let mut health = started(&time);
+        let name = |number: usize| ObjectKey::namespaced("shop", &format!("s{number:03}"));
+        let held = (0..100).map(|number| (name(number), "line 3 failed".to_owned()));
+        health.set_quarantined(IpFamily::V4, held.collect());
+        let refused = error("line 3 failed", Some("*nat\n"));
+        health.failed(IpFamily::V4, time.at(1), refused, Outcome::Quarantined);
+        health.updated(IpFamily::V4, time.at(1));
+        for (good, report) in [health.healthy(time.at(2)), health.live(time.at(2))] {
+            assert!(good);
+            let body = report.to_body();
+            let named =
+                "\"healthy\":true,\"quarantined\":{\"count\":100,\"services\":[\"shop/s000\",";
+            assert!(body.contains(named), "{body}");
+            assert!(
+                !body.contains("shop/s016") && !body.contains("lastError"),
+                "{body}"
+            );
+        }
+        let text = health.last_failures();
+        assert!(
+            text.contains("; everything else was written\nline 3 failed\ninput:\n*nat\n"),
+            "{text}"
+        );
+        let named = "IPv4: Service shop/s099 is quarantined: line 3 failed\n";
+        assert!(text.contains(named), "{text}");
+        health.set_quarantined(IpFamily::V4, BTreeMap::new());
+        assert!(!health.live(time.at(3)).1.to_body().contains("quarantined"));
     }
 
     #[test]

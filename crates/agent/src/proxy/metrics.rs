@@ -152,6 +152,8 @@ struct OwnMetrics {
     object_problems: Family<KindLabel, Counter>,
     recovered: Family<FamilyLabel, Counter>,
     consecutive_failures: Family<FamilyLabel, Gauge>,
+    quarantined: Family<FamilyLabel, Gauge>,
+    quarantines: Family<FamilyLabel, Counter>,
 }
 
 impl fmt::Debug for ProxyMetrics {
@@ -314,6 +316,11 @@ impl ProxyMetrics {
             self.partial_restore_failed(family);
             self.own.recovered.get_or_create(&family_label).inc();
         }
+        let refused = report.refusals.len() as u64;
+        if refused > 0 {
+            let failures = &self.restore_failures;
+            failures.get_or_create(&family_label).inc_by(refused);
+        }
         for (table, count) in &report.rules {
             let labels = TableLabels::of(table, family);
             self.rules_total
@@ -352,11 +359,11 @@ impl ProxyMetrics {
     /// Only a refused input is a failed restore; a state that cannot be read is not.
     pub fn sync_failed(&self, family: IpFamily, failure: &SyncError) {
         let labels = label(family);
-        let tried = std::iter::once(failure).chain(failure.earlier.as_deref());
-        for _ in tried.filter(|tried| tried.input.is_some()) {
+        let tried = std::iter::once(failure).chain(failure.partial());
+        for _ in tried.filter(|tried| tried.input().is_some()) {
             self.restore_failures.get_or_create(&labels).inc();
         }
-        if failure.earlier.is_some() {
+        if failure.partial().is_some() {
             self.partial_restore_failed(family);
         }
         self.own.consecutive_failures.get_or_create(&labels).inc();
@@ -369,6 +376,19 @@ impl ProxyMetrics {
         let family = label(family);
         self.restore_failures.get_or_create(&family).inc();
         self.partial_failures.get_or_create(&family).inc();
+    }
+
+    /// So many Services are left out because the kernel refuses them, of which some came in now.
+    pub fn quarantined(&self, family: IpFamily, count: usize, new: usize) {
+        let family = label(family);
+        self.own
+            .quarantined
+            .get_or_create(&family)
+            .set(signed(count));
+        self.own
+            .quarantines
+            .get_or_create(&family)
+            .inc_by(new as u64);
     }
 
     /// A change of endpoints took so long to become rules.
@@ -496,6 +516,16 @@ impl OwnMetrics {
             "consecutive_sync_failures",
             "Syncs that failed since the last that did not",
             self.consecutive_failures.clone(),
+        );
+        registry.register(
+            "quarantined_services",
+            "Services without rules because the kernel refuses them",
+            self.quarantined.clone(),
+        );
+        registry.register(
+            "quarantines",
+            "Values of Services that the kernel refused",
+            self.quarantines.clone(),
         );
     }
 }

@@ -27,11 +27,40 @@ impl RestoreError {
         }
     }
 
+    /// Whether the input was judged and found wrong, so that the same input fails again. A missing
+    /// program or privilege, a busy lock, a lack of memory or descriptors and a killed program are
+    /// none of that, even where the program names the line at which it happened.
+    pub fn is_refusal(&self) -> bool {
+        let (named, error) = match self {
+            Self::Line { source, .. } => (true, source),
+            Self::Command(error) => (false, error),
+        };
+        let CommandError::Failed { status, said, .. } = error else {
+            return false;
+        };
+        // Without a line, only "other" and "bad parameter" speak of the input.
+        let judged = named || matches!(status.code(), Some(1 | 2));
+        judged && !CIRCUMSTANCES.iter().any(|words| said.contains(words))
+    }
+
     /// Whether the same input is likely to be accepted in a moment.
     pub fn is_lock_busy(&self) -> bool {
         matches!(self, Self::Command(error) if error.is_lock_busy())
     }
 }
+
+/// How the programs say that it is not the input's fault: the words of `strerror(3)`, and what
+/// iptables-legacy says for ENOMEM.
+const CIRCUMSTANCES: [&str; 8] = [
+    "Cannot allocate memory",
+    "Memory allocation problem",
+    "No buffer space available",
+    "Message too long",
+    "Too many open files",
+    "Resource temporarily unavailable",
+    "Permission denied",
+    "Operation not permitted",
+];
 
 impl From<CommandError> for RestoreError {
     fn from(error: CommandError) -> Self {
@@ -63,7 +92,62 @@ fn failing_line(said: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
+
     use super::*;
+
+    fn failed(code: i32, said: &str) -> RestoreError {
+        CommandError::Failed {
+            command: "iptables-restore".to_owned(),
+            status: ExitStatus::from_raw(code << 8),
+            said: said.to_owned(),
+        }
+        .into()
+    }
+
+    #[test]
+    fn only_an_input_that_was_judged_is_refused() {
+        let refused = [
+            (
+                2,
+                "recent: bad value for option \"--seconds\"; Error occurred at line: 21",
+            ),
+            (
+                4,
+                "line 5: RULE_APPEND failed (Invalid argument): rule in chain KUBE-SVC-X",
+            ),
+            (1, "iptables-restore: line 7 failed"),
+            (1, "iptables-restore: unable to initialize table 'nat'"),
+        ];
+        for (code, said) in refused {
+            assert!(failed(code, said).is_refusal(), "{said}");
+        }
+        let circumstances = [
+            (
+                4,
+                "line 5: RULE_APPEND failed (Cannot allocate memory): rule in chain KUBE-SVC-X",
+            ),
+            (
+                1,
+                "iptables-restore: line 9 failed: Memory allocation problem.",
+            ),
+            (3, "Permission denied (you must be root)"),
+            (4, "Another app is currently holding the xtables lock"),
+            (
+                4,
+                "Fatal: can't open lock file /run/xtables.lock: Read-only file system",
+            ),
+        ];
+        for (code, said) in circumstances {
+            assert!(!failed(code, said).is_refusal(), "{said}");
+        }
+        let killed = CommandError::Failed {
+            command: String::new(),
+            status: ExitStatus::from_raw(9),
+            said: String::new(),
+        };
+        assert!(!RestoreError::from(killed).is_refusal());
+    }
 
     #[test]
     fn every_known_form_of_a_failing_line_is_understood() {

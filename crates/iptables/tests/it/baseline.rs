@@ -146,7 +146,8 @@ fn a_failure_that_leaves_one_table_written_is_mended_without_text() {
     let before = world.rules().to_string();
     assert!(!before.contains("shop/service-1:http has no endpoints"));
     let report = world.sync();
-    let refused = report.partial_failure.unwrap().input.unwrap();
+    let failure = report.partial_failure.unwrap();
+    let refused = failure.input().unwrap();
     assert!(refused.contains("shop/service-1:http has no endpoints"));
     let mended = world.backend.kernel().inputs.last().unwrap();
     assert!(!mended.contains("shop/service-1:http has no endpoints"));

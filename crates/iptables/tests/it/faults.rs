@@ -169,7 +169,7 @@ fn a_failed_partial_sync_is_followed_by_a_full_one_at_once() {
         let report = world.sync();
         assert!(report.full && report.partial_failure.is_some());
         let failure = report.partial_failure.unwrap();
-        assert!(failure.input.is_some(), "the refused input is kept");
+        assert!(failure.input().is_some(), "the refused input is kept");
         world.assert_as_fresh("after the failure");
     }
 }

@@ -181,10 +181,10 @@ fn a_partial_sync_over_a_chain_that_is_gone_ends_right_at_once() {
                 .partial_failure
                 .expect("its rule could not be deleted");
             // Which line, and what the program said about it.
-            assert!(failure.message.contains("line "), "{failure}");
+            assert!(failure.to_string().contains("line "), "{failure}");
             let program = programs(family, variant).programs().restore.clone();
             let program = program.to_str().unwrap().to_owned();
-            assert!(failure.message.contains(&program), "{failure}");
+            assert!(failure.to_string().contains(&program), "{failure}");
             assert_as_fresh(&mut world, &format!("{family} {variant}"));
         }
     });

@@ -12,6 +12,7 @@ mod mishaps;
 mod packets;
 mod partial;
 mod proportion;
+mod quarantine;
 mod raw;
 mod restart;
 mod trace;

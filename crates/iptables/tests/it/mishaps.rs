@@ -48,12 +48,15 @@ fn a_busy_lock_is_named_and_waited_out() {
         let lock = File::create("/run/xtables.lock").unwrap();
         lock.lock().unwrap();
         let failure = world.try_sync().unwrap_err();
-        let message = &failure.message;
+        let message = failure.to_string();
         assert!(
             message.contains("did not get the xtables lock"),
             "{message}"
         );
-        assert!(failure.input.is_some(), "what could not be written is kept");
+        assert!(
+            failure.input().is_some(),
+            "what could not be written is kept"
+        );
         // Nothing is known any more, and nothing is promised.
         assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Postponed);
 

@@ -3,15 +3,15 @@
 use std::{
     collections::BTreeSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
 use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options, RawHash};
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
-    SyncError, SyncReport, objects::Object,
+    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Quarantine, Scope,
+    Settings, SyncError, SyncReport, objects::Object,
 };
 use weft_ruleset::{ChainName, ComparisonOptions, Ruleset, Table, compare};
 use weft_testkit::cluster::{Edit, NODE};
@@ -31,6 +31,20 @@ pub(crate) struct Simulated {
     pub(crate) salt: Option<u64>,
     /// What somebody else writes after so many more steps of this kernel.
     pub(crate) intrusion: Option<(usize, String)>,
+    /// Rules that contain one of these are refused.
+    pub(crate) poison: BTreeSet<String>,
+    pub(crate) refusals: Refusals,
+}
+
+/// What a kernel says about a rule that it refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusals {
+    /// Its line.
+    Line,
+    /// The end of its table, as iptables-legacy does.
+    Commit,
+    /// Nothing.
+    Silent,
 }
 
 impl Simulated {
@@ -44,7 +58,39 @@ impl Simulated {
             listed: Vec::new(),
             salt: Some(fastrand::u64(..)),
             intrusion: None,
+            poison: BTreeSet::new(),
+            refusals: Refusals::Line,
         }
+    }
+
+    /// Refuses an input as the programs do: the tables before the one at fault are written.
+    fn refuse(&mut self, input: &str) -> Result<(), KernelError> {
+        let is_refused = |line: &str| {
+            line.starts_with("-A") | line.starts_with("-I")
+                && self.poison.iter().any(|words| line.contains(words))
+        };
+        let Some(place) = input.lines().position(is_refused) else {
+            return Ok(());
+        };
+        let is_end = |(number, line): (usize, &str)| (line == "COMMIT").then_some(number);
+        let ends: Vec<usize> = input.lines().enumerate().filter_map(is_end).collect();
+        let line = match self.refusals {
+            Refusals::Line => Some(place + 1),
+            Refusals::Commit => ends.iter().find(|end| **end > place).map(|end| end + 1),
+            Refusals::Silent => None,
+        };
+        let before = ends.iter().rfind(|end| **end < place);
+        let written: Vec<&str> = input
+            .lines()
+            .take(before.map_or(0, |end| end + 1))
+            .collect();
+        self.rules
+            .restore(&format!("{}\n", written.join("\n")))
+            .unwrap();
+        Err(KernelError::Refused {
+            line,
+            message: "poison".to_owned(),
+        })
     }
 
     /// Somebody else writes.
@@ -93,18 +139,22 @@ impl Kernel for Simulated {
         self.inputs.push(input.to_owned());
         if self.failures > 0 {
             self.failures -= 1;
-            return Err(KernelError("told to fail".to_owned()));
+            return Err(KernelError::Failed("told to fail".to_owned()));
         }
+        self.refuse(input)?;
         self.rules
             .restore(input)
-            .map_err(|error| KernelError(format!("{error}\n{input}")))
+            .map_err(|error| KernelError::Refused {
+                line: Some(error.line),
+                message: format!("{error}\n{input}"),
+            })
     }
 
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
         self.step();
         self.listed.push(chain);
         if self.rules.chain(table, chain).is_none() {
-            return Err(KernelError(format!("no chain {chain}")));
+            return Err(KernelError::Failed(format!("no chain {chain}")));
         }
         let rules = self.rules.rules(table, chain).iter();
         Ok(rules.map(ToString::to_string).collect())
@@ -188,6 +238,9 @@ pub(crate) struct World<K = Simulated> {
     pub(crate) options: Options,
     pub(crate) backend: Iptables<K>,
     pub(crate) changed: BTreeSet<ObjectKey>,
+    pub(crate) quarantine: Quarantine,
+    /// Passes as a test says.
+    pub(crate) now: Instant,
 }
 
 impl World {
@@ -209,7 +262,41 @@ impl<K: Visible> World<K> {
             options,
             backend: Iptables::new(kernel, options),
             changed: BTreeSet::new(),
+            quarantine: Quarantine::default(),
+            now: Instant::now(),
         }
+    }
+
+    /// Syncs with refused Services left out of what is desired, as the loop does.
+    pub(crate) fn guarded_sync(&mut self, full: bool) -> Result<SyncReport, SyncError> {
+        for (key, service) in self.model.take_changes() {
+            self.quarantine.release(&key);
+            match service {
+                Some(service) => self.desired.insert(key.clone(), service),
+                None => self.desired.remove(&key),
+            };
+            self.changed.insert(key);
+        }
+        let scope = if full {
+            Scope::Full
+        } else {
+            Scope::Changed(&self.changed)
+        };
+        let report = self.quarantine.sync(
+            &mut self.backend,
+            &mut self.desired,
+            &self.settings,
+            scope,
+            self.now,
+        )?;
+        self.changed.clear();
+        Ok(report)
+    }
+
+    /// The names of the Services that are left out.
+    pub(crate) fn held(&self) -> Vec<String> {
+        let held = self.quarantine.held();
+        held.map(|(key, _)| key.name.to_string()).collect()
     }
 
     /// Takes in an object that must be right.

@@ -1,0 +1,227 @@
+//! The place in a restore input that was refused, and the Services whose rules are there.
+
+use std::collections::{BTreeSet, HashSet};
+
+use weft_model::ObjectKey;
+use weft_proxy::Owner;
+use weft_ruleset::{ChainName, Table};
+
+use crate::{names::is_private, port_rules::PortRules, shared::SharedChain};
+
+/// A refused input.
+#[derive(Debug)]
+pub(crate) struct Refused<'a> {
+    /// Tables that are written all the same: those before the one at fault. `None` where no line
+    /// was named, so that it may be any.
+    pub(crate) written: Option<BTreeSet<Table>>,
+    fault: Fault<'a>,
+}
+
+#[derive(Debug)]
+enum Fault<'a> {
+    /// A rule that was to be added, or a chain that was to be made.
+    Rule {
+        table: Table,
+        chain: ChainName,
+        rule: Option<&'a str>,
+    },
+    /// One of these lines. iptables-legacy gives the kernel a whole table at once and blames
+    /// `COMMIT` for whatever the kernel finds in it.
+    OneOf(Vec<(Table, &'a str)>),
+    /// A deletion, or a line that is in no table: drift, or a mistake of ours.
+    Other,
+}
+
+impl<'a> Refused<'a> {
+    /// Looks up the line that was named, counted from 1.
+    pub(crate) fn find(input: &'a str, line: Option<usize>) -> Self {
+        let Some(line) = line else {
+            return Self {
+                written: None,
+                fault: Fault::OneOf(lines(input).collect()),
+            };
+        };
+        let mut written = BTreeSet::new();
+        let mut table = None;
+        for (number, text) in (1..).zip(input.lines()) {
+            if let Some(name) = text.strip_prefix('*') {
+                table = Table::parse(name);
+            }
+            if number == line {
+                let fault = table.map_or(Fault::Other, |table| match text {
+                    "COMMIT" => {
+                        let of_table = lines(input).filter(|(other, _)| *other == table);
+                        Fault::OneOf(of_table.collect())
+                    }
+                    _ => fault(table, text),
+                });
+                return Self {
+                    written: Some(written),
+                    fault,
+                };
+            }
+            if text == "COMMIT" {
+                written.extend(table.take());
+            }
+        }
+        Self {
+            written: None,
+            fault: Fault::Other,
+        }
+    }
+
+    /// Whose rules these are.
+    pub(crate) fn owner<'b>(
+        &self,
+        services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
+    ) -> Owner {
+        match &self.fault {
+            Fault::Rule { table, chain, rule } => {
+                let mut services = services;
+                let owner = services.find(|(_, ports)| has_rule(ports, *table, *chain, *rule));
+                owner.map_or(Owner::NoService, |(key, _)| Owner::Service(key.clone()))
+            }
+            Fault::OneOf(lines) => one_of(lines, services),
+            Fault::Other => Owner::NoService,
+        }
+    }
+}
+
+/// All lines of an input with their tables.
+fn lines(input: &str) -> impl Iterator<Item = (Table, &str)> {
+    let mut table = None;
+    input.lines().filter_map(move |line| {
+        if let Some(name) = line.strip_prefix('*') {
+            table = Table::parse(name);
+            return None;
+        }
+        Some((table?, line))
+    })
+}
+
+fn fault(table: Table, line: &str) -> Fault<'_> {
+    let (words, is_rule) = match line.strip_prefix(':') {
+        Some(declaration) => (declaration, false),
+        None => match line.strip_prefix("-A ").or(line.strip_prefix("-I ")) {
+            Some(rule) => (rule, true),
+            None => return Fault::Other,
+        },
+    };
+    let (chain, rest) = words.split_once(' ').unwrap_or((words, ""));
+    match ChainName::parse(chain) {
+        Ok(chain) => Fault::Rule {
+            table,
+            chain,
+            rule: is_rule.then_some(rest),
+        },
+        Err(_) => Fault::Other,
+    }
+}
+
+fn has_rule(ports: &[PortRules], table: Table, chain: ChainName, rule: Option<&str>) -> bool {
+    if table == Table::Nat && is_private(chain.as_str()) {
+        let mut chains = ports.iter().flat_map(|port| &port.chains);
+        return chains.any(|(own, _)| *own == chain);
+    }
+    let (Some(shared), Some(rule)) = (SharedChain::find(table, chain), rule) else {
+        return false;
+    };
+    let mut rules = ports
+        .iter()
+        .filter_map(|port| port.groups.get(&shared))
+        .flatten();
+    rules.any(|own| own.to_string() == rule)
+}
+
+/// The Services with lines among these. Those whose own chains are written come first: where a
+/// shared chain is written as a whole, it holds lines of all Services, of which most are in the
+/// kernel already.
+fn one_of<'b>(
+    lines: &[(Table, &str)],
+    services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
+) -> Owner {
+    let mut chains = HashSet::new();
+    let mut rules = HashSet::new();
+    for (table, line) in lines {
+        match fault(*table, line) {
+            Fault::Rule { chain, rule, .. } if rule.is_none() => {
+                chains.insert((*table, chain));
+            }
+            Fault::Rule {
+                chain,
+                rule: Some(rule),
+                ..
+            } => {
+                rules.insert((*table, chain, rule));
+            }
+            _ => {}
+        }
+    }
+    let (mut written, mut mentioned) = (BTreeSet::new(), BTreeSet::new());
+    for (key, ports) in services {
+        let mut own = ports.iter().flat_map(|port| &port.chains).peekable();
+        let has_chains = own.peek().is_some();
+        if own.any(|(chain, _)| chains.contains(&(Table::Nat, *chain))) {
+            written.insert(key.clone());
+            continue;
+        }
+        let mut groups = ports.iter().flat_map(|port| &port.groups);
+        let is_mentioned = groups.any(|(chain, group)| {
+            group.iter().any(|rule| {
+                let rule = rule.to_string();
+                rules.contains(&(chain.table(), chain.name(), rule.as_str()))
+            })
+        });
+        if is_mentioned {
+            let group = if has_chains {
+                &mut mentioned
+            } else {
+                &mut written
+            };
+            group.insert(key.clone());
+        }
+    }
+    let suspects = if written.is_empty() {
+        mentioned
+    } else {
+        written
+    };
+    if suspects.is_empty() {
+        Owner::NoService
+    } else {
+        Owner::OneOf(suspects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUT: &str = "*filter\n:KUBE-SERVICES - [0:0]\nCOMMIT\n*nat\n:KUBE-SVC-A - [0:0]\n\
+        -D KUBE-SERVICES -j KUBE-SVC-B\n-A KUBE-SVC-A -j RETURN\n-X KUBE-SVC-B\nCOMMIT\n";
+
+    #[test]
+    fn tables_before_the_line_at_fault_are_written() {
+        for (line, written) in [
+            (2, &[][..]),
+            (3, &[]),
+            (5, &[Table::Filter]),
+            (9, &[Table::Filter]),
+        ] {
+            let found = Refused::find(INPUT, Some(line)).written.unwrap_or_default();
+            assert!(found.iter().eq(written), "line {line}: {found:?}");
+        }
+        assert!(Refused::find(INPUT, None).written.is_none());
+        assert!(Refused::find(INPUT, Some(99)).written.is_none());
+    }
+
+    #[test]
+    fn a_deletion_is_the_fault_of_no_service() {
+        for (line, is_rule) in [(5, true), (6, false), (7, true), (8, false), (1, false)] {
+            let found = Refused::find(INPUT, Some(line)).fault;
+            assert_eq!(matches!(found, Fault::Rule { .. }), is_rule, "line {line}");
+        }
+        let commit = Refused::find(INPUT, Some(9)).fault;
+        assert!(matches!(commit, Fault::OneOf(lines) if lines.len() == 5));
+    }
+}
