@@ -150,6 +150,9 @@ pub struct NodeList {
     /// Whether these are all. Absence proves nothing while the first list is under way, and
     /// nothing is deleted on it.
     pub complete: bool,
+    /// Whether there are nodes of which nothing can be read. Their ranges look as if no node named
+    /// them, so nothing is deleted meanwhile either.
+    pub unreadable: bool,
 }
 
 impl NodeList {
@@ -161,7 +164,13 @@ impl NodeList {
                 .map(|node| (node.name.clone(), node))
                 .collect(),
             complete: true,
+            unreadable: false,
         }
+    }
+
+    /// Whether a range that no node names is certain to be nobody's.
+    pub(crate) fn proves_absence(&self) -> bool {
+        self.complete && !self.unreadable
     }
 
     /// Finds the nodes that routes of unknown target lead to, by next hop: a provider knows

@@ -204,6 +204,10 @@ impl<C: Clockwork> Controller for Reconciler<C> {
         }
     }
 
+    fn nodes_unreadable(&mut self, any: bool, _now: Moment) {
+        self.nodes.unreadable = any;
+    }
+
     fn nodes_listed(&mut self, nodes: Vec<Node>, now: Moment) {
         let fresh = NodeList::complete(nodes);
         let gone: Vec<_> = self

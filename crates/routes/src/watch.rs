@@ -39,6 +39,11 @@ impl NodeWatch {
         self.list.nodes.remove(name).is_some()
     }
 
+    /// Whether there are nodes of which nothing can be read. Returns whether that is news.
+    pub fn set_unreadable(&mut self, any: bool) -> bool {
+        std::mem::replace(&mut self.list.unreadable, any) != any
+    }
+
     /// All nodes were listed, again or for the first time; who is missing was deleted meanwhile.
     pub fn relist(&mut self, nodes: impl IntoIterator<Item = Node>, policy: &Policy) -> bool {
         let fresh: BTreeMap<SharedStr, Node> = nodes
@@ -53,6 +58,7 @@ impl NodeWatch {
         self.list = NodeList {
             nodes: fresh,
             complete: true,
+            unreadable: self.list.unreadable,
         };
         first || gone || changed
     }

@@ -11,7 +11,7 @@ use std::{
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weft_model::SharedStr;
+use weft_model::{ObjectKey, SharedStr};
 use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{
     Command, ConditionChange, Controller, Moment, Node, Notice, ProviderError, Refusal, Route,
@@ -41,6 +41,8 @@ pub(super) struct Life {
     fed: HashMap<Box<str>, (Arc<RouteNode>, Holding)>,
     blocks: Option<BlockFeed>,
     complete: bool,
+    /// Nodes that exist and cannot be read.
+    unreadable: BTreeSet<ObjectKey>,
     instances: Option<Instances>,
     conditions: Conditions,
     newcomers: Newcomers,
@@ -94,6 +96,7 @@ impl Life {
             fed: HashMap::new(),
             blocks,
             complete: false,
+            unreadable: BTreeSet::new(),
             listed: false,
             conditions: Conditions::default(),
             newcomers: Newcomers::new(&parts.settings.policy(capabilities)),
@@ -179,6 +182,7 @@ impl Life {
     /// Tells the controller what changed since it heard last.
     fn feed(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
         let now = self.now();
+        self.note_unreadable(nodes)?;
         let present = nodes.list()?;
         if !self.complete {
             self.feed_first(&present, now);
@@ -211,6 +215,25 @@ impl Life {
                 self.remove(&name, now);
             }
         }
+        Ok(())
+    }
+
+    /// A node that cannot be read is missing from the list, and its range looks as if it were
+    /// nobody's.
+    fn note_unreadable(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
+        let unreadable = nodes.unreadable()?;
+        for node in &unreadable {
+            if !self.unreadable.contains(&node.key) {
+                tracing::warn!(
+                    node = %node.key, error = %node.error,
+                    "cannot read Node; no route is deleted until it can be read or is gone"
+                );
+            }
+        }
+        self.unreadable = unreadable.iter().map(|node| node.key.clone()).collect();
+        let now = self.now();
+        self.controller
+            .nodes_unreadable(!unreadable.is_empty(), now);
         Ok(())
     }
 

@@ -63,6 +63,7 @@ fn used() -> Registry {
     };
     metrics.audited(family, Some(&report));
     metrics.object_problem("Service");
+    metrics.quarantined(family, 3, 4);
     registry
 }
 
@@ -169,6 +170,10 @@ fn every_metric_has_kube_proxys_name_type_labels_and_buckets() {
             "weft_proxy_partial_failures_recovered_total(4) 1",
             "# TYPE weft_proxy_consecutive_sync_failures gauge",
             "weft_proxy_consecutive_sync_failures(4) 1",
+            "# TYPE weft_proxy_quarantined_services gauge",
+            "weft_proxy_quarantined_services(4) 3",
+            "# TYPE weft_proxy_quarantines_total counter",
+            "weft_proxy_quarantines_total(4) 4",
             "# TYPE kubeproxy_iptables_ct_state_invalid_dropped_packets_total counter",
             "kubeproxy_iptables_ct_state_invalid_dropped_packets_total 3",
             "# TYPE kubeproxy_iptables_localhost_nodeports_accepted_packets_total counter",

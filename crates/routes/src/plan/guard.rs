@@ -17,7 +17,7 @@ pub(super) fn apply(
         .filter(|step| matches!(step.action, Action::Create { .. }))
         .count();
     let ours = plan.kept.len() + deletes.len() + changes.len() - creates;
-    let doubt = if !nodes.complete {
+    let doubt = if !nodes.proves_absence() {
         Some(WithheldReason::IncompleteNodes)
     } else if !policy.force && policy.delete_cap.is_exceeded(deletes.len(), ours) {
         Some(WithheldReason::TooManyDeletes)
@@ -34,7 +34,7 @@ pub(super) fn apply(
     }
     let (safe, doubtful): (Vec<Step>, Vec<Step>) = changes
         .into_iter()
-        .partition(|step| nodes.complete || !takes_from_a_node(step));
+        .partition(|step| nodes.proves_absence() || !takes_from_a_node(step));
     plan.withheld
         .extend(doubtful.into_iter().map(|step| Withheld {
             step,

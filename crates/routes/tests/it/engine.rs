@@ -235,6 +235,47 @@ fn a_route_that_keeps_failing_is_tried_less_and_less() {
 }
 
 #[test]
+fn a_route_that_the_provider_refuses_every_time_delays_no_other() {
+    for refusal in [
+        ProviderError::Invalid(SharedStr::new("422")),
+        ProviderError::NotReady(SharedStr::new("409")),
+        ProviderError::Retry(SharedStr::new("500")),
+    ] {
+        let mut bench = Bench::steady([]);
+        bench.apply(numbered(1));
+        let mut attempts = 0;
+        for number in 2..60 {
+            let joined = bench.now;
+            bench.apply(numbered(number));
+            let mut waits = true;
+            while waits {
+                for (at, ticket, step) in mutations(bench.wait(100)) {
+                    let is_poison = step.node().unwrap().as_str() == "n1";
+                    attempts += usize::from(is_poison);
+                    waits &= is_poison;
+                    let result = if is_poison {
+                        Err(refusal.clone())
+                    } else {
+                        Ok(())
+                    };
+                    bench.end(ticket, result);
+                    assert!(is_poison || at.since(joined) <= Duration::from_secs(2));
+                }
+                assert!(
+                    bench.now.since(joined) < Duration::from_secs(10),
+                    "{refusal}: n{number}"
+                );
+            }
+            bench.wait(5_000).into_iter().for_each(drop);
+        }
+        assert!(
+            (1..=20).contains(&attempts),
+            "{refusal}: {attempts} attempts"
+        );
+    }
+}
+
+#[test]
 fn a_conflict_is_answered_by_reading_the_table() {
     let mut bench = Bench::steady([]);
     bench.apply(numbered(1));

@@ -219,3 +219,32 @@ async fn a_route_whose_making_was_not_answered_is_deleted_with_its_node() {
     world.delete_node(1).await;
     world.has_routes_to([]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
+    let world = World::new();
+    let first = world.start(World::settings());
+    for number in 1..=2 {
+        world.add_node(number).await;
+    }
+    world.has_routes_to(1..=2).await;
+    // The record of what is ours is written after the routes.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    first.controller.stop().await;
+    drop(first);
+    // A newer schema, say. Whoever starts now never saw it in another state.
+    let odd = serde_json::json!({"kind": "Node", "apiVersion": "v1",
+        "metadata": {"name": "node-2", "uid": "odd"}, "spec": {"podCIDRs": 5}});
+    assert!(world.server.faults().inject_raw("nodes", "", "node-2", odd));
+    let _second = world.start(World::settings());
+    world.add_node(3).await;
+    world.has_routes_to(1..=3).await;
+    tokio::time::sleep(Duration::from_secs(7200)).await;
+    assert_eq!(world.table(), World::routes_to(1..=3));
+    // Deletes wait while it cannot be read, and are made up for when it is gone.
+    world.delete_node(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.table(), World::routes_to(1..=3));
+    world.delete_node(2).await;
+    world.has_routes_to([3]).await;
+}
