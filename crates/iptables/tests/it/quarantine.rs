@@ -280,6 +280,22 @@ fn what_no_service_is_to_blame_for_is_an_error_and_no_quarantine() {
 }
 
 #[test]
+fn more_refused_services_than_one_sync_finds_are_found_by_the_next() {
+    let mut world = world_of(200, Refusals::Line);
+    for number in 0..100 {
+        poison(&mut world, endpoint_rule(number, 0));
+    }
+    let error = world.guarded_sync(true).unwrap_err();
+    assert!(error.refusal().is_some(), "{error}");
+    let found = world.held().len();
+    assert!((50..100).contains(&found), "{found}");
+    assert_eq!(world.desired.len() + found, 200, "nobody is lost");
+    world.guarded_sync(true).unwrap();
+    assert_eq!(world.held().len(), 100);
+    world.assert_as_fresh("after the second sync");
+}
+
+#[test]
 fn a_rule_refused_because_of_drift_is_written_by_a_full_sync() {
     for refusals in MODES {
         let mut world = world_of(20, refusals);
