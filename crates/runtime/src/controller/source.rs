@@ -316,7 +316,9 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
                 resync: false,
             } => {
                 let mut keys = mapper.keys(new);
-                for key in mapper.keys(old) {
+                // What it makes of the old state must not lose the new one, which may be cured.
+                let of_old = catch_unwind(AssertUnwindSafe(|| mapper.keys(old)));
+                for key in of_old.unwrap_or_default() {
                     if !keys.contains(&key) {
                         keys.push(key);
                     }

@@ -789,6 +789,72 @@ async fn invariant_36_starts_and_stops_make_no_new_series() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mapping_that_panics_for_one_object_leaves_out_that_object_only() {
+    let harness = Harness::embedded().await;
+    for name in ["a", "bad", "c"] {
+        harness.create(name, "1").await;
+    }
+    let probe = Probe::new();
+    let mapper = Mapper::new(|note: &Note| {
+        let name = &note.metadata.name;
+        assert!(&**name != "bad" || note.text() == "cured", "on purpose");
+        vec![ObjectKey::cluster(name)]
+    });
+    let controller = Controller::<ObjectKey>::builder("notes", &harness.cluster())
+        .watches::<Note>(harness.spec(), mapper)
+        .build(probe.clone());
+    controller.start();
+    eventually("the others are reconciled", || {
+        probe.count("a") == 1 && probe.count("c") == 1
+    })
+    .await;
+    assert_eq!(probe.count("bad"), 0);
+    harness.update("c", "2").await;
+    eventually("and go on", || probe.count("c") == 2).await;
+    harness.update("bad", "cured").await;
+    eventually("it is back when it changed", || probe.count("bad") == 1).await;
+    assert_eq!(*controller.state().borrow(), ControllerState::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_fails_each_time_leaves_the_only_worker_to_the_others() {
+    let harness = Harness::embedded().await;
+    harness.create("bad", "1").await;
+    let probe = Probe::new();
+    let reconciler = {
+        let probe = probe.clone();
+        reconcile_with(move |context: Context<ObjectKey>| {
+            let probe = probe.clone();
+            async move {
+                let is_bad = &*context.key().name == "bad";
+                let done = probe.reconcile(context).await;
+                if is_bad {
+                    return Err(ReconcileError::retry("on purpose"));
+                }
+                done
+            }
+        })
+    };
+    let controller = Controller::<ObjectKey>::builder("notes", &harness.cluster())
+        .reconciles::<Note>(harness.spec())
+        .concurrency(1)
+        .build(reconciler);
+    controller.start();
+    eventually("it has failed often", || probe.count("bad") > 8).await;
+    let begun = Instant::now();
+    for number in 0..20 {
+        let name = format!("good-{number}");
+        harness.create(&name, "1").await;
+        eventually("a good key is reconciled", || probe.count(&name) == 1).await;
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn invariant_37_a_panic_is_an_error_of_one_key() {
     let harness = Harness::embedded().await;
     harness.create("bad", "1").await;
