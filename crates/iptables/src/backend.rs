@@ -209,20 +209,17 @@ impl<K: Kernel> Iptables<K> {
                 let error = failure.blame(&state, &update.services, self.options);
                 // A rule may also be refused because another process removed what it needs.
                 let is_ours = follow || state.is_unmoved(&mut self.kernel);
-                match written.filter(|_| is_ours && has_owner(&error)) {
-                    Some(written) => {
-                        state.interrupt(written, update.services);
-                        if follow {
-                            state.follow(&mut self.kernel);
-                        }
-                        self.state = Some(state);
+                if let Some(written) = written.filter(|_| is_ours && has_owner(&error)) {
+                    state.interrupt(written, update.services);
+                    if follow {
+                        state.follow(&mut self.kernel);
                     }
-                    None => {
-                        // It expects what was to be written, but of no chain that the plan did
-                        // not touch.
-                        self.state = Some(state);
-                        self.forget();
-                    }
+                    self.state = Some(state);
+                } else {
+                    // It expects what was to be written, but of no chain that the plan did not
+                    // touch.
+                    self.state = Some(state);
+                    self.forget();
                 }
                 return Err(error);
             }

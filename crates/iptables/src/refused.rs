@@ -144,7 +144,9 @@ fn one_of<'b>(
     let mut rules = HashSet::new();
     for (table, line) in lines {
         match fault(*table, line) {
-            Fault::Rule { chain, rule, .. } if rule.is_none() => {
+            Fault::Rule {
+                chain, rule: None, ..
+            } => {
                 chains.insert((*table, chain));
             }
             Fault::Rule {

@@ -168,13 +168,12 @@ impl FamilyLoop {
             return Ok(());
         }
         let started = Instant::now();
-        let (work, result) = tokio::task::spawn_blocking(move || {
+        let (mut work, result) = tokio::task::spawn_blocking(move || {
             let result = work.sync(full);
             (work, result)
         })
         .await?;
         let took = started.elapsed();
-        let mut work = work;
         self.note_quarantine(&mut work);
         let worked = result.is_ok();
         let was_full = match &result {
@@ -422,15 +421,11 @@ impl Work {
     fn take_quarantine_news(&mut self) -> Vec<ObjectKey> {
         let news = self.quarantine.take_news();
         let held = self.quarantine.held();
-        let held: BTreeMap<&ObjectKey, Arc<Service>> = held
-            .map(|(key, held)| (key, held.service.clone()))
+        let refused: Vec<Arc<Service>> = held
+            .filter(|(key, _)| news.held.contains(key))
+            .map(|(_, held)| held.service.clone())
             .collect();
-        let former: Vec<Arc<Service>> = news
-            .held
-            .iter()
-            .filter_map(|key| held.get(key).cloned())
-            .collect();
-        for service in former {
+        for service in refused {
             self.replaced(Some(service), None);
         }
         for key in &news.accepted {

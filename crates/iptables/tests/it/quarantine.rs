@@ -1,6 +1,6 @@
 //! One Service that the kernel refuses is left out; everything else is written.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
@@ -196,11 +196,11 @@ fn a_quarantined_service_is_tried_again_after_a_while_with_a_full_sync() {
         assert_eq!(world.held(), ["s5", "s6"], "{refusals:?}");
         let kernel = world.backend.kernel();
         kernel.poison.remove(&endpoint_rule(5, 0));
-        world.now += RETRY_AFTER - Duration::from_secs(1);
+        world.now += RETRY_AFTER / 2;
         world.guarded_sync(true).unwrap();
         assert_eq!(world.held(), ["s5", "s6"], "too early");
         world.quarantine.take_news();
-        world.now += Duration::from_secs(1);
+        world.now += RETRY_AFTER / 2;
         world.guarded_sync(true).unwrap();
         assert_eq!(world.held(), ["s6"]);
         let news = world.quarantine.take_news();
