@@ -60,7 +60,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Playground(Box<PlaygroundArguments>),
     /// Serve the Kubernetes API from memory, for playground and tests
-    Apiserver(ApiserverArguments),
+    Apiserver(Box<ApiserverArguments>),
     /// Serve Services on this node as kube-proxy's iptables mode does
     Proxy(Box<ProxyArguments>),
     /// Serve a test double of a cloud's API, to run controllers against

@@ -22,7 +22,7 @@ pub(crate) mod version;
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { shared, command } = arguments;
     match command {
-        Command::Apiserver(arguments) => apiserver::run(arguments, shared),
+        Command::Apiserver(arguments) => apiserver::run(*arguments, shared),
         Command::Check(arguments) => check::run(*arguments, shared),
         Command::Cni(arguments) => cni::run(&arguments, shared),
         Command::Routes(arguments) => routes::run(&arguments, shared),

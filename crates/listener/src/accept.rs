@@ -37,7 +37,7 @@ pub trait Listener: Send + 'static {
 const BACKLOG: i32 = 4096;
 
 /// Sets the backlog of a socket that listens already. With a failure it stays as it was.
-pub(crate) fn widen(socket: SockRef<'_>) {
+pub(crate) fn widen(socket: &SockRef<'_>) {
     let _ = socket.listen(BACKLOG);
 }
 
@@ -48,7 +48,7 @@ impl Listener for TcpListener {
     type Stream = TcpStream;
 
     fn widen_backlog(&self) {
-        widen(SockRef::from(self));
+        widen(&SockRef::from(self));
     }
 
     async fn accept(&self) -> io::Result<TcpStream> {

@@ -85,13 +85,11 @@ impl Connection {
                         None => self.next_look(now),
                         Some(drained) => (self.is_busy() && now < drained).then_some(drained),
                     };
-                    match next {
-                        Some(next) => wake = next,
-                        None => {
-                            self.count_timeout();
-                            return;
-                        }
-                    }
+                    let Some(next) = next else {
+                        self.count_timeout();
+                        return;
+                    };
+                    wake = next;
                 }
             }
         }

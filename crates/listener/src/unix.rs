@@ -78,7 +78,7 @@ impl Listener for PrivateSocket {
     type Stream = UnixStream;
 
     fn widen_backlog(&self) {
-        widen(SockRef::from(&self.listener));
+        widen(&SockRef::from(&self.listener));
     }
 
     async fn accept(&self) -> io::Result<UnixStream> {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::schema::pattern::compile_pattern;
 use crate::status::FieldError;
 
 /// Complaints about the patterns of a schema that is at a field of a definition.
@@ -13,7 +14,7 @@ pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
 
 fn check(schema: &Value, field: &str, errors: &mut Vec<FieldError>) {
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && let Err(error) = regex::Regex::new(pattern)
+        && let Err(error) = compile_pattern(pattern)
     {
         let text = format!(
             "must be a valid regular expression, but isn't: {}",

@@ -159,7 +159,7 @@ fn a_listener_of_another_namespace_is_served_there() {
         let version = |address: SocketAddr| {
             use std::io::{Read as _, Write as _};
             let mut stream = std::net::TcpStream::connect(address)?;
-            stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
+            stream.write_all(b"GET /version HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok::<_, std::io::Error>(answer)
@@ -174,7 +174,7 @@ fn a_listener_of_another_namespace_is_served_there() {
 async fn half_a_request(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
-        "POST {MAPS} HTTP/1.1\r\nhost: weft\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        "POST {MAPS} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
         BODY.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();

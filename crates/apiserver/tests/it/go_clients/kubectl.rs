@@ -81,7 +81,7 @@ async fn kubectl_works_unchanged() {
     );
     assert!(kubectl.run("auth can-i delete nodes").await.contains("yes"));
     kubectl.run("create serviceaccount robot").await;
-    assert!(kubectl.run("create token robot").await.starts_with("weft-"));
+    assert!(kubectl.run("create token robot").await.starts_with("eyJ"));
 
     let manifest = kubectl.file("manifest.yaml", MANIFEST);
     let first = kubectl.run(&format!("apply -f {manifest}")).await;
