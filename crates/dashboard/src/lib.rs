@@ -9,8 +9,8 @@
 mod assets;
 mod board;
 mod control;
-mod door;
 mod feed;
+mod origin;
 mod pages;
 mod server;
 pub mod state;

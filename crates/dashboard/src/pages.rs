@@ -1,4 +1,4 @@
-//! The page, its parts, the state behind it, and the door before all of them.
+//! Routes of the live page: the page, its assets, its state and its actions.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use axum::{
 use tokio_util::sync::CancellationToken;
 
 use weft_listener::HostCheck;
+use weft_runtime::refuse_other_hosts;
 
 use crate::{
-    Board, Control, Reach, Token, assets, door,
+    Board, Control, Reach, Token, assets, origin,
     state::{Action, State},
     stream,
 };
@@ -109,7 +110,7 @@ impl Pages {
         }
         router
             .with_state(pages)
-            .layer(middleware::from_fn_with_state(check, door::keep))
+            .layer(middleware::from_fn_with_state(check, refuse_other_hosts))
             .layer(middleware::map_response(harden))
     }
 
@@ -160,7 +161,7 @@ async fn act(
     let Some(switches) = &pages.switches else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    if !door::is_from_our_page(&uri, &headers) {
+    if !origin::is_from_our_page(&uri, &headers) {
         return refused(StatusCode::FORBIDDEN, "only this page may act");
     }
     let token = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);

@@ -20,7 +20,7 @@ use crate::{
 
 /// A source of connections.
 pub trait Listener: Send + 'static {
-    /// A connection.
+    /// A connection, before any handshake.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Makes room for more connections that wait to be accepted, where the system allows it.

@@ -55,7 +55,7 @@ impl Body for RequestBody {
         let limit = *this.limit;
         let timer = this.waiting.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(timer.as_mut().poll(context));
-        let message = "the body did not arrive in time";
+        let message = "cannot read the request body: time limit exceeded";
         let error = io::Error::new(io::ErrorKind::TimedOut, message);
         Poll::Ready(Some(Err(error.into())))
     }

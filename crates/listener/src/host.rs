@@ -37,10 +37,22 @@ pub struct HostCheck {
     pub reach: Reach,
 }
 
+/// What a request that names another host is answered, with status 421.
+pub const MISDIRECTED: &str = "cannot answer: Host is not an address of this server\n";
+
 /// The scheme's port, which browsers leave out.
 const HTTP_PORT: u16 = 80;
 
 impl HostCheck {
+    /// The check for pages at an address: on loopback every port, since it may be forwarded, and
+    /// elsewhere none, since a server does not know the names by which it is reached.
+    pub fn for_address(address: SocketAddr) -> Option<Self> {
+        (Reach::of(address) == Reach::Loopback).then_some(Self {
+            port: None,
+            reach: Reach::Loopback,
+        })
+    }
+
     /// Whether one host, with or without port, is accepted.
     fn accepts(self, authority: &str) -> bool {
         let Ok(parsed) = authority.parse::<Authority>() else {

@@ -18,7 +18,7 @@ mod unix;
 pub use accept::{Listener, accept, serve};
 pub use body::{BodyError, RequestBody};
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
-pub use host::{HostCheck, Reach};
+pub use host::{HostCheck, MISDIRECTED, Reach};
 pub use http::Protocols;
 pub use limits::Limits;
 pub use pool::{Connection, ConnectionPool, PoolStats};

@@ -86,17 +86,17 @@ impl ConnectionPool {
         }
     }
 
-    /// Its name.
+    /// The name of its listeners in logs.
     pub fn name(&self) -> &'static str {
         self.pool.name
     }
 
-    /// Its limits.
+    /// The limits that each connection has.
     pub fn limits(&self) -> &Limits {
         &self.pool.limits
     }
 
-    /// Its figures.
+    /// How full it is, and what was closed so far.
     pub fn stats(&self) -> PoolStats {
         let pool = &self.pool;
         PoolStats {
@@ -155,16 +155,18 @@ impl ConnectionPool {
     /// Closes the connection that has been idle for the longest time, if there is one.
     pub(crate) fn evict(&self) -> bool {
         let longest = self.pool.idle.lock().by_turn.pop_first();
-        self.report_full(longest.is_some());
         let Some((_, evicted)) = longest else {
+            self.report_full("new connections wait");
             return false;
         };
+        self.report_full("idle connections are closed");
         evicted.cancel();
         self.pool.evicted.fetch_add(1, Relaxed);
         true
     }
 
-    fn report_full(&self, evicting: bool) {
+    /// Logs that the pool is full, at most once in an interval.
+    fn report_full(&self, consequence: &'static str) {
         let now = Instant::now();
         let mut reported = self.pool.reported.lock();
         if reported.is_some_and(|last| now.duration_since(last) < REPORT_INTERVAL) {
@@ -175,20 +177,13 @@ impl ConnectionPool {
             capacity, evicted, ..
         } = self.stats();
         let listener = self.pool.name;
-        if evicting {
-            tracing::warn!(
-                listener,
-                capacity,
-                evicted,
-                "connection limit reached, closing idle connections"
-            );
-        } else {
-            tracing::warn!(
-                listener,
-                capacity,
-                "connection limit reached, new connections wait"
-            );
-        }
+        tracing::warn!(
+            listener,
+            capacity,
+            evicted,
+            consequence,
+            "connection limit reached"
+        );
     }
 }
 

@@ -47,7 +47,7 @@ fn bounded<T>(
     }
     let timer = stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
     ready!(timer.as_mut().poll(context));
-    let message = "the peer does not read";
+    let message = "cannot write: the peer read nothing within the time limit";
     Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
 }
 

@@ -47,13 +47,13 @@ impl PrivateSocket {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
                 if is_served(path)? {
-                    let reason = "another process listens there";
+                    let reason = "another process listens on this socket";
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, reason));
                 }
                 fs::remove_file(path)?;
             }
             Ok(_) => {
-                let reason = "a file that is not a socket is there";
+                let reason = "the file is not a socket";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -86,8 +86,13 @@ impl Listener for PrivateSocket {
             let (stream, _) = self.listener.accept().await?;
             match stream.peer_cred() {
                 Ok(peer) if may_connect(peer.uid(), self.own) => return Ok(stream),
-                Ok(peer) => tracing::warn!(user = peer.uid(), "refused a user on a private socket"),
-                Err(error) => tracing::warn!(%error, "cannot read the user of a socket's peer"),
+                Ok(peer) => tracing::warn!(
+                    user = peer.uid(),
+                    "connection refused: the peer is neither root nor the owner of the socket"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, "connection refused: cannot read the peer's user");
+                }
             }
         }
     }

@@ -53,7 +53,7 @@ pub use managed_fields::WithoutManagedFields;
 pub use manager::{
     Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
     HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
-    Phase, StatusServer, TlsFiles, check_host,
+    Phase, StatusServer, TlsFiles, check_host, refuse_other_hosts,
 };
 pub use mapping::Mapper;
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};

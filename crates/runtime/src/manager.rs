@@ -23,7 +23,7 @@ pub use control::ControlServer;
 pub use health::{HealthCheck, HealthLimits};
 pub use members::{ComponentId, DuplicateName};
 pub use process::{HeapProbe, HeapStatistics};
-pub use server::{Access, StatusServer, check_host};
+pub use server::{Access, StatusServer, check_host, refuse_other_hosts};
 pub use tls::TlsFiles;
 
 use crate::{

@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use weft_listener::{ConnectionPool, Limits, serve};
 use weft_runtime::{
     Access, Component, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase, StatusServer,
+    check_host,
 };
 
 use super::{
@@ -260,7 +261,8 @@ impl Component for HealthServer {
             };
             scope.ready();
             let pool = ConnectionPool::new("health", LIMITS);
-            serve(listener, &pool, self.router.clone(), scope.stopped()).await;
+            let router = check_host(self.router.clone(), self.address);
+            serve(listener, &pool, router, scope.stopped()).await;
             Ok(())
         })
     }

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls};
 use weft_listener::{
-    Connection, HostCheck, Limits, Listener, PrivateSocket, Protocols, Reach, RequestBody,
+    Connection, HostCheck, Limits, Listener, MISDIRECTED, PrivateSocket, Protocols, RequestBody,
 };
 
 use super::{
@@ -192,15 +192,9 @@ async fn accept_tls(api: Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor)
 
 /// Serves plain HTTP on a TCP listener.
 pub(crate) async fn accept_plain(api: Arc<Api>, listener: TcpListener) {
-    let local = listener.local_addr().ok();
     // No certificate tells a browser whom it talks to, so a web site could have its name resolve
     // to loopback and use the browser to send requests.
-    let check = local
-        .filter(|address| Reach::of(*address) == Reach::Loopback)
-        .map(|_| HostCheck {
-            port: None,
-            reach: Reach::Loopback,
-        });
+    let check = listener.local_addr().ok().and_then(HostCheck::for_address);
     accept_http(api, listener, Client { user: None, check }).await;
 }
 
@@ -257,8 +251,7 @@ where
 }
 
 fn misdirected() -> http::Response<Body> {
-    let text = "the Host of a request to this address is localhost or a loopback address\n";
-    let body = Full::from(text).map_err(Into::into).boxed_unsync();
+    let body = Full::from(MISDIRECTED).map_err(Into::into).boxed_unsync();
     let mut response = http::Response::new(body);
     *response.status_mut() = http::StatusCode::MISDIRECTED_REQUEST;
     response

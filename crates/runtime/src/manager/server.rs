@@ -19,7 +19,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use serde::Serialize;
 use tokio::{net::TcpListener, time::timeout};
-use weft_listener::{ConnectionPool, HostCheck, Limits, Protocols, Reach, accept, serve};
+use weft_listener::{ConnectionPool, HostCheck, Limits, MISDIRECTED, Protocols, accept, serve};
 
 use super::{
     Component, ComponentScope, Manager, Phase,
@@ -108,17 +108,14 @@ impl StatusServer {
 /// Lets pages on loopback answer only requests that name loopback, so that no web site can read
 /// them through a browser (DNS rebinding). Pages at other addresses answer whatever is named.
 pub fn check_host(router: Router, address: SocketAddr) -> Router {
-    if Reach::of(address) == Reach::Anywhere {
-        return router;
+    match HostCheck::for_address(address) {
+        None => router,
+        Some(check) => router.layer(middleware::from_fn_with_state(check, refuse_other_hosts)),
     }
-    let check = HostCheck {
-        port: None,
-        reach: Reach::Loopback,
-    };
-    router.layer(middleware::from_fn_with_state(check, refuse_other_hosts))
 }
 
-async fn refuse_other_hosts(
+/// Refuses requests that name another host than the check accepts; for a layer of a router.
+pub async fn refuse_other_hosts(
     State(check): State<HostCheck>,
     request: Request,
     next: Next,
@@ -126,8 +123,7 @@ async fn refuse_other_hosts(
     if check.accepts_request(request.uri(), request.headers()) {
         return next.run(request).await;
     }
-    let text = "the Host of a request to this address is localhost or a loopback address\n";
-    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    (StatusCode::MISDIRECTED_REQUEST, MISDIRECTED).into_response()
 }
 
 /// What every process shows of itself.
