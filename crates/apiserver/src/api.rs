@@ -207,6 +207,8 @@ impl Api {
         let outcome = match self.admit(&mut context, identity) {
             // Nobody may see a write that a restart forgets.
             Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
+            // It means nothing, and would only fill memory.
+            Ok(()) if matches!(context.method, Method::GET | Method::HEAD) => Ok(()),
             Ok(()) => read_body(body).await.map(|bytes| context.body = bytes),
             Err(error) => Err(error),
         };

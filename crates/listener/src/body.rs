@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
-use crate::pool::RequestInProgress;
+use crate::pool::{RequestInProgress, RequestProgress};
 
 /// Why a body ends early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -26,15 +26,17 @@ pin_project! {
         body: Incoming,
         limit: Duration,
         waiting: Option<Pin<Box<Sleep>>>,
+        progress: RequestProgress,
     }
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming, limit: Duration) -> Self {
+    pub(crate) fn new(body: Incoming, limit: Duration, progress: RequestProgress) -> Self {
         Self {
             body,
             limit,
             waiting: None,
+            progress,
         }
     }
 }
@@ -49,7 +51,11 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.project();
         if let Poll::Ready(frame) = this.body.poll_frame(context) {
+            this.progress.works();
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        if this.waiting.is_none() {
+            this.progress.waits_for_client();
         }
         // Not set back by a frame: a body that arrives byte by byte has no more time than another.
         let limit = *this.limit;
@@ -80,6 +86,8 @@ pin_project! {
 
 impl<B> ResponseBody<B> {
     pub(crate) fn new(body: B, request: RequestInProgress) -> Self {
+        // Until it is polled, which HTTP/2 does only when the client lets it send.
+        request.progress().waits_for_client();
         Self { body, request }
     }
 }
@@ -92,7 +100,13 @@ impl<B: Body> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        self.project().body.poll_frame(context)
+        let this = self.project();
+        let frame = this.body.poll_frame(context);
+        match &frame {
+            Poll::Pending => this.request.progress().works(),
+            Poll::Ready(_) => this.request.progress().waits_for_client(),
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -120,9 +120,10 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let in_progress = self.tracker.begin();
         let limit = self.body_limit;
+        let progress = in_progress.progress().clone();
         let answer = self
             .service
-            .call(request.map(|body| RequestBody::new(body, limit)));
+            .call(request.map(|body| RequestBody::new(body, limit, progress)));
         Box::pin(async move {
             let response = answer.await?;
             Ok(response.map(|body| ResponseBody::new(body, in_progress)))

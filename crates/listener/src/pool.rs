@@ -23,7 +23,9 @@ use crate::{Limits, descriptors::descriptor_limit};
 /// The connections that one or more listeners share, up to a limit.
 ///
 /// When it is reached, the connection that has been idle for the longest time is closed in favour
-/// of a new one. If every connection has a request in progress, new ones wait to be accepted.
+/// of a new one. A connection is idle while the server waits for its client: for a request, for
+/// the rest of a body, or for the client to take a response. If the server works on a request of
+/// every connection, new ones wait to be accepted.
 #[derive(Clone)]
 pub struct ConnectionPool {
     pool: Arc<Pool>,
@@ -42,7 +44,7 @@ struct Pool {
     reported: Mutex<Option<Instant>>,
 }
 
-/// Connections without a request in progress, the longest idle first.
+/// Connections whose client has to do something, the longest idle first.
 #[derive(Default)]
 struct IdleConnections {
     next: u64,
@@ -116,6 +118,7 @@ impl ConnectionPool {
             stop,
             activity: Arc::new(Mutex::new(Activity {
                 requests: 0,
+                waiting: 0,
                 turn: None,
                 since: Instant::now(),
                 served: false,
@@ -124,7 +127,7 @@ impl ConnectionPool {
             _permit: permit,
         };
         let mut activity = connection.activity.lock();
-        self.pool.add_idle(&mut activity, &connection.evicted);
+        self.pool.place(&mut activity, &connection.evicted);
         drop(activity);
         connection
     }
@@ -209,9 +212,12 @@ pub struct Connection {
 struct Activity {
     /// Requests in progress; HTTP/2 has several at once.
     requests: usize,
-    /// The place among the idle ones, without a request in progress.
+    /// Those of them that wait for the client: to send the rest of a body, or to take the rest of
+    /// a response.
+    waiting: usize,
+    /// The place among the idle ones, unless a request is being worked on.
     turn: Option<u64>,
-    /// The last time at which it became idle.
+    /// The last time at which it became idle, or at which its client sent or took something.
     since: Instant,
     /// Whether it ever had a request.
     served: bool,
@@ -244,10 +250,11 @@ impl Connection {
     pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
         let limits = &self.pool.limits;
         let activity = self.activity.lock();
-        if activity.requests > 0 {
+        let limit = if activity.waiting < activity.requests {
             return Some(now + limits.header.min(limits.idle));
-        }
-        let limit = if activity.served {
+        } else if activity.requests > 0 {
+            limits.stall
+        } else if activity.served {
             limits.idle
         } else {
             limits.header
@@ -294,8 +301,12 @@ impl Drop for Connection {
 }
 
 impl Pool {
-    /// Puts a connection at the end of the idle ones.
-    fn add_idle(&self, activity: &mut Activity, evicted: &CancellationToken) {
+    /// Puts a connection at the end of the idle ones, or takes it out, as its requests want it.
+    fn place(&self, activity: &mut Activity, evicted: &CancellationToken) {
+        self.remove_idle(activity);
+        if activity.closed || activity.waiting < activity.requests {
+            return;
+        }
         activity.since = Instant::now();
         let mut idle = self.idle.lock();
         idle.next += 1;
@@ -327,25 +338,73 @@ impl RequestTracker {
         let mut activity = self.activity.lock();
         activity.requests += 1;
         activity.served = true;
-        self.pool.remove_idle(&mut activity);
-        RequestInProgress(self.clone())
+        self.pool.place(&mut activity, &self.evicted);
+        RequestInProgress(RequestProgress {
+            tracker: self.clone(),
+            phase: Arc::new(Mutex::new(Phase::Working)),
+        })
     }
 }
 
-/// A request in progress: from the end of its header to the end of its response.
-pub(crate) struct RequestInProgress(RequestTracker);
+/// What a request in progress waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The server: it is being worked on, or has nothing to send yet.
+    Working,
+    /// The client.
+    Waiting,
+    Ended,
+}
 
-impl Drop for RequestInProgress {
-    fn drop(&mut self) {
+/// Reports what a request waits for.
+#[derive(Clone)]
+pub(crate) struct RequestProgress {
+    tracker: RequestTracker,
+    phase: Arc<Mutex<Phase>>,
+}
+
+impl RequestProgress {
+    /// The client has to send or to take something, just after it did so the last time.
+    pub(crate) fn waits_for_client(&self) {
+        self.enter(Phase::Waiting);
+    }
+
+    /// The server goes on without the client.
+    pub(crate) fn works(&self) {
+        self.enter(Phase::Working);
+    }
+
+    fn enter(&self, next: Phase) {
+        let mut phase = self.phase.lock();
+        // A body may be polled after the response has ended.
+        if *phase == Phase::Ended || (*phase, next) == (Phase::Working, Phase::Working) {
+            return;
+        }
         let RequestTracker {
             pool,
             evicted,
             activity,
-        } = &self.0;
+        } = &self.tracker;
         let mut activity = activity.lock();
-        activity.requests -= 1;
-        if activity.requests == 0 && !activity.closed {
-            pool.add_idle(&mut activity, evicted);
-        }
+        activity.waiting -= usize::from(*phase == Phase::Waiting);
+        activity.waiting += usize::from(next == Phase::Waiting);
+        activity.requests -= usize::from(next == Phase::Ended);
+        *phase = next;
+        pool.place(&mut activity, evicted);
+    }
+}
+
+/// A request in progress: from the end of its header to the end of its response.
+pub(crate) struct RequestInProgress(RequestProgress);
+
+impl RequestInProgress {
+    pub(crate) fn progress(&self) -> &RequestProgress {
+        &self.0
+    }
+}
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Ended);
     }
 }

@@ -2,14 +2,19 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use axum::{Router, body::Bytes, routing::get};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    routing::get,
+};
+use hyper_util::service::TowerToHyperService;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use weft_listener::{ConnectionPool, Limits, serve};
+use weft_listener::{ConnectionPool, Limits, Protocols, accept};
 
 /// Short enough for a test, long enough for a busy machine to answer within.
 pub(crate) const LIMITS: Limits = Limits {
@@ -49,6 +54,7 @@ impl Server {
             .route("/", get(|| async { "hello" }))
             .route("/large", get(|| async { vec![b'x'; LARGE] }))
             .route("/body", get(|body: Bytes| async move { body }))
+            .route("/stream", get(|| async { Body::new(Endless) }))
             .route(
                 "/wait",
                 get(move || async move {
@@ -58,7 +64,17 @@ impl Server {
             );
         let (serving, stopped) = (pool.clone(), stop.clone());
         let task = tokio::spawn(async move {
-            serve(listener, &serving, router, stopped.cancelled_owned()).await;
+            let service = TowerToHyperService::new(router);
+            let protocols = Protocols::Http1And2 {
+                concurrent_streams: 10,
+            };
+            accept(
+                listener,
+                &serving,
+                stopped.cancelled_owned(),
+                |stream, connection| connection.serve_http(stream, protocols, service.clone()),
+            )
+            .await;
         });
         Self {
             address,
@@ -91,6 +107,21 @@ impl Server {
             }
         };
         tokio::time::timeout(PATIENCE, open).await.unwrap();
+    }
+}
+
+/// A body like that of a watch without events: nothing to send, and no end.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
     }
 }
 

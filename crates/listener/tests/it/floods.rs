@@ -94,3 +94,74 @@ async fn requests_in_progress_are_never_evicted_and_new_ones_wait_for_them() {
         assert!(answer.ends_with("released"), "{answer:?}");
     }
 }
+
+/// An HTTP/2 connection whose client allows no bytes of any body: preface, SETTINGS with
+/// INITIAL_WINDOW_SIZE 0, and HEADERS of a GET in HPACK's static table and literals.
+fn without_window(path: &str) -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+    // :method GET, :scheme http, :path and :authority as literals without indexing.
+    let mut headers = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    headers.extend(path.as_bytes());
+    headers.extend([0x01, 4]);
+    headers.extend(b"test");
+    let length = u8::try_from(headers.len()).unwrap();
+    bytes.extend([0, 0, length, 1, 5, 0, 0, 0, 1]);
+    bytes.extend(headers);
+    bytes
+}
+
+#[tokio::test]
+async fn clients_that_take_no_response_or_send_half_a_body_do_not_keep_others_out() {
+    let limits = weft_listener::Limits {
+        body: Duration::from_secs(3600),
+        stall: Duration::from_secs(3600),
+        ..patient()
+    };
+    let server = Server::start(limits).await;
+    let half = b"GET /body HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nhalf";
+    let mut clients = Vec::new();
+    for number in 0..LIMITS.connections * 4 {
+        let bytes = if number % 2 == 0 {
+            without_window("/large")
+        } else {
+            half.to_vec()
+        };
+        clients.push(server.send(&bytes).await);
+    }
+    let answer = tokio::time::timeout(PATIENCE, server.get("/")).await;
+    assert!(answer.unwrap().ends_with("hello"));
+    let stats = server.pool.stats();
+    assert!(stats.evicted >= 3 * 16, "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_response_that_its_client_never_takes_ends_with_the_stall_limit() {
+    let server = Server::start(LIMITS).await;
+    let stream = server.send(&without_window("/large")).await;
+    server.until_open(1).await;
+    server.until_open(0).await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_the_server_is_neither_evicted_nor_timed_out() {
+    let server = Server::start(LIMITS).await;
+    let request = b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n";
+    let mut watch = server.send(request).await;
+    let mut head = [0; 12];
+    tokio::io::AsyncReadExt::read_exact(&mut watch, &mut head)
+        .await
+        .unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    let mut clients = Vec::new();
+    for _ in 0..LIMITS.connections * 2 {
+        clients.push(server.send(b"").await);
+    }
+    // Longer than every limit: the idle ones are gone, and the watch is not.
+    server.until_open(1).await;
+    let mut rest = Vec::new();
+    let reading = tokio::io::AsyncReadExt::read_to_end(&mut watch, &mut rest);
+    let closed = tokio::time::timeout(LIMITS.idle, reading).await;
+    assert!(closed.is_err(), "the server closed the stream");
+}
