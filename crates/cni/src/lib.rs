@@ -31,6 +31,7 @@ pub use fault::{Code, Fault};
 pub use http::HttpError;
 pub use names::{is_identifier, is_interface};
 pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
+pub use regular::open as open_regular;
 pub use version::SpecVersion;
 
 /// Where the daemon listens unless the configuration says otherwise.

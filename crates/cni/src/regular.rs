@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 /// Opens a file as these options say. What is not a regular file is an error of kind
 /// [`io::ErrorKind::InvalidData`]: it never blocks, and is not followed if it is a link.
-pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let odd = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
     let opened = options
         .custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK))

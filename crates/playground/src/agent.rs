@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io,
+    os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
     process::Child,
     sync::{Arc, Mutex, PoisonError},
@@ -124,7 +125,11 @@ impl Agent {
 
     fn spawn(&self, epoch: u64) -> io::Result<()> {
         let parts = &self.0.parts;
-        let log = File::options().create(true).append(true).open(&parts.log)?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&parts.log)?;
         let mut command = parts.place.command(&parts.line);
         command
             .envs(parts.environment.iter().cloned())

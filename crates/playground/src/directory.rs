@@ -41,6 +41,9 @@ pub enum DirectoryError {
     /// Another user could replace what is written there.
     #[error("cannot use {0}: it belongs to another user")]
     Foreign(PathBuf),
+    /// Another user could put a marker or a link there.
+    #[error("cannot use {0}: other users may write to it")]
+    Shared(PathBuf),
     /// One directory is for one playground.
     #[error("cannot use {0}: another playground is running in it")]
     Running(PathBuf),
@@ -72,8 +75,12 @@ pub(crate) fn prepare(directory: &Path) -> Result<File, DirectoryError> {
     if !metadata.is_dir() {
         return Err(DirectoryError::NotADirectory(directory.to_owned()));
     }
-    if metadata.uid() != geteuid().as_raw() {
-        return Err(DirectoryError::Foreign(directory.to_owned()));
+    check_owner(directory, &metadata)?;
+    let logs = directory.join(LOGS);
+    if let Ok(metadata) = fs::symlink_metadata(&logs)
+        && metadata.is_dir()
+    {
+        check_owner(&logs, &metadata)?;
     }
     let lock = match marked(directory).map_err(failed)? {
         Some(lock) => lock,
@@ -85,6 +92,18 @@ pub(crate) fn prepare(directory: &Path) -> Result<File, DirectoryError> {
     }
     remove_leftovers(directory).map_err(failed)?;
     Ok(lock)
+}
+
+/// Only this user may write to a directory in which files are written and removed by name.
+fn check_owner(directory: &Path, metadata: &fs::Metadata) -> Result<(), DirectoryError> {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(DirectoryError::Foreign(directory.to_owned()));
+    }
+    if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(DirectoryError::Shared(directory.to_owned()));
+    }
+    Ok(())
 }
 
 /// The marker, if there is one.
@@ -280,6 +299,20 @@ mod tests {
         drop(prepare(directory.path()).unwrap());
         assert_eq!(content(directory.path()).len(), 1, "only the marker");
         assert_eq!(content(elsewhere.path()), before);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused_and_untouched() {
+        use std::os::unix::fs::PermissionsExt as _;
+        for (shared, mode) in [("", 0o1777), ("", 0o775), ("logs", 0o777)] {
+            let directory = used();
+            let path = directory.path().join(shared);
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let before = content(directory.path());
+            let refused = prepare(directory.path()).unwrap_err();
+            assert!(matches!(refused, DirectoryError::Shared(_)), "{refused}");
+            assert_eq!(content(directory.path()), before, "{shared} {mode:o}");
+        }
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub fn counter_file(directory: &Path) -> PathBuf {
 /// Reads the counter of a directory. Only what says nothing about its contents is an error.
 pub(super) fn read(directory: &Path) -> io::Result<Count> {
     let mut bytes = Vec::new();
-    match File::open(counter_file(directory)) {
+    let opened = weft_cni::open_regular(&counter_file(directory), OpenOptions::new().read(true));
+    match opened {
         Ok(file) => file.take(LONGEST).read_to_end(&mut bytes)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Count::Absent),
         Err(error) => return Err(error),

@@ -408,6 +408,21 @@ fn a_store_of_a_program_that_did_not_count_is_taken_over_without_alarm() {
 }
 
 #[test]
+fn a_counter_that_is_a_fifo_is_an_error_and_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    add(&open(directory.path()).store, 1);
+    let counter = counter_file(directory.path());
+    fs::remove_file(&counter).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&counter).status();
+    assert!(made.unwrap().success());
+    let (done, opened) = std::sync::mpsc::channel();
+    let path = directory.path().to_owned();
+    std::thread::spawn(move || done.send(Store::open(&path, BOOT).map(drop)));
+    let opened = opened.recv_timeout(std::time::Duration::from_secs(30));
+    opened.expect("it waits for the FIFO").unwrap_err();
+}
+
+#[test]
 fn a_counter_that_is_no_file_is_an_error_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     add(&open(directory.path()).store, 1);
