@@ -116,9 +116,8 @@ impl User {
 /// Identifies users by their bearer tokens.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
-    /// Tokens given at start, and whom they stand for.
+    /// The users of tokens given at start.
     tokens: HashMap<String, User>,
-    /// Knows the tokens of ServiceAccounts.
     pub(crate) accounts: TokenIssuer,
 }
 
@@ -133,7 +132,7 @@ impl Authenticator {
         }
     }
 
-    /// Whom a token stands for before one of these audiences, or why it stands for nobody.
+    /// The user of a token for one of these audiences, or why it is not accepted.
     pub(crate) fn verify(
         &self,
         api: &Api,

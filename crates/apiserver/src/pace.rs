@@ -89,8 +89,8 @@ pub(crate) async fn write(api: &Arc<Api>, context: &Arc<Context>) -> Outcome<Rep
     match timeout_at(deadline, work).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => {
-            tracing::error!(%error, "request failed");
-            Err(ApiError::internal("the request failed"))
+            tracing::error!(%error, "request handler panicked");
+            Err(ApiError::internal("request handler failed"))
         }
         Err(_) => Err(ApiError::took_too_long()),
     }

@@ -1,9 +1,9 @@
 //! State over restarts: every change goes to a database file, in groups, before it is answered.
 //!
 //! Each record carries a checksum, and so do all of them together; the database checks its pages besides.
-//! What is damaged is never passed over: the server does not start, unless it is told to salvage what is
-//! whole. A commit that a crash cut short is not damage: the database goes back to the one before, and
-//! nothing of it was acknowledged.
+//! What is damaged is never passed over: the server does not start unless `OnDamage::Salvage` is set. A
+//! commit that a crash cut short is not damage: the database goes back to the one before, and nothing of
+//! it was acknowledged.
 
 mod seal;
 
@@ -54,9 +54,9 @@ pub enum PersistenceError {
     /// The directory or a file of it cannot be used.
     #[error("cannot use data directory {path}")]
     Directory {
-        /// The directory.
+        /// As given to `Builder::open`.
         path: String,
-        /// The cause.
+        /// Of the directory, `objects.redb` or `objects.seal`.
         source: io::Error,
     },
     /// The database refuses.
@@ -64,11 +64,12 @@ pub enum PersistenceError {
     Database(#[from] Box<redb::Error>),
     /// What is on disk is not what was written.
     #[error(
-        "{path} is damaged: {}; restore it from a copy, or salvage what is whole",
+        "cannot open {path}: it is damaged: {}; --salvage-data-dir keeps the objects whose checksums \
+         match",
         named(problems)
     )]
     Damaged {
-        /// The file.
+        /// `objects.redb` of the data directory.
         path: String,
         /// One for each damaged place, with the key of the object where it can be read.
         problems: Vec<String>,
@@ -272,7 +273,7 @@ fn read(
     };
     match testimony {
         Testimony::Unreadable => {
-            let problem = "objects.seal is damaged: it is unknown what was written last";
+            let problem = "objects.seal is damaged: the last acknowledged version is not known";
             contents.problems.push(problem.to_owned());
         }
         Testimony::Seal(seal) => {
@@ -285,7 +286,7 @@ fn read(
             contents.version = contents.version.max(seal.version);
         }
         Testimony::Nothing if contents.version > 0 => {
-            tracing::warn!("objects.seal is not there: a lost last commit would not be noticed");
+            tracing::warn!("objects.seal is missing, a lost last commit cannot be detected");
         }
         Testimony::Nothing => {}
     }
@@ -299,9 +300,9 @@ fn is_damage(error: &redb::Error) -> bool {
             error.kind(),
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
         ),
-        redb::Error::PreviousIo
-        | redb::Error::DatabaseAlreadyOpen
-        | redb::Error::UpgradeRequired(_) => false,
+        redb::Error::PreviousIo | redb::Error::DatabaseAlreadyOpen => false,
+        // Also `UpgradeRequired`: said of a format older than any that was written here, before a
+        // checksum is looked at, so one flipped bit is enough.
         _ => true,
     }
 }
@@ -315,7 +316,7 @@ fn open_whole(path: &Path, contents: &mut Contents) -> Result<Database, redb::Er
         .set_repair_callback(move |_| noted.store(true, Relaxed))
         .create(path)?;
     if repaired.load(Relaxed) {
-        tracing::info!("the last run did not end cleanly, its unfinished commit is cut off");
+        tracing::info!("database was not closed, rolled back to the last complete commit");
     }
     read_tables(&database, contents)?;
     if !repaired.load(Relaxed) && contents.problems.is_empty() && !database.check_integrity()? {
@@ -459,7 +460,7 @@ impl Writing {
                     // Answers wait for their write; without it they must not be given.
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
-                        "state cannot be kept"
+                        "cannot write to the data directory"
                     );
                     return;
                 }

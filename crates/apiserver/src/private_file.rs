@@ -1,4 +1,4 @@
-//! Files with keys in them.
+//! Atomic writes of files that only their owner may read.
 
 use std::{fs, io, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 

@@ -306,7 +306,7 @@ impl ApiServer {
         Ok(self.listening.insert(listening))
     }
 
-    /// Refuses to let other machines do everything, unless told to.
+    /// Refuses to let other machines do everything without `allow_unauthenticated_remote`.
     fn check_address(&self, address: SocketAddr) -> Result<(), ListenError> {
         let is_open = self.api.authorizer.mode == AuthorizationMode::AlwaysAllow
             && !address.ip().to_canonical().is_loopback();

@@ -41,7 +41,7 @@ impl Verbs<'_> {
         let note = self.replay(deadline);
         // A release that waits would take away what this call gets.
         let waits = self.queue().holds(&request);
-        if waits.map_err(|error| unusable("read the queue of releases", &error))? {
+        if waits.map_err(|error| unusable("read the release queue", &error))? {
             return Err(Fault::new(
                 Code::TryAgainLater,
                 "an earlier release of this interface is not done yet",
@@ -183,15 +183,15 @@ impl Verbs<'_> {
                 Err(DaemonError::Refused(_) | DaemonError::Nonsense { .. }) => Replay::Keep,
                 Err(DaemonError::Http(_) | DaemonError::NotReady(_)) => Replay::Stop,
             }),
-            Ok(None) => return Some("another process replays the queue".to_owned()),
+            Ok(None) => return Some("release queue is locked by another process".to_owned()),
             Err(error) => Err(error),
         };
         Some(match drained {
             Ok(drained) => format!(
-                "queue of releases: {} replayed, {} left, {} unreadable",
+                "release queue: {} replayed, {} left, {} unreadable",
                 drained.released, drained.left, drained.unreadable
             ),
-            Err(error) => format!("queue of releases: {}", chain(&error)),
+            Err(error) => format!("release queue: {}", chain(&error)),
         })
     }
 

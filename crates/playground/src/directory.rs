@@ -31,8 +31,8 @@ const WORLD: &str = "world";
 pub enum DirectoryError {
     /// The files in it are not ours to remove.
     #[error(
-        "cannot use {0}: it is not empty and was not made by weft up; name a new directory, or remove \
-         this one"
+        "cannot use {0}: it is not empty and was not created by weft up: expected a new or empty \
+         directory"
     )]
     NotOurs(PathBuf),
     /// A file, or a symbolic link to somewhere else.
@@ -50,9 +50,9 @@ pub enum DirectoryError {
     /// A system call failed.
     #[error("cannot use {path}")]
     System {
-        /// The directory.
+        /// As given to `weft up`.
         path: PathBuf,
-        /// Its error.
+        /// Of the directory, or of a file in it.
         source: io::Error,
     },
 }

@@ -33,21 +33,24 @@ impl Pages {
     ) -> Result<Option<String>, ProviderError> {
         self.read += 1;
         self.entries = self.entries.saturating_add(entries);
-        let bad = |text: &str| Err(ProviderError::Garbage(text.into()));
+        let bad = |text: String| Err(ProviderError::Garbage(text.as_str().into()));
         if self.entries > MOST_ENTRIES {
-            return bad("the list has too many entries");
+            return bad(format!("list has more than {MOST_ENTRIES} entries"));
         }
         let Some(token) = next.filter(|token| !token.is_empty()) else {
             return Ok(None);
         };
         if token.len() > LONGEST_TOKEN {
-            return bad("the token of the next page is too long");
+            return bad(format!(
+                "token of the next page has {} bytes: expected at most {LONGEST_TOKEN}",
+                token.len()
+            ));
         }
         if self.read >= MOST_PAGES {
-            return bad("the list has too many pages");
+            return bad(format!("list has more than {MOST_PAGES} pages"));
         }
         if !self.seen.insert(token.clone()) {
-            return bad("a page names an earlier page as the next one");
+            return bad(format!("next page {token:?} is an earlier page"));
         }
         Ok(Some(token))
     }

@@ -1,6 +1,6 @@
 //! One port of a Service as clients see it.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use weft_model::{IpFamily, Protocol, SharedStr};
@@ -64,14 +64,11 @@ impl Frontend {
     }
 }
 
-/// A part of a Service that cannot be used; the rest of it can.
+/// A value of a Service that cannot be used as it is, and why; the rest of the Service can.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidPort(pub(crate) String);
-
-impl fmt::Display for InvalidPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+pub(crate) enum InvalidValue {
+    LeftOut(String),
+    Clamped(String),
 }
 
 /// The ports of a Service in one family. What cannot be used goes to `problems`.
@@ -79,7 +76,7 @@ pub(crate) fn frontends(
     spec: &ServiceSpec,
     status: &ServiceStatus,
     family: IpFamily,
-    problems: &mut Vec<InvalidPort>,
+    problems: &mut Vec<InvalidValue>,
 ) -> Vec<Frontend> {
     let unset = spec.cluster_ip.is_empty() || &*spec.cluster_ip == "None";
     if unset || &*spec.r#type == "ExternalName" {
@@ -108,7 +105,7 @@ pub(crate) fn frontends(
 fn cluster_ip(
     spec: &ServiceSpec,
     family: IpFamily,
-    problems: &mut Vec<InvalidPort>,
+    problems: &mut Vec<InvalidValue>,
 ) -> Option<IpAddr> {
     let text = if spec.ip_families.is_empty() {
         &*spec.cluster_ip
@@ -120,12 +117,16 @@ fn cluster_ip(
         &**spec.cluster_ips.get(index)?
     };
     let Some(address) = parse_sloppy(text) else {
-        problems.push(InvalidPort(format!("ClusterIP {text:?} is not an address")));
+        problems.push(InvalidValue::LeftOut(format!(
+            "ClusterIP {text:?} is not an address"
+        )));
         return None;
     };
     if IpFamily::of(address) != family {
         if !spec.ip_families.is_empty() {
-            problems.push(InvalidPort(format!("ClusterIP {text:?} is not {family}")));
+            problems.push(InvalidValue::LeftOut(format!(
+                "ClusterIP {text:?} is not {family}"
+            )));
         }
         return None;
     }
@@ -150,7 +151,7 @@ impl Shared {
         status: &ServiceStatus,
         family: IpFamily,
         cluster_ip: IpAddr,
-        problems: &mut Vec<InvalidPort>,
+        problems: &mut Vec<InvalidValue>,
     ) -> Self {
         let external = spec.external_ips.iter().map(|text| &**text);
         let external_ips = addresses("external IP", external, family, problems);
@@ -181,8 +182,9 @@ impl Shared {
         }
     }
 
-    fn frontend(&self, port: &ServicePortSpec) -> Result<Frontend, InvalidPort> {
-        let refuse = |what: String| InvalidPort(format!("port {:?}: {what}", &*port.name));
+    fn frontend(&self, port: &ServicePortSpec) -> Result<Frontend, InvalidValue> {
+        let refuse =
+            |what: String| InvalidValue::LeftOut(format!("port {:?}: {what}", &*port.name));
         let protocol = protocol(&port.protocol)
             .ok_or_else(|| refuse(format!("unknown protocol {:?}", &*port.protocol)))?;
         let number = port_number(port.port)
@@ -215,14 +217,16 @@ fn addresses<'a>(
     what: &str,
     texts: impl Iterator<Item = &'a str>,
     family: IpFamily,
-    problems: &mut Vec<InvalidPort>,
+    problems: &mut Vec<InvalidValue>,
 ) -> Box<[IpAddr]> {
     let mut found = Vec::new();
     for text in texts.filter(|text| !text.is_empty()) {
         match parse_sloppy(text) {
             Some(address) if IpFamily::of(address) == family => found.push(address),
             Some(_) => {}
-            None => problems.push(InvalidPort(format!("{what} {text:?} is not an address"))),
+            None => problems.push(InvalidValue::LeftOut(format!(
+                "{what} {text:?} is not an address"
+            ))),
         }
     }
     found.into()
@@ -231,14 +235,14 @@ fn addresses<'a>(
 fn source_ranges(
     spec: &ServiceSpec,
     family: IpFamily,
-    problems: &mut Vec<InvalidPort>,
+    problems: &mut Vec<InvalidValue>,
 ) -> Box<[IpNet]> {
     let mut ranges = Vec::new();
     for text in &spec.load_balancer_source_ranges {
         match parse_network(text) {
             Some(range) if IpFamily::of(range.addr()) == family => ranges.push(range),
             Some(_) => {}
-            None => problems.push(InvalidPort(format!(
+            None => problems.push(InvalidValue::LeftOut(format!(
                 "source range {text:?} is not a network"
             ))),
         }
@@ -250,7 +254,7 @@ fn source_ranges(
     ranges.into()
 }
 
-fn affinity(spec: &ServiceSpec, problems: &mut Vec<InvalidPort>) -> Option<u32> {
+fn affinity(spec: &ServiceSpec, problems: &mut Vec<InvalidValue>) -> Option<u32> {
     if &*spec.session_affinity != "ClientIP" {
         return None;
     }
@@ -269,7 +273,7 @@ fn affinity(spec: &ServiceSpec, problems: &mut Vec<InvalidPort>) -> Option<u32> 
         Err(_) => most,
     };
     if i64::from(used) != seconds {
-        problems.push(InvalidPort(format!(
+        problems.push(InvalidValue::Clamped(format!(
             "session affinity of {seconds} s is not within {least}..={most} s: using {used} s"
         )));
     }

@@ -25,8 +25,8 @@ pub use backend::{
     SyncReport,
 };
 pub use endpoint::{Endpoint, Slice, SlicePort};
-pub use frontend::{Frontend, InvalidPort};
-pub use model::{Model, Problem};
+pub use frontend::Frontend;
+pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;
 pub use service::{PortId, Service, ServicePort};
 pub use settings::{LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings};

@@ -10,20 +10,40 @@ use weft_model::{IpFamily, ObjectKey, SharedStr};
 
 use crate::{
     Frontend, NodeFacts, Service, Slice,
-    frontend::frontends,
+    frontend::{InvalidValue, frontends},
     objects::{ServiceSpec, ServiceStatus, SliceView},
     slices::Slices,
 };
 
-/// Something in an object that cannot be used. Everything else of it is.
+/// What became of a value that cannot be used as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// The rules are written without it.
+    LeftOut,
+    /// The nearest value that can be used is in the rules.
+    Clamped,
+}
+
+/// A value in an object that cannot be used as it is. Everything else of the object is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `Service` or `EndpointSlice`.
     pub kind: &'static str,
     /// Which one.
     pub object: ObjectKey,
+    /// What became of the value.
+    pub effect: Effect,
     /// What is wrong with it.
     pub what: String,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LeftOut => "left out",
+            Self::Clamped => "clamped",
+        })
+    }
 }
 
 impl fmt::Display for Problem {
@@ -81,12 +101,15 @@ impl Model {
         let mut frontends = frontends(spec, status, self.family, &mut invalid);
         let mut problems: Vec<Problem> = invalid
             .into_iter()
-            .map(|invalid| Problem::service(key, invalid.to_string()))
+            .map(|invalid| match invalid {
+                InvalidValue::LeftOut(what) => Problem::service(key, Effect::LeftOut, what),
+                InvalidValue::Clamped(what) => Problem::service(key, Effect::Clamped, what),
+            })
             .collect();
         frontends.retain(|frontend| match nameable(key, &frontend.name) {
             Ok(()) => true,
             Err(what) => {
-                problems.push(Problem::service(key, what));
+                problems.push(Problem::service(key, Effect::LeftOut, what));
                 false
             }
         });
@@ -120,6 +143,7 @@ impl Model {
         let problem = |what| Problem {
             kind: "EndpointSlice",
             object: key.clone(),
+            effect: Effect::LeftOut,
             what,
         };
         invalid.into_iter().map(problem).collect()
@@ -194,10 +218,11 @@ impl Model {
 }
 
 impl Problem {
-    fn service(key: &ObjectKey, what: String) -> Self {
+    fn service(key: &ObjectKey, effect: Effect, what: String) -> Self {
         Self {
             kind: "Service",
             object: key.clone(),
+            effect,
             what,
         }
     }

@@ -44,7 +44,7 @@ pub struct News {
     pub accepted: Vec<ObjectKey>,
 }
 
-/// One of them.
+/// A Service that has no rules because the kernel refused it.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The value that was refused.
@@ -74,7 +74,7 @@ impl Quarantine {
 
     /// Makes the kernel agree with `desired`, out of which refused Services are moved.
     ///
-    /// After an error the next sync must be told the same changes again, as with a [`Backend`].
+    /// After an error the next sync must get the same changes again, as with a [`Backend`].
     pub fn sync(
         &mut self,
         backend: &mut dyn Backend,

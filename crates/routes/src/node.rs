@@ -168,7 +168,7 @@ impl NodeList {
         }
     }
 
-    /// Whether a range that no node names is certain to be nobody's.
+    /// Whether a range that no node names is certain to be unused.
     pub(crate) fn proves_absence(&self) -> bool {
         self.complete && !self.unreadable
     }

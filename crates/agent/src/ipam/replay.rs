@@ -37,13 +37,13 @@ pub struct Replayed {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// It cannot be read.
-    #[error("cannot use the release queue")]
+    #[error("cannot open the release queue")]
     Queue(#[from] QueueError),
     /// A plugin has been replaying it for too long.
     #[error("release queue is locked by another process")]
     Busy,
     /// The thread that reads it has ended.
-    #[error("cannot read the release queue")]
+    #[error("cannot read the release queue: reader task failed")]
     Thread(#[from] JoinError),
 }
 
@@ -53,7 +53,7 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
         return Ok(Replayed::default());
     };
     for Unreadable { path, reason } in &waiting.unreadable {
-        tracing::error!(path = %path.display(), reason, "skipping an unreadable release; the sweep for leaks frees its address");
+        tracing::error!(path = %path.display(), reason, "release file is unreadable, skipped; garbage collection frees its address");
     }
     let mut replayed = Replayed {
         damaged: waiting.unreadable.len(),

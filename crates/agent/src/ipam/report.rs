@@ -54,7 +54,9 @@ pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
 /// What an operator should know of a daemon that serves.
 fn remark(picture: &Picture<'_>) -> Option<&'static str> {
     let rests = picture.pool.rests();
-    rests.then_some("the address store was lost: addresses that no pod shows are not given out yet")
+    rests.then_some(
+        "the address store was lost: addresses that no running pod uses are held back for up to 4 minutes",
+    )
 }
 
 pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {

@@ -54,7 +54,7 @@ pub enum StoreError {
     #[error("cannot read or write the address store")]
     Database(#[from] Box<redb::Error>),
     /// The number of a commit cannot be written, so nothing may rest on it.
-    #[error("cannot write the number of the newest commit")]
+    #[error("cannot write addresses.commits")]
     Counter(#[source] io::Error),
     /// A newer program wrote it, and may come back to it.
     #[error("the address store is of format {0}: expected {VERSION}")]
@@ -73,11 +73,11 @@ enum Flaw {
     Empty,
     #[error("its checksums do not match")]
     Checksum,
-    #[error("its newest commit is {found}, and commit {acknowledged} was acknowledged")]
+    #[error("newest commit is {found}: expected at least {acknowledged}")]
     Behind { found: u64, acknowledged: u64 },
-    #[error("the number of the newest acknowledged commit is gone")]
+    #[error("addresses.commits is missing")]
     CounterGone,
-    #[error("the number of the newest acknowledged commit cannot be read")]
+    #[error("addresses.commits cannot be parsed")]
     CounterUnreadable,
     #[error("it is of format {0}: expected {VERSION}")]
     Format(u64),
@@ -121,9 +121,9 @@ pub struct Store {
 /// An open store and what was in it.
 #[derive(Debug)]
 pub struct Opened {
-    /// The store.
+    /// Holds the lock of the state directory until it is dropped.
     pub store: Store,
-    /// What was in it.
+    /// Its records, or that they are lost.
     pub journal: Journal,
     /// Set if an earlier store was not trusted and has been replaced.
     pub loss: Option<Loss>,
@@ -418,6 +418,10 @@ fn prove(contents: &Contents, count: &Count, boot: &str) -> Result<(), Flaw> {
 }
 
 /// What is the disk's or another process's fault says nothing about the contents.
+///
+/// `UpgradeRequired` is damage: the database says it of a format older than any that this program
+/// wrote, before it looks at a checksum, so one flipped bit is enough. Of a newer format it says that
+/// the file is corrupted.
 fn flaw(error: redb::Error) -> Flaw {
     match error {
         redb::Error::Io(io)

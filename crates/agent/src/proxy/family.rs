@@ -271,7 +271,7 @@ impl FamilyLoop {
             };
             tracing::error!(
                 family = %self.family, service = %key, error = message,
-                "Service refused by the kernel; quarantined until it changes"
+                "Service refused by the kernel, quarantined"
             );
             (self.announce)(key, refusal_event(&self.node, self.family, message));
         }
@@ -454,8 +454,8 @@ fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
         reason: "FailedToProgram",
         action: "Program",
         note: format!(
-            "node {node} cannot program the {family} rules of this Service, which is not served there \
-             until it changes: {message}"
+            "cannot program the {family} rules of this Service on node {node}: {message}; the Service \
+             is not served there, and is retried when it changes or after 30 minutes"
         ),
     }
 }
@@ -492,12 +492,12 @@ mod tests {
 
     /// Refuses each Service whose ClusterIP is this, and keeps the names of the others.
     #[derive(Clone, Default)]
-    struct Picky {
+    struct RefusingBackend {
         refused: Arc<Mutex<Option<std::net::IpAddr>>>,
         written: Arc<Mutex<Vec<String>>>,
     }
 
-    impl Backend for Picky {
+    impl Backend for RefusingBackend {
         fn sync(
             &mut self,
             desired: &Desired,
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_service_is_told_everywhere_and_the_others_are_written() {
+    async fn a_refused_service_is_reported_and_the_others_are_written() {
         let facts = NodeFacts {
             name: "here".into(),
             zone: None,
@@ -567,7 +567,7 @@ mod tests {
         for (name, address) in [("cart", "10.96.0.1"), ("poison", "10.96.0.66")] {
             inbox.lock().model.set(&service(name, address));
         }
-        let backend = Picky::default();
+        let backend = RefusingBackend::default();
         *backend.refused.lock().unwrap() = Some("10.96.0.66".parse().unwrap());
         let mut registry = Registry::default();
         let events: Arc<Mutex<Vec<(String, EventNote)>>> = Arc::default();

@@ -378,7 +378,7 @@ impl ProxyMetrics {
         self.partial_failures.get_or_create(&family).inc();
     }
 
-    /// So many Services are left out because the kernel refuses them, of which some came in now.
+    /// Sets how many Services are quarantined, and counts those added by this sync.
     pub fn quarantined(&self, family: IpFamily, count: usize, new: usize) {
         let family = label(family);
         self.own
@@ -504,7 +504,7 @@ impl OwnMetrics {
         );
         registry.register(
             "object_problems",
-            "Things in objects that could not be used",
+            "Values in objects that were left out or clamped",
             self.object_problems.clone(),
         );
         registry.register(
@@ -524,7 +524,7 @@ impl OwnMetrics {
         );
         registry.register(
             "quarantines",
-            "Values of Services that the kernel refused",
+            "Times a Service was quarantined because the kernel refused its rules",
             self.quarantines.clone(),
         );
     }

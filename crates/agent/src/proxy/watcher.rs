@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    Problem,
+    Effect, Problem,
     config::{DetectLocal, NodeNetwork, ProxyConfig},
     objects::{HEADLESS_LABEL, OTHER_PROXY_LABEL},
 };
@@ -51,7 +51,7 @@ pub(crate) struct Watcher {
     pub(crate) started: Timestamp,
     progress: Progress,
     /// What was said about an object last, so that it is said once.
-    problems: HashMap<(&'static str, ObjectKey), Vec<String>>,
+    problems: HashMap<(&'static str, ObjectKey), Vec<(Effect, String)>>,
     node_known: Option<KnownNode>,
 }
 
@@ -167,6 +167,7 @@ impl Watcher {
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "Service",
                 object: object.key.clone(),
+                effect: Effect::LeftOut,
                 what: object.error.clone(),
             }),
             Change::Synced => self.progress.services = true,
@@ -214,6 +215,7 @@ impl Watcher {
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "EndpointSlice",
                 object: object.key.clone(),
+                effect: Effect::LeftOut,
                 what: object.error.clone(),
             }),
             Change::Synced => self.progress.slices = true,
@@ -306,17 +308,25 @@ impl Watcher {
     }
 
     fn tell(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
-        let mut words: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
-        words.sort_unstable();
-        words.dedup();
-        if words.is_empty() {
+        let mut found: Vec<(Effect, String)> = problems
+            .into_iter()
+            .map(|problem| (problem.effect, problem.what))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        if found.is_empty() {
             self.problems.remove(&(kind, object));
             return;
         }
-        let known = self.problems.insert((kind, object.clone()), words.clone());
-        if known.as_ref() != Some(&words) {
-            for what in words {
-                tracing::warn!(kind, %object, what, "left out of the rules");
+        let known = self.problems.insert((kind, object.clone()), found.clone());
+        if known.as_ref() != Some(&found) {
+            for (effect, what) in found {
+                match effect {
+                    Effect::LeftOut => {
+                        tracing::warn!(kind, %object, what, "left out of the rules");
+                    }
+                    Effect::Clamped => tracing::warn!(kind, %object, what, "value clamped"),
+                }
                 self.metrics.object_problem(kind);
             }
         }

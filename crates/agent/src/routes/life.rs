@@ -218,8 +218,7 @@ impl Life {
         Ok(())
     }
 
-    /// A node that cannot be read is missing from the list, and its range looks as if it were
-    /// nobody's.
+    /// A node that cannot be read is missing from the list, and its range looks unused.
     fn note_unreadable(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
         let unreadable = nodes.unreadable()?;
         for node in &unreadable {

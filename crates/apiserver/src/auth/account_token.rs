@@ -18,7 +18,7 @@ use crate::{
     store::{Object, Stored, object_key},
 };
 
-/// The issuer and audience of tokens unless told otherwise.
+/// The issuer and audience of tokens by default.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
 /// How long something being deleted still vouches for tokens, as upstream allows for clocks that
@@ -48,14 +48,14 @@ pub(crate) struct Order<'a> {
     pub(crate) expires: Timestamp,
 }
 
-/// Whom a token stands for, and for which of the audiences asked about.
+/// The user of a token, and the audiences it is for among those asked about.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
 }
 
-/// Why a token stands for nobody.
+/// Why a token is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
     /// Not a token of this issuer; another authenticator may know it.

@@ -1,7 +1,7 @@
 //! Protection of roles and bindings from privilege escalation.
 //!
-//! Nobody grants what they do not have. Writing a role needs every right it grants, or the verb
-//! `escalate` on it; binding a role needs every right it grants, or the verb `bind` on it.
+//! Writing a role needs every right it grants, or the verb `escalate` on it; binding a role needs
+//! every right it grants, or the verb `bind` on it.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Impersonation: acting as another identity, each part of which needs its own right.
 //!
 //! A header that is present always counts. What cannot be read is refused, since a request that
-//! went on without it would run with the rights of whoever sent it.
+//! went on without it would run with the rights of the sender.
 
 use std::collections::BTreeMap;
 

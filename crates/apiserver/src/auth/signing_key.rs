@@ -52,17 +52,17 @@ pub enum SigningKeyError {
     /// The file cannot be read.
     #[error("cannot read signing key {}", path.display())]
     Read {
-        /// The file.
+        /// As given, or in the data directory.
         path: PathBuf,
-        /// What the system said.
+        /// Never of the contents: those are [`Self::Pem`] and below.
         source: io::Error,
     },
     /// A generated key cannot be kept.
     #[error("cannot write signing key {}", path.display())]
     Write {
-        /// The file.
+        /// In the data directory.
         path: PathBuf,
-        /// What the system said.
+        /// Of the temporary file, or of giving it its name.
         source: io::Error,
     },
     /// The text holds no private key.

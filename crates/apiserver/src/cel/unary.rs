@@ -1,8 +1,7 @@
-//! Runs of unary operators in the text of an expression, made as short as they can be.
+//! Removes repeated unary operators (`!!x`, `--x`) from CEL text before parsing.
 //!
-//! Upstream's parser reads `!!x` as `x` and `---x` as `-x`. The one used here keeps one operator for any
-//! number of them, reads the operand twice when the number is even, and takes time with the square of
-//! it: nested, a few bytes would take for ever. So it sees no run at all.
+//! The parser needs quadratic time for a run of operators, and exponential time for nested runs;
+//! upstream's parser collapses them.
 
 /// The same expression without two unary operators in a row.
 pub(super) fn shorten(text: &str) -> String {

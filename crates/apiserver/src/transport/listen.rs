@@ -52,9 +52,8 @@ pub enum ListenError {
     },
     /// Other machines could do everything.
     #[error(
-        "cannot listen on {0} with AlwaysAllow: every machine that can connect would be \
-         administrator; expected a loopback address, RBAC, or the setting \
-         allow-unauthenticated-remote"
+        "cannot listen on {0} with AlwaysAllow: every client that can connect would be \
+         administrator; expected a loopback address, RBAC or --allow-unauthenticated-remote"
     )]
     UnauthenticatedRemote(SocketAddr),
     /// A certificate cannot be made.

@@ -221,7 +221,7 @@ async fn a_token_says_who_for_whom_and_how_long() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_touched_is_nobodys() {
+async fn a_modified_token_is_refused() {
     let (server, other) = (ApiServer::builder().build(), ApiServer::builder().build());
     let good = token(&server, json!({})).await;
     assert!(is_known(&server, &good).await);

@@ -33,7 +33,8 @@ pub(crate) struct UpArguments {
     /// How to tell what happens; json has a document on each line
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
-    /// Directory for kubeconfig and logs: new, empty, or of an earlier run, whose files are replaced
+    /// Directory for kubeconfig and logs; must be new, empty, or from an earlier run, whose files are
+    /// replaced [default: weft-up-UID in the temporary directory]
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Where kubectl finds the API server; by default 127.0.0.1:6443, or another port if it is taken

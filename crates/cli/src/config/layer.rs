@@ -72,8 +72,8 @@ pub(crate) struct ApiserverLayer {
     /// [env: WEFT_APISERVER_SERVICE_ACCOUNT_ISSUER] [default: https://kubernetes.default.svc]
     #[arg(long, value_name = "URL")]
     pub(crate) service_account_issuer: Option<String>,
-    /// Allow --bind on a non-loopback address with AlwaysAllow (every client that can connect is
-    /// administrator) [env: WEFT_APISERVER_ALLOW_UNAUTHENTICATED_REMOTE] [default: false]
+    /// Allow --bind on a non-loopback address with AlwaysAllow (no authorization: every client that
+    /// can connect is administrator) [env: WEFT_APISERVER_ALLOW_UNAUTHENTICATED_REMOTE] [default: false]
     #[arg(
         long,
         num_args = 0..=1,
@@ -87,8 +87,8 @@ pub(crate) struct ApiserverLayer {
     /// [env: WEFT_APISERVER_DATA_DIR]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Start although the data directory is damaged: move the file aside and keep the objects whose
-    /// checksums are right [env: WEFT_APISERVER_SALVAGE_DATA_DIR] [default: false]
+    /// Start from a damaged --data-dir: move the damaged file aside and keep the objects whose
+    /// checksums match [env: WEFT_APISERVER_SALVAGE_DATA_DIR] [default: false]
     #[arg(
         long,
         num_args = 0..=1,
@@ -113,7 +113,7 @@ pub(crate) struct ApiserverLayer {
         value_name = "BOOLEAN"
     )]
     pub(crate) fault_endpoint: Option<bool>,
-    /// Make names, identifiers and faults repeatable; keys and tokens never are
+    /// Seed for names, identifiers and faults; keys and tokens are always random
     /// [env: WEFT_APISERVER_SEED]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,

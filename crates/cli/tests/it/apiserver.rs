@@ -446,7 +446,7 @@ fn an_address_that_other_machines_reach_needs_rights_or_a_flag() {
 }
 
 #[test]
-fn a_signing_key_that_is_none_is_a_failure() {
+fn an_invalid_signing_key_is_an_error() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     let flag = "--service-account-signing-key-file";

@@ -171,7 +171,7 @@ fn nothing_that_stays_is_privileged_and_only_proxy_and_routes_have_capabilities(
 }
 
 #[test]
-fn what_is_privileged_runs_before_the_agents_and_not_beside_them() {
+fn only_init_containers_are_privileged() {
     let all = objects();
     for workload in manifests::workloads(&all) {
         let running = pod(workload)["containers"].as_array().unwrap();

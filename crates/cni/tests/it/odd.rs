@@ -55,7 +55,7 @@ fn containers(waiting: &Waiting) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_no_file_of_ours_is_put_aside_and_stops_no_release() {
+fn odd_files_are_put_aside_and_releases_are_replayed() {
     let node = Node::new();
     let directory = node.path("queue");
     node.call("DEL", "c1").assert_silent_success();
@@ -156,7 +156,7 @@ fn a_fifo_in_place_of_the_queue_is_an_error() {
 }
 
 #[test]
-fn a_log_that_is_no_file_costs_the_log_and_nothing_else() {
+fn a_log_that_is_not_a_regular_file_is_skipped() {
     let node = Node::new();
     let _daemon = FakeDaemon::generous(&node.socket());
     let log = node.path("log");

@@ -139,10 +139,10 @@ fn decode<T: DeserializeOwned>(
         let garbage = |reason: &str| ProviderError::Garbage(shortened(reason).as_str().into());
         // The reader of values does not look at the outermost name, and much may be absent.
         if !is_answer_to(operation, &answer.body) {
-            return Err(garbage("not an answer to the question"));
+            return Err(garbage("not an answer to the request"));
         }
         if !is_bounded(&answer.body) {
-            return Err(garbage("the answer has too many elements"));
+            return Err(garbage(&format!("answer has more than {MOST_TAGS} tags")));
         }
         let read = quick_xml::de::from_reader(&*answer.body);
         return read.map_err(|error: quick_xml::DeError| garbage(&error.to_string()));

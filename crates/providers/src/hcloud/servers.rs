@@ -98,8 +98,8 @@ async fn all(
         // A gap would hide servers, and a way back would never end.
         page += 1;
         if next != Some(page) {
-            let text = "the next page is not the one after this";
-            return Err(ProviderError::Garbage(text.into()));
+            let text = format!("next_page is {next:?}: expected {page}");
+            return Err(ProviderError::Garbage(text.as_str().into()));
         }
         if let Some(rate) = answer.rate.filter(|rate| is_low(*rate)) {
             let after = Some(calls_after(rate, pages.read()));

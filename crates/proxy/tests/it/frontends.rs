@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weft_model::{IpFamily, Protocol};
-use weft_proxy::Frontend;
+use weft_proxy::{Effect, Frontend};
 
 use crate::world::{derive, model, port, service, set, texts};
 
@@ -185,6 +185,7 @@ fn an_affinity_timeout_that_no_kernel_accepts_is_clamped_and_reported() {
         assert_eq!(frontend(&spec).affinity, Some(expected), "{seconds}");
         let problems = set(&mut model(IpFamily::V4), &object);
         assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].effect, Effect::Clamped, "{problems:?}");
         assert!(
             problems[0].what.contains(&seconds.to_string()),
             "{problems:?}"

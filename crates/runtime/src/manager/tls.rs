@@ -18,9 +18,9 @@ use tokio_rustls::{
 /// Certificate and key in PEM form.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate chain.
+    /// The chain, leaf first.
     pub certificate: PathBuf,
-    /// The private key.
+    /// PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 

@@ -1,6 +1,6 @@
 //! Commits of the address store, and the replies and writes that wait for them.
 
-use std::{collections::HashSet, path::Path};
+use std::collections::HashSet;
 
 use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, Ticket};
 use weft_model::Moment;
@@ -69,7 +69,7 @@ impl Actor {
             Done::Replaced(Ok(store)) => self.recovered(store),
             Done::Reopened(Ok(opened)) => {
                 if let Some(loss) = &opened.loss {
-                    self.lost(loss, "address store is damaged, written again from memory");
+                    self.lost(loss, "address store is lost, rewritten from memory");
                 }
                 self.recovered(opened.store);
             }
@@ -87,8 +87,11 @@ impl Actor {
 
     fn lost(&self, loss: &Loss, event: &str) {
         self.metrics.store_lost();
-        let moved_to = loss.moved.as_deref().unwrap_or(Path::new("")).display();
-        tracing::error!(flaw = loss.flaw, %moved_to, "{event}");
+        let moved_to = loss
+            .moved
+            .as_deref()
+            .map(|path| tracing::field::display(path.display()));
+        tracing::error!(flaw = loss.flaw, moved_to, "{event}");
     }
 
     /// Makes the pool of what a store had. What was deleted in the meantime stays deleted.

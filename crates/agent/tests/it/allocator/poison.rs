@@ -1,4 +1,4 @@
-//! One object that makes no sense, or that the API server refuses, never stops the others.
+//! Objects that cannot be decoded or are refused do not affect others.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ async fn a_write_that_is_always_refused_for_one_node_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absurd_wishes_of_one_node_cost_no_other() {
+async fn huge_requests_of_one_node_do_not_affect_others() {
     let world = served().await;
     let _running = world.start();
     world.all_have(3, 16).await;

@@ -183,6 +183,8 @@ fn bits(killed: &Killed) -> BTreeSet<(usize, u8)> {
     // Magic number, flags and sizes, then both commit slots.
     bits.extend((0..20).flat_map(|at| (0..8).map(move |bit| (at, bit))));
     bits.extend((20..320).step_by(3).map(|at| (at, 0)));
+    // The format version of each slot: a flipped bit looks like an older format.
+    bits.extend([64, 192].into_iter().flat_map(|at| [(at, 0), (at, 1)]));
     bits
 }
 

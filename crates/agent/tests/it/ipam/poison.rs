@@ -1,4 +1,4 @@
-//! One object that makes no sense never stops a node's daemon from serving the others.
+//! Objects that cannot be decoded or are refused do not affect others.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -115,7 +115,7 @@ fn pattern_of(schema: &Value) -> Option<Regex> {
     match compile_pattern(pattern) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
-            tracing::warn!(%error, pattern, "pattern of a schema is not enforced");
+            tracing::warn!(%error, pattern, "cannot compile pattern of a stored definition, not enforced");
             None
         }
     }

@@ -122,7 +122,7 @@ fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow
         HostDevices.addresses().unwrap_or_default(),
     );
     for problem in &outlook.problems {
-        tracing::warn!(%family, "{problem}; left out");
+        tracing::warn!(%family, "{problem}; {}", problem.effect);
     }
     Ok(outlook)
 }
