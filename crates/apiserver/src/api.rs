@@ -28,7 +28,6 @@ use crate::{
     kind::{Registry, ResourceType},
     meta::Meta as _,
     negotiate::{Asked, Encoding, Negotiated},
-    pace::{self, Pace},
     pod_dialer::PodDialer,
     query::Query,
     random::Random,
@@ -38,6 +37,7 @@ use crate::{
     stats::RequestLog,
     status::{ApiError, Outcome},
     store::{Store, Stored},
+    write_lock::{self, WriteLock},
 };
 
 /// Largest request body.
@@ -70,7 +70,7 @@ pub(crate) struct Api {
     pub(crate) event_expiry: Expiry,
     pub(crate) policies: Policies,
     pub(crate) definitions: Definitions,
-    pub(crate) pace: Pace,
+    pub(crate) write_lock: WriteLock,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
     /// Where HTTPS is served, once it is.
@@ -214,7 +214,7 @@ impl Api {
         };
         let context = Arc::new(context);
         let outcome = match outcome {
-            Ok(()) if writes => pace::write(&self, &context).await,
+            Ok(()) if writes => write_lock::write(&self, &context).await,
             Ok(()) => handler::handle(&self, &context).await,
             Err(error) => Err(error),
         };

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use weft_model::FieldSelector;
 
 pub use account_token::DEFAULT_ISSUER;
-use account_token::Rejection;
-pub(crate) use account_token::{BoundKind, Order, TokenIssuer, Verified};
+pub(crate) use account_token::{BoundKind, Rejection, TokenIssuer, TokenRequest, Verified};
 pub(crate) use escalation::check as check_escalation;
 pub use signing_key::{SigningKey, SigningKeyError};
 pub use token_file::TokenFileError;
@@ -138,24 +137,19 @@ impl Authenticator {
         api: &Api,
         token: &str,
         wanted: &[String],
-    ) -> Result<Verified, String> {
-        const UNKNOWN: &str = "invalid bearer token";
+    ) -> Result<Verified, Rejection> {
         if let Some(user) = self.tokens.get(token) {
             // Such tokens name no audience: they are for the server itself.
             let own = self.accounts.audiences();
             let audiences: Vec<String> = own.into_iter().filter(|a| wanted.contains(a)).collect();
             let user = user.clone();
             return if audiences.is_empty() {
-                Err(UNKNOWN.to_owned())
+                Err(Rejection::Foreign)
             } else {
                 Ok(Verified { user, audiences })
             };
         }
-        let verified = self.accounts.verify(api, token, wanted);
-        verified.map_err(|rejection| match rejection {
-            Rejection::Foreign => UNKNOWN.to_owned(),
-            Rejection::Invalid(cause) => format!("[{UNKNOWN}, {cause}]"),
-        })
+        self.accounts.verify(api, token, wanted)
     }
 
     /// The identity of the connection, else that of a bearer token, else anonymous.
@@ -175,8 +169,8 @@ impl Authenticator {
         let token = std::str::from_utf8(token).map_err(|_| ApiError::unauthorized())?;
         match self.verify(api, token, &self.accounts.audiences()) {
             Ok(verified) => Ok(verified.user),
-            Err(cause) => {
-                tracing::debug!(cause, "token refused");
+            Err(rejection) => {
+                tracing::debug!(?rejection, "token refused");
                 Err(ApiError::unauthorized())
             }
         }

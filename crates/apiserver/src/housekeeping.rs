@@ -83,8 +83,8 @@ pub(crate) async fn run(api: Arc<Api>) {
             () = api.shutdown.cancelled() => return,
             () = api.chores.notified() => {}
         }
-        let _turn = api.pace.light().await;
-        crate::pace::off_worker(|| {
+        let _guard = api.write_lock.shared().await;
+        crate::write_lock::off_worker(|| {
             crate::custom::care(&api);
             collect(&api);
             finish_foreground_deletions(&api);

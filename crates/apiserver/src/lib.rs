@@ -23,7 +23,6 @@ mod managed;
 mod meta;
 mod negotiate;
 mod options;
-mod pace;
 mod patch;
 mod persistence;
 mod pod_dialer;
@@ -42,13 +41,14 @@ mod status;
 mod store;
 mod transport;
 mod view;
+mod write_lock;
 
 pub use api::Disconnected;
 pub use auth::{
     AuthorizationMode, DEFAULT_ISSUER, SigningKey, SigningKeyError, TokenFileError, User,
 };
 pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
-pub use persistence::PersistenceError;
+pub use persistence::{OnDamage, PersistenceError};
 pub use pod_dialer::PodPort;
 pub use reply::{Body, BodyError};
 pub use request::{RequestInfo, Verb};

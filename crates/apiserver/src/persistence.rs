@@ -29,7 +29,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use self::seal::{Seal, Testimony, Witness};
+use self::seal::{Seal, SealFile, StoredSeal};
 use crate::kind::StorageId;
 
 /// Sealed objects by collection and key, with a NUL between.
@@ -94,12 +94,13 @@ fn failed(error: impl Into<redb::Error>) -> PersistenceError {
     PersistenceError::Database(Box::new(error.into()))
 }
 
-/// What to do about damage.
+/// What to do about a damaged data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum OnDamage {
+pub enum OnDamage {
+    /// Fail with [`PersistenceError::Damaged`], and change nothing.
     #[default]
     Refuse,
-    /// Move the damaged file aside and go on with what is whole.
+    /// Move the damaged file aside and keep the objects whose checksums match.
     Salvage,
 }
 
@@ -134,6 +135,8 @@ struct Contents {
     version: u64,
     /// Records by their keys in the database.
     objects: Vec<(String, Vec<u8>)>,
+    /// Of the records, unless they have no checksums.
+    seal: Option<Seal>,
     problems: Vec<String>,
 }
 
@@ -148,28 +151,19 @@ pub(crate) fn open(
         source,
     };
     make_private(directory, &path).map_err(unusable)?;
-    let (witness, testimony) = Witness::open(&directory.join("objects.seal")).map_err(unusable)?;
-    let (database, mut contents) = read(&path, &testimony)?;
-    let database = match database {
-        Some(database) if contents.problems.is_empty() => database,
-        damaged => {
-            if on_damage == OnDamage::Refuse {
-                return Err(PersistenceError::Damaged {
-                    path: path.display().to_string(),
-                    problems: contents.problems,
-                });
-            }
+    let (seal_file, stored) = SealFile::open(&directory.join("objects.seal")).map_err(unusable)?;
+    let (database, mut contents) = read(&path, &stored)?;
+    let database = match (database, on_damage) {
+        (Some(database), _) if contents.problems.is_empty() => database,
+        (_, OnDamage::Refuse) => {
+            return Err(PersistenceError::Damaged {
+                path: path.display().to_string(),
+                problems: contents.problems,
+            });
+        }
+        (damaged, OnDamage::Salvage) => {
             drop(damaged);
-            let aside = move_aside(directory, &path).map_err(unusable)?;
-            for problem in &contents.problems {
-                tracing::error!(problem, "data lost");
-            }
-            tracing::error!(
-                objects = contents.objects.len(),
-                aside = %aside.display(),
-                "damaged database moved aside, continuing with what is whole"
-            );
-            make_private(directory, &path).map_err(unusable)?;
+            salvage(directory, &path, &contents).map_err(unusable)?;
             Database::create(&path).map_err(failed)?
         }
     };
@@ -179,7 +173,13 @@ pub(crate) fn open(
         0
     };
     let seal = rewrite(&database, &contents)?;
-    witness.write(seal).map_err(unusable)?;
+    seal_file.write(seal).map_err(unusable)?;
+    let writer = Writer {
+        database,
+        seal_file,
+        seal,
+    };
+    let journal = start_writer(writer, contents.version)?;
     let snapshot = Snapshot {
         version: contents.version,
         objects: contents
@@ -188,25 +188,35 @@ pub(crate) fn open(
             .map(|(key, bytes)| (collection(&key).to_owned(), bytes))
             .collect(),
     };
+    Ok((journal, snapshot))
+}
+
+/// Moves a damaged database aside, logs what is lost, and makes room for a new one.
+fn salvage(directory: &Path, path: &Path, contents: &Contents) -> io::Result<()> {
+    let aside = move_aside(directory, path)?;
+    for problem in &contents.problems {
+        tracing::error!(problem, "data lost");
+    }
+    tracing::error!(
+        objects = contents.objects.len(),
+        moved_to = %aside.display(),
+        "database is damaged, moved aside; continuing with the objects whose checksums match"
+    );
+    make_private(directory, path)
+}
+
+fn start_writer(writer: Writer, version: u64) -> Result<Journal, PersistenceError> {
     let (sender, receiver) = mpsc::channel();
-    let (tell, written) = watch::channel(snapshot.version);
-    let writing = Writing {
-        database,
-        witness,
-        seal,
-    };
+    let (committed, written) = watch::channel(version);
     let thread = std::thread::Builder::new()
         .name("weft-apiserver-journal".to_owned())
-        .spawn(move || writing.run(&receiver, &tell))
+        .spawn(move || writer.run(&receiver, &committed))
         .map_err(PersistenceError::Thread)?;
-    Ok((
-        Journal {
-            sender: Some(sender),
-            written,
-            thread: Some(thread),
-        },
-        snapshot,
-    ))
+    Ok(Journal {
+        sender: Some(sender),
+        written,
+        thread: Some(thread),
+    })
 }
 
 /// The collection in a key of the database.
@@ -252,7 +262,7 @@ fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
 /// The database, unless it cannot be opened for damage, and what could be read of it.
 fn read(
     path: &Path,
-    testimony: &Testimony,
+    stored: &StoredSeal,
 ) -> Result<(Option<Database>, Contents), PersistenceError> {
     let mut contents = Contents::default();
     // The library asserts what it expects of pages; a damaged one may break that.
@@ -271,24 +281,32 @@ fn read(
             None
         }
     };
-    match testimony {
-        Testimony::Unreadable => {
+    match stored {
+        StoredSeal::Damaged => {
             let problem = "objects.seal is damaged: the last acknowledged version is not known";
             contents.problems.push(problem.to_owned());
         }
-        Testimony::Seal(seal) => {
+        StoredSeal::Valid(seal) => {
             if contents.version < seal.version {
                 contents.problems.push(format!(
                     "the newest version is {}, but version {} was acknowledged",
                     contents.version, seal.version
                 ));
             }
+            // A commit of a version is made once, so its records are those that were acknowledged.
+            let found = contents.seal.filter(|found| found.version == seal.version);
+            if let Some(found) = found.filter(|found| found != seal) {
+                contents.problems.push(format!(
+                    "version {} has {} records: expected {}, or their checksums differ from objects.seal",
+                    seal.version, found.count, seal.count
+                ));
+            }
             contents.version = contents.version.max(seal.version);
         }
-        Testimony::Nothing if contents.version > 0 => {
+        StoredSeal::Absent if contents.version > 0 => {
             tracing::warn!("objects.seal is missing, a lost last commit cannot be detected");
         }
-        Testimony::Nothing => {}
+        StoredSeal::Absent => {}
     }
     Ok((database, contents))
 }
@@ -348,7 +366,7 @@ fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb:
             for entry in records.iter()? {
                 let (key, record) = entry?;
                 seal.add(record.value());
-                match seal::unsealed(key.value(), record.value()) {
+                match seal::verified_bytes(key.value(), record.value()) {
                     Some(bytes) => {
                         let object = (key.value().to_owned(), bytes.to_vec());
                         contents.objects.push(object);
@@ -359,15 +377,16 @@ fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb:
                     )),
                 }
             }
-            let said = Seal {
+            contents.seal = Some(seal);
+            let committed = Seal {
                 version: seal.version,
                 count: number(COUNT)?.unwrap_or(0),
                 sum: number(SUM)?.unwrap_or(0),
             };
-            if said != seal {
+            if committed != seal {
                 contents.problems.push(format!(
                     "expected {} records, found {}, or their checksums differ",
-                    said.count, seal.count
+                    committed.count, seal.count
                 ));
             }
         }
@@ -418,7 +437,7 @@ fn rewrite(database: &Database, contents: &Contents) -> Result<Seal, Persistence
     {
         let mut records = transaction.open_table(RECORDS).map_err(failed)?;
         for (key, bytes) in &contents.objects {
-            let record = seal::sealed(key, bytes);
+            let record = seal::with_checksum(key, bytes);
             seal.add(&record);
             // What is sealed already is there as it is.
             if !is_sealed {
@@ -442,14 +461,14 @@ fn write_seal(transaction: &redb::WriteTransaction, seal: Seal) -> Result<(), Pe
 
 /// What the thread that writes has.
 #[derive(Debug)]
-struct Writing {
+struct Writer {
     database: Database,
-    witness: Witness,
+    seal_file: SealFile,
     /// Of what is in the database.
     seal: Seal,
 }
 
-impl Writing {
+impl Writer {
     /// Writes what has come in, all that waits in one transaction, until the journal is dropped.
     fn run(mut self, records: &mpsc::Receiver<Record>, written: &watch::Sender<u64>) {
         while let Ok(first) = records.recv() {
@@ -466,7 +485,7 @@ impl Writing {
                 }
             }
         }
-        if let Err(error) = self.witness.sync() {
+        if let Err(error) = self.seal_file.sync() {
             tracing::warn!(%error, "cannot sync objects.seal");
         }
     }
@@ -481,9 +500,9 @@ impl Writing {
                 let key = format!("{}\0{}", record.storage, record.key);
                 let old = match &record.bytes {
                     Some(bytes) => {
-                        let sealed = seal::sealed(&key, bytes);
-                        seal.add(&sealed);
-                        objects.insert(key.as_str(), &*sealed).map_err(failed)?
+                        let record = seal::with_checksum(&key, bytes);
+                        seal.add(&record);
+                        objects.insert(key.as_str(), &*record).map_err(failed)?
                     }
                     None => objects.remove(key.as_str()).map_err(failed)?,
                 };
@@ -495,7 +514,7 @@ impl Writing {
         write_seal(&transaction, seal)?;
         transaction.commit().map_err(failed)?;
         self.seal = seal;
-        self.witness
+        self.seal_file
             .write(seal)
             .map_err(|error| failed(redb::Error::Io(error)))
     }

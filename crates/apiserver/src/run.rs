@@ -13,7 +13,7 @@ use weft_listener::PrivateSocket;
 
 use crate::{
     auth::{AuthorizationMode, DEFAULT_ISSUER, SigningKey, SigningKeyError, TokenFileError, User},
-    persistence::PersistenceError,
+    persistence::{OnDamage, PersistenceError},
     private_file,
     server::ApiServer,
     transport::ListenError,
@@ -142,7 +142,14 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
         builder = builder.token(&token, user);
     }
     let mut server = match &config.data_dir {
-        Some(directory) => builder.salvage(config.salvage_data_dir).open(directory)?,
+        Some(directory) => {
+            let on_damage = if config.salvage_data_dir {
+                OnDamage::Salvage
+            } else {
+                OnDamage::Refuse
+            };
+            builder.on_damage(on_damage).open(directory)?
+        }
         None => builder.build(),
     };
     server

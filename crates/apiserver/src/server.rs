@@ -152,15 +152,10 @@ impl Builder {
         self
     }
 
-    /// Lets [`Builder::open`] go on when the directory is damaged: the file is moved aside, and what is
-    /// whole of it is kept. Without this, damage is an error.
+    /// What [`Builder::open`] does about a damaged directory; an error by default.
     #[must_use]
-    pub fn salvage(mut self, enabled: bool) -> Self {
-        self.on_damage = if enabled {
-            OnDamage::Salvage
-        } else {
-            OnDamage::Refuse
-        };
+    pub fn on_damage(mut self, on_damage: OnDamage) -> Self {
+        self.on_damage = on_damage;
         self
     }
 
@@ -214,7 +209,7 @@ impl Builder {
             event_expiry: crate::rules::event::Expiry::default(),
             policies: crate::admission::Policies::default(),
             definitions: crate::custom::Definitions::default(),
-            pace: crate::pace::Pace::default(),
+            write_lock: crate::write_lock::WriteLock::default(),
             fault_endpoint: self.fault_endpoint,
             address: OnceLock::new(),
             pod_dialer: self.pod_dialer,

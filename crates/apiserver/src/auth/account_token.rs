@@ -40,8 +40,8 @@ pub(crate) enum BoundKind {
     Node,
 }
 
-/// What a token is to say.
-pub(crate) struct Order<'a> {
+/// The contents of a token to issue.
+pub(crate) struct TokenRequest<'a> {
     pub(crate) account: &'a Stored,
     pub(crate) bound: Option<(BoundKind, Object)>,
     pub(crate) audiences: Vec<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Verified {
 
 /// Why a token is not accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Rejection {
+pub(crate) enum Rejection {
     /// Not a token of this issuer; another authenticator may know it.
     Foreign,
     /// A token of this issuer that is not valid, and why.
@@ -79,14 +79,14 @@ struct Claims {
     iss: String,
     jti: String,
     #[serde(rename = "kubernetes.io")]
-    kubernetes: Private,
+    kubernetes: KubernetesClaims,
     nbf: i64,
     sub: String,
 }
 
-/// The claims of Kubernetes itself.
+/// The claim `kubernetes.io`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Private {
+struct KubernetesClaims {
     namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<Reference>,
@@ -147,14 +147,14 @@ impl TokenIssuer {
     }
 
     /// A new token.
-    pub(crate) fn issue(&self, api: &Api, order: Order<'_>) -> Outcome<String> {
+    pub(crate) fn issue(&self, api: &Api, request: TokenRequest<'_>) -> Outcome<String> {
         let failed = || ApiError::internal("failed to generate token: no random bytes");
-        let Order {
+        let TokenRequest {
             account,
             bound,
             audiences,
             expires,
-        } = order;
+        } = request;
         let mut bytes = [0; 16];
         SystemRandom::new().fill(&mut bytes).map_err(|_| failed())?;
         let now = api.clock.now().as_second();
@@ -164,7 +164,7 @@ impl TokenIssuer {
             iat: now,
             iss: self.name.clone(),
             jti: uuid(bytes),
-            kubernetes: Private {
+            kubernetes: KubernetesClaims {
                 namespace: account.namespace.to_string(),
                 node: None,
                 pod: None,
@@ -267,7 +267,7 @@ impl TokenIssuer {
 
 impl Claims {
     fn user(&self) -> User {
-        let Private {
+        let KubernetesClaims {
             namespace,
             node,
             pod,
@@ -293,7 +293,7 @@ impl Claims {
     }
 }
 
-impl Private {
+impl KubernetesClaims {
     /// Whether the account and the bound object are still the ones the token was issued for.
     fn check(&self, api: &Api) -> Result<(), Rejection> {
         let namespace = self.namespace.as_str();

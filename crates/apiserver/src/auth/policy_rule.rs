@@ -107,7 +107,7 @@ impl PolicyRule {
 }
 
 /// A rule that is held, made ready for many comparisons.
-struct Held<'a> {
+struct GrantedRule<'a> {
     verbs: HashSet<&'a str>,
     groups: HashSet<&'a str>,
     resources: HashSet<&'a str>,
@@ -117,7 +117,7 @@ struct Held<'a> {
     prefixes: Vec<&'a str>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> GrantedRule<'a> {
     fn new(rule: &'a PolicyRule) -> Self {
         let set = |list: &'a [String]| list.iter().map(String::as_str).collect();
         let wildcards = rule.paths.iter().filter(|path| path.ends_with('*'));
@@ -164,7 +164,7 @@ impl<'a> Held<'a> {
 /// Whether all that some rules grant is granted by others, as upstream compares roles: each rule is
 /// broken down, and each part must be covered by one rule that is held.
 pub(super) fn covered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), Uncovered> {
-    let held: Vec<Held<'_>> = held.iter().map(Held::new).collect();
+    let held: Vec<GrantedRule<'_>> = held.iter().map(GrantedRule::new).collect();
     // A rule that one held rule covers as a whole need not be broken down.
     let rest: Vec<&PolicyRule> = wanted
         .iter()

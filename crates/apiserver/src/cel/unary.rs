@@ -13,7 +13,7 @@ pub(super) fn shorten(text: &str) -> String {
     while let Some(first) = scan.rest.chars().next() {
         match first {
             '!' | '-' => scan.operators(first),
-            '"' | '\'' => scan.literal(false),
+            '"' | '\'' => scan.literal(Escapes::Processed),
             '/' if scan.rest.starts_with("//") => {
                 let end = scan.rest.find('\n').unwrap_or(scan.rest.len());
                 scan.keep(end);
@@ -32,6 +32,13 @@ pub(super) fn shorten(text: &str) -> String {
 
 fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
+}
+
+/// Whether a backslash in a literal escapes the character after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escapes {
+    Processed,
+    Raw,
 }
 
 struct Scan<'a> {
@@ -56,12 +63,16 @@ impl Scan<'_> {
         self.after_operand = word != "in";
         self.keep(end);
         if is_prefix && rest.starts_with(['"', '\'']) {
-            self.literal(word.contains(['r', 'R']));
+            self.literal(if word.contains(['r', 'R']) {
+                Escapes::Raw
+            } else {
+                Escapes::Processed
+            });
         }
     }
 
     /// A text with its quotes: one or three on each side.
-    fn literal(&mut self, raw: bool) {
+    fn literal(&mut self, escapes: Escapes) {
         let quote = &self.rest[..1];
         let triple = quote.repeat(3);
         let quote = if self.rest.starts_with(&triple) {
@@ -74,7 +85,7 @@ impl Scan<'_> {
             let mut inside = self.rest[end..].chars();
             let first = inside.next();
             end += first.map_or(1, char::len_utf8);
-            if !raw && first == Some('\\') {
+            if escapes == Escapes::Processed && first == Some('\\') {
                 end += inside.next().map_or(0, char::len_utf8);
             }
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    auth::{Attributes, User, Verified},
+    auth::{Attributes, Rejection, User, Verified},
     decode,
     kind::ResourceType,
     meta::Meta as _,
@@ -88,7 +88,14 @@ fn token_review(api: &Api, review: &Object) -> Outcome<Value> {
         Ok(Verified { user, audiences }) => json!({
             "authenticated": true, "user": user.to_info(), "audiences": audiences,
         }),
-        Err(error) => json!({"user": {}, "error": error}),
+        Err(rejection) => {
+            let unknown = "invalid bearer token";
+            let error = match rejection {
+                Rejection::Foreign => unknown.to_owned(),
+                Rejection::Invalid(cause) => format!("[{unknown}, {cause}]"),
+            };
+            json!({"user": {}, "error": error})
+        }
     })
 }
 

@@ -110,8 +110,21 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
     )
 }
 
+/// Whether what is admitted will be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DryRun {
+    Yes,
+    No,
+}
+
+impl DryRun {
+    fn of(asked: bool) -> Self {
+        if asked { Self::Yes } else { Self::No }
+    }
+}
+
 /// Asks the policies about an object that only a subresource takes.
-fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: bool) -> Outcome<()> {
+fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outcome<()> {
     let Target {
         namespace,
         name,
@@ -130,7 +143,7 @@ fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: bool) -> Outcome
         name,
         object: Some(&object),
         old: None,
-        dry_run,
+        dry_run: dry_run == DryRun::Yes,
     };
     admit(&turn.scene(), &attempt)
 }
@@ -167,7 +180,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         );
         return Err(ApiError::binding_conflict(&stored.name, &detail));
     }
-    admit_creation(&turn, binding.clone(), options.dry_run)?;
+    admit_creation(&turn, binding.clone(), DryRun::of(options.dry_run))?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -191,7 +204,7 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     let options = DeleteOptions::read(&context.query, asked)?;
     let turn = Turn::take(api, context, kind, Some(Subresource::Eviction));
     let stored = turn.find()?;
-    admit_creation(&turn, eviction, options.dry_run)?;
+    admit_creation(&turn, eviction, DryRun::of(options.dry_run))?;
     delete_object(&turn.scene(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
 }

@@ -11,7 +11,7 @@ use std::{
 const CHECKSUM: usize = 4;
 
 /// A record as it is written: the checksum of its key and bytes, then the bytes.
-pub(super) fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn with_checksum(key: &str, bytes: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(CHECKSUM + bytes.len());
     record.extend(checksum(key, bytes).to_le_bytes());
     record.extend(bytes);
@@ -19,13 +19,13 @@ pub(super) fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes of a record; none when it is not what was written under this key.
-pub(super) fn unsealed<'a>(key: &str, record: &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn verified_bytes<'a>(key: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     let (_, bytes) = record.split_at_checked(CHECKSUM)?;
-    (said(record) == checksum(key, bytes)).then_some(bytes)
+    (stored_checksum(record) == checksum(key, bytes)).then_some(bytes)
 }
 
 /// The checksum a record carries.
-fn said(record: &[u8]) -> u32 {
+fn stored_checksum(record: &[u8]) -> u32 {
     let mut bytes = [0; CHECKSUM];
     for (to, from) in bytes.iter_mut().zip(record) {
         *to = *from;
@@ -54,12 +54,12 @@ pub(super) struct Seal {
 impl Seal {
     pub(super) fn add(&mut self, record: &[u8]) {
         self.count = self.count.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(said(record).into());
+        self.sum = self.sum.wrapping_add(stored_checksum(record).into());
     }
 
     pub(super) fn remove(&mut self, record: &[u8]) {
         self.count = self.count.wrapping_sub(1);
-        self.sum = self.sum.wrapping_sub(said(record).into());
+        self.sum = self.sum.wrapping_sub(stored_checksum(record).into());
     }
 }
 
@@ -72,20 +72,19 @@ const LENGTH: usize = 36;
 /// It is written after each commit and synced at the end only. After a power cut it may be older than the
 /// database, never newer.
 #[derive(Debug)]
-pub(super) struct Witness(File);
+pub(super) struct SealFile(File);
 
-/// What the file of a witness holds.
+/// What `objects.seal` holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Testimony {
-    /// Nothing was ever written.
-    Nothing,
-    Seal(Seal),
-    /// The file is damaged.
-    Unreadable,
+pub(super) enum StoredSeal {
+    /// Also if the file is empty: it is created before its first seal is written.
+    Absent,
+    Valid(Seal),
+    Damaged,
 }
 
-impl Witness {
-    pub(super) fn open(path: &Path) -> io::Result<(Self, Testimony)> {
+impl SealFile {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, StoredSeal)> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -97,11 +96,11 @@ impl Witness {
         (&mut file)
             .take(LENGTH as u64 + 1)
             .read_to_end(&mut bytes)?;
-        let testimony = match bytes.as_slice() {
-            [] => Testimony::Nothing,
-            bytes => parse(bytes).map_or(Testimony::Unreadable, Testimony::Seal),
+        let stored = match bytes.as_slice() {
+            [] => StoredSeal::Absent,
+            bytes => parse(bytes).map_or(StoredSeal::Damaged, StoredSeal::Valid),
         };
-        Ok((Self(file), testimony))
+        Ok((Self(file), stored))
     }
 
     pub(super) fn write(&self, seal: Seal) -> io::Result<()> {
@@ -142,13 +141,16 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_of_a_record_or_seal_passes() {
-        let record = sealed("pods\0default/a", b"{\"kind\":\"Pod\"}");
-        assert!(unsealed("pods\0default/a", &record).is_some());
-        assert!(unsealed("pods\0default/b", &record).is_none());
+        let record = with_checksum("pods\0default/a", b"{\"kind\":\"Pod\"}");
+        assert!(verified_bytes("pods\0default/a", &record).is_some());
+        assert!(verified_bytes("pods\0default/b", &record).is_none());
         for bit in 0..record.len() * 8 {
             let mut damaged = record.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(unsealed("pods\0default/a", &damaged).is_none(), "bit {bit}");
+            assert!(
+                verified_bytes("pods\0default/a", &damaged).is_none(),
+                "bit {bit}"
+            );
         }
         let seal = Seal {
             version: 7,

@@ -9,13 +9,14 @@ use http::StatusCode;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use weft_apiserver::{ApiServer, PersistenceError};
+use weft_apiserver::{ApiServer, OnDamage, PersistenceError};
 
 use crate::support::{MAPS, config_map, get, post};
 
 const FILE: &str = "objects.redb";
 const SEAL: &str = "objects.seal";
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
 
 /// A copy of a data directory, as a crash at this moment would leave it.
 fn copy(from: &Path) -> TempDir {
@@ -131,7 +132,7 @@ async fn a_damaged_record_is_named_and_the_others_can_be_salvaged() {
         "{text}"
     );
     let server = ApiServer::builder()
-        .salvage(true)
+        .on_damage(OnDamage::Salvage)
         .open(closed.path())
         .unwrap();
     let mut whole = kept;
@@ -161,6 +162,49 @@ async fn a_lost_last_commit_is_damage_and_not_an_older_state() {
         refused.to_string().contains("was acknowledged"),
         "{refused}"
     );
+}
+
+#[tokio::test]
+async fn another_database_of_the_acknowledged_version_is_damage() {
+    let (_, closed, _) = directories(3).await;
+    // As by a disk that gives back other records with a seal that fits them: the version is the same.
+    let database = Database::open(closed.path().join(FILE)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut records = transaction.open_table(RECORDS).unwrap();
+        let key = "configmaps\0default/map-1";
+        let removed = records.remove(key).unwrap().unwrap().value().to_vec();
+        let checksum = u32::from_le_bytes(removed[..4].try_into().unwrap());
+        let mut numbers = transaction.open_table(NUMBERS).unwrap();
+        for (name, less) in [("count", 1), ("sum", u64::from(checksum))] {
+            let number = numbers.get(name).unwrap().unwrap().value();
+            numbers.insert(name, number - less).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    let refused = ApiServer::builder().open(closed.path()).unwrap_err();
+    assert!(
+        refused.to_string().contains("differ from objects.seal"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn an_older_format_is_damage_that_can_be_salvaged() {
+    let (_, closed, _) = directories(1).await;
+    // One flipped bit in the format version of both commit slots.
+    for slot in [64, 192] {
+        flip(closed.path().join(FILE), slot * 8);
+    }
+    let refused = ApiServer::builder().open(closed.path()).unwrap_err();
+    assert!(
+        matches!(refused, PersistenceError::Damaged { .. }),
+        "{refused}"
+    );
+    let builder = ApiServer::builder().on_damage(OnDamage::Salvage);
+    builder.open(closed.path()).unwrap();
+    assert!(closed.path().join("objects.redb.damaged-1").exists());
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{admit_creation, body};
+use super::{DryRun, admit_creation, body};
 use crate::{
     api::{Api, Context},
-    auth::{BoundKind, Order},
+    auth::{BoundKind, TokenRequest},
     clock::seconds_text,
     handler::turn::Turn,
     kind::{ResourceType, Subresource},
@@ -31,7 +31,7 @@ pub(super) fn create(
     let mut request = body(context, kind, Subresource::Token)?;
     let turn = Turn::take(api, context, kind, Some(Subresource::Token));
     let account = turn.find()?;
-    admit_creation(&turn, request.clone(), false)?;
+    admit_creation(&turn, request.clone(), DryRun::No)?;
     drop(turn);
     let spec = object_mut(&mut request, "spec");
     let seconds = lifetime(spec)?;
@@ -50,13 +50,13 @@ pub(super) fn create(
         .now()
         .checked_add(jiff::SignedDuration::from_secs(seconds))
         .map_err(|error| ApiError::internal(&error.to_string()))?;
-    let order = Order {
+    let contents = TokenRequest {
         account: &account,
         bound,
         audiences,
         expires,
     };
-    let token = api.authenticator.accounts.issue(api, order)?;
+    let token = api.authenticator.accounts.issue(api, contents)?;
     request.insert("kind".into(), "TokenRequest".into());
     request.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
     let metadata = request.metadata_mut();

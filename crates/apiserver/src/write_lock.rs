@@ -1,4 +1,4 @@
-//! Turns and threads of writes: one that takes long delays other writes and nothing else.
+//! Locking and threads of write requests: a heavy write delays other writes only.
 //!
 //! A light write is worked on where it came in: it takes less time than handing it over. A heavy one is
 //! worked on by a thread of its own, one at a time, and nothing else is written meanwhile: the store has
@@ -6,7 +6,7 @@
 //! cannot be ended from outside, so the deadline is for the client: it is answered in time, and what was
 //! begun goes on. That it ends is for the limits on sizes, steps and costs.
 //!
-//! On a runtime of one thread, which tests pause the time of, everything is worked on where it came in.
+//! On a current-thread runtime, as in tests with paused time, every write runs inline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,18 +31,16 @@ const HEAVY: usize = 64 * 1024;
 /// How long a write may take, waiting included: upstream's `--request-timeout`.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Turns to write.
+/// Shared by light writes, exclusive for a heavy one.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Arc<RwLock<()>>);
+pub(crate) struct WriteLock(Arc<RwLock<()>>);
 
-impl Pace {
-    /// A turn next to other light writes.
-    pub(crate) async fn light(&self) -> RwLockReadGuard<'_, ()> {
+impl WriteLock {
+    pub(crate) async fn shared(&self) -> RwLockReadGuard<'_, ()> {
         self.0.read().await
     }
 
-    /// A turn alone.
-    async fn heavy(&self) -> OwnedRwLockWriteGuard<()> {
+    async fn exclusive(&self) -> OwnedRwLockWriteGuard<()> {
         self.0.clone().write_owned().await
     }
 }
@@ -61,7 +59,7 @@ fn has_threads() -> bool {
         .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// Works on a write in its turn.
+/// Handles a write request under the lock.
 pub(crate) async fn write(api: &Arc<Api>, context: &Arc<Context>) -> Outcome<Reply> {
     let deadline = Instant::now() + DEADLINE;
     if !has_threads() {
@@ -69,21 +67,21 @@ pub(crate) async fn write(api: &Arc<Api>, context: &Arc<Context>) -> Outcome<Rep
     }
     if !is_heavy(api, context) {
         // No timer unless there is something to wait for.
-        let _turn = match api.pace.0.try_read() {
-            Ok(turn) => turn,
-            Err(_) => timeout_at(deadline, api.pace.light())
+        let _guard = match api.write_lock.0.try_read() {
+            Ok(guard) => guard,
+            Err(_) => timeout_at(deadline, api.write_lock.shared())
                 .await
                 .map_err(|_| ApiError::took_too_long())?,
         };
         return handler::handle(api, context).await;
     }
-    let turn = timeout_at(deadline, api.pace.heavy())
+    let guard = timeout_at(deadline, api.write_lock.exclusive())
         .await
         .map_err(|_| ApiError::took_too_long())?;
     let (runtime, api, context) = (Handle::current(), api.clone(), context.clone());
     let work = tokio::task::spawn_blocking(move || {
         let outcome = runtime.block_on(handler::handle(&api, &context));
-        drop(turn);
+        drop(guard);
         outcome
     });
     match timeout_at(deadline, work).await {
