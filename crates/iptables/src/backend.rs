@@ -15,7 +15,7 @@ use crate::{
     kernel::{Fingerprint, Kernel, KernelError},
     observed::{Observed, Reader},
     plan::Plan,
-    refused::Refused,
+    refused::RefusedInput,
     shared::SharedChain,
     state::{Applied, State},
 };
@@ -154,14 +154,15 @@ impl<K: Kernel> Iptables<K> {
         let bytes = match apply(&mut self.kernel, &plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                if let Some(written) = failure.written() {
+                let Blamed { error, written } = failure.blame(&state, &[], self.options);
+                if let Some(written) = written {
                     seen.note(&plan, &written, &state.expected);
                     if seen.fingerprint.as_ref().is_some_and(|f| !f.exact) {
                         seen.fingerprint = self.kernel.fingerprint();
                     }
                     self.seen = Some(seen);
                 }
-                return Err(failure.blame(&state, &[], self.options));
+                return Err(error);
             }
         };
         state.baseline = self.known.take().map(|known| known.baseline);
@@ -205,8 +206,8 @@ impl<K: Kernel> Iptables<K> {
         let bytes = match apply(&mut self.kernel, &update.plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                let written = failure.written();
-                let error = failure.blame(&state, &update.services, self.options);
+                let Blamed { error, written } =
+                    failure.blame(&state, &update.services, self.options);
                 // A rule may also be refused because another process removed what it needs.
                 let is_ours = follow || state.is_unmoved(&mut self.kernel);
                 if let Some(written) = written.filter(|_| is_ours && has_owner(&error)) {
@@ -245,7 +246,7 @@ impl<K: Kernel> Iptables<K> {
         match apply(&mut self.kernel, &plan) {
             Ok(_) => state.follow(&mut self.kernel),
             Err(failure) => {
-                let error = failure.blame(state, &[], self.options);
+                let Blamed { error, .. } = failure.blame(state, &[], self.options);
                 self.forget();
                 return Err(error);
             }
@@ -275,30 +276,35 @@ struct Failure {
 }
 
 impl Failure {
-    /// The tables that were written all the same, where that is known.
-    fn written(&self) -> Option<BTreeSet<Table>> {
-        match &self.error {
-            KernelError::Refused { line, .. } => Refused::find(&self.input, *line).written,
-            KernelError::Failed(_) => None,
-        }
-    }
-
-    /// The error with the owner of what was refused, among the Services of a state and an update.
+    /// Finds what was refused, and its owner among the Services of a state and an update.
     fn blame(
         self,
         state: &State,
         update: &[(ObjectKey, Option<Applied>)],
         options: Options,
-    ) -> SyncError {
+    ) -> Blamed {
         match self.error {
             KernelError::Refused { line, message } => {
-                let services = state.service_rules(update, options);
-                let owner = Refused::find(&self.input, line).owner(services);
-                SyncError::refused(message, line, owner, &self.input)
+                let refused = RefusedInput::find(&self.input, line);
+                let owner = refused.owner(state.service_rules(update, options));
+                Blamed {
+                    written: refused.written,
+                    error: SyncError::refused(message, line, owner, &self.input),
+                }
             }
-            KernelError::Failed(message) => SyncError::unavailable(message, &self.input),
+            KernelError::Failed(message) => Blamed {
+                written: None,
+                error: SyncError::unavailable(message, &self.input),
+            },
         }
     }
+}
+
+/// A failure whose owner was looked for.
+struct Blamed {
+    error: SyncError,
+    /// The tables that were written all the same, where that is known.
+    written: Option<BTreeSet<Table>>,
 }
 
 fn has_owner(error: &SyncError) -> bool {
@@ -319,14 +325,14 @@ fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
 }
 
 fn unknown() -> SyncError {
-    SyncError::Reading("the kernel's state is not known yet".to_owned())
+    SyncError::Unreadable("the kernel's state is not known yet".to_owned())
 }
 
 fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
-        .map_err(|error| SyncError::Reading(error.to_string()))?;
+        .map_err(|error| SyncError::Unreadable(error.to_string()))?;
     Ok(reader.finish())
 }
 

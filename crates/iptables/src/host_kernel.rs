@@ -113,12 +113,14 @@ impl HostKernel {
 
     fn write(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
-        let refused = |error: RestoreError| match (error.is_refusal(), told(&error)) {
-            (true, KernelError::Failed(message)) => KernelError::Refused {
-                line: error.line(),
-                message,
-            },
-            (_, failed) => failed,
+        let refused = |error: RestoreError| {
+            let message = message_chain(&error);
+            if error.is_refusal() {
+                let line = error.line();
+                KernelError::Refused { line, message }
+            } else {
+                KernelError::Failed(message)
+            }
         };
         self.spent += restored.map_err(refused)?.cpu;
         Ok(())
@@ -140,7 +142,7 @@ impl HostKernel {
 impl Kernel for HostKernel {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let saved = self.programs.save_lines(None, line);
-        self.spent += saved.map_err(|error| told(&error))?.cpu;
+        self.spent += saved.map_err(failed)?.cpu;
         Ok(())
     }
 
@@ -166,7 +168,7 @@ impl Kernel for HostKernel {
 
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
         let listed = self.programs.chain_rules(table.as_str(), chain.as_str());
-        let (rules, spent) = listed.map_err(|error| told(&error))?;
+        let (rules, spent) = listed.map_err(failed)?;
         self.spent += spent.cpu;
         Ok(rules)
     }
@@ -188,7 +190,7 @@ impl Kernel for HostKernel {
             }
             Ok(())
         };
-        self.ask(read).map_err(|error| told(&error))?;
+        self.ask(read).map_err(failed)?;
         Ok(true)
     }
 
@@ -197,11 +199,15 @@ impl Kernel for HostKernel {
     }
 }
 
-/// An error with all its causes: what the program said stands in the last of them.
-fn told(error: &dyn std::error::Error) -> KernelError {
+/// An error with all its causes: what the program said is in the last of them.
+fn message_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    let words: Vec<String> = causes.map(ToString::to_string).collect();
-    KernelError::Failed(words.join(": "))
+    let messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.join(": ")
+}
+
+fn failed(error: impl std::error::Error) -> KernelError {
+    KernelError::Failed(message_chain(&error))
 }
 
 /// Those of the chains asked for that exist.

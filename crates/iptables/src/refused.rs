@@ -10,7 +10,7 @@ use crate::{names::is_private, port_rules::PortRules, shared::SharedChain};
 
 /// A refused input.
 #[derive(Debug)]
-pub(crate) struct Refused<'a> {
+pub(crate) struct RefusedInput<'a> {
     /// Tables that are written all the same: those before the one at fault. `None` where no line
     /// was named, so that it may be any.
     pub(crate) written: Option<BTreeSet<Table>>,
@@ -32,7 +32,7 @@ enum Fault<'a> {
     Other,
 }
 
-impl<'a> Refused<'a> {
+impl<'a> RefusedInput<'a> {
     /// Looks up the line that was named, counted from 1.
     pub(crate) fn find(input: &'a str, line: Option<usize>) -> Self {
         let Some(line) = line else {
@@ -210,20 +210,22 @@ mod tests {
             (5, &[Table::Filter]),
             (9, &[Table::Filter]),
         ] {
-            let found = Refused::find(INPUT, Some(line)).written.unwrap_or_default();
+            let found = RefusedInput::find(INPUT, Some(line))
+                .written
+                .unwrap_or_default();
             assert!(found.iter().eq(written), "line {line}: {found:?}");
         }
-        assert!(Refused::find(INPUT, None).written.is_none());
-        assert!(Refused::find(INPUT, Some(99)).written.is_none());
+        assert!(RefusedInput::find(INPUT, None).written.is_none());
+        assert!(RefusedInput::find(INPUT, Some(99)).written.is_none());
     }
 
     #[test]
     fn a_deletion_is_the_fault_of_no_service() {
         for (line, is_rule) in [(5, true), (6, false), (7, true), (8, false), (1, false)] {
-            let found = Refused::find(INPUT, Some(line)).fault;
+            let found = RefusedInput::find(INPUT, Some(line)).fault;
             assert_eq!(matches!(found, Fault::Rule { .. }), is_rule, "line {line}");
         }
-        let commit = Refused::find(INPUT, Some(9)).fault;
+        let commit = RefusedInput::find(INPUT, Some(9)).fault;
         assert!(matches!(commit, Fault::OneOf(lines) if lines.len() == 5));
     }
 }

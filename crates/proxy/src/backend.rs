@@ -161,7 +161,7 @@ pub enum AuditReport {
 pub enum SyncError {
     /// The kernel's rules cannot be read, or are not known.
     #[error("{0}")]
-    Reading(String),
+    Unreadable(String),
     /// An input was judged and refused: the same input will be refused again.
     #[error("{}", .0.message)]
     Refused(Box<Refusal>),
@@ -242,7 +242,7 @@ impl SyncError {
     /// What was to be written, unless it failed before there was anything to write.
     pub fn input(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Reading(_) => None,
+            Self::Unreadable(_) => None,
             Self::Refused(refusal) => Some(&refusal.input),
             Self::Unavailable { input, .. } => Some(input),
             Self::Both { full, .. } => full.input(),
@@ -262,7 +262,7 @@ impl SyncError {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Both { full, .. } => full.refusal(),
-            Self::Reading(_) | Self::Unavailable { .. } => None,
+            Self::Unreadable(_) | Self::Unavailable { .. } => None,
         }
     }
 }

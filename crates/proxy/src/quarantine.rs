@@ -29,15 +29,15 @@ const ATTEMPTS: usize = 64;
 /// The Services of one family that are left out.
 #[derive(Debug, Default)]
 pub struct Quarantine {
-    held: BTreeMap<ObjectKey, Held>,
+    held: BTreeMap<ObjectKey, QuarantinedService>,
     /// Services whose desired value the backend has not accepted yet.
     unwritten: BTreeSet<ObjectKey>,
-    news: News,
+    changes: Changes,
 }
 
 /// What changed in a quarantine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct Changes {
     /// Services that came in. One that was refused again with the same value is none of them.
     pub held: Vec<ObjectKey>,
     /// Services that did not change and were accepted when they were tried again.
@@ -46,7 +46,7 @@ pub struct News {
 
 /// A Service that has no rules because the kernel refused it.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct QuarantinedService {
     /// The value that was refused.
     pub service: Arc<Service>,
     /// What was said about it.
@@ -58,13 +58,13 @@ type Group = BTreeMap<ObjectKey, Arc<Service>>;
 
 impl Quarantine {
     /// Services that are left out, in order.
-    pub fn held(&self) -> impl ExactSizeIterator<Item = (&ObjectKey, &Held)> {
+    pub fn held(&self) -> impl ExactSizeIterator<Item = (&ObjectKey, &QuarantinedService)> {
         self.held.iter()
     }
 
     /// What changed since the last call.
-    pub fn take_news(&mut self) -> News {
-        std::mem::take(&mut self.news)
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
     }
 
     /// A Service changed or went: whatever was held against it no longer counts.
@@ -101,33 +101,34 @@ impl Quarantine {
             report: None,
             refusals: Vec::new(),
             waiting,
-            trial: None,
+            unconfirmed: None,
         };
         search.run()
     }
 
     /// Those to try again, one by one.
     fn due(&self, now: Instant) -> Vec<Group> {
-        let is_due = |held: &Held| now.saturating_duration_since(held.tried) >= RETRY_AFTER;
+        let is_due =
+            |held: &QuarantinedService| now.saturating_duration_since(held.tried) >= RETRY_AFTER;
         let due = self.held.iter().filter(|(_, held)| is_due(held));
         due.map(|(key, held)| Group::from([(key.clone(), held.service.clone())]))
             .collect()
     }
 
     fn hold(&mut self, key: ObjectKey, service: Arc<Service>, message: String, now: Instant) {
-        let held = Held {
+        let held = QuarantinedService {
             service,
             message,
             tried: now,
         };
         let known = self.held.insert(key.clone(), held);
         if known.is_none() {
-            self.news.held.push(key);
+            self.changes.held.push(key);
         }
     }
 }
 
-/// One sync: which Services are in, which wait, and which are on trial.
+/// One sync: which Services are in, which wait, and which are unconfirmed.
 struct Search<'a> {
     quarantine: &'a mut Quarantine,
     backend: &'a mut dyn Backend,
@@ -141,7 +142,7 @@ struct Search<'a> {
     /// Taken out of `desired`, to be added again after the next success.
     waiting: Vec<Group>,
     /// What was added since the last success. `None` before the first.
-    trial: Option<BTreeSet<ObjectKey>>,
+    unconfirmed: Option<BTreeSet<ObjectKey>>,
 }
 
 impl Search<'_> {
@@ -154,15 +155,18 @@ impl Search<'_> {
                     };
                     self.add(group);
                 }
-                Err(error) => self.judge(error)?,
+                Err(error) => self.handle_refusal(error)?,
             }
         }
         match self.attempt() {
             Ok(()) if self.waiting.is_empty() => Ok(self.finish()),
             Ok(()) => {
                 let last = self.refusals.pop();
-                let unknown =
-                    || SyncError::Reading("the refused Services are not found".to_owned());
+                let unknown = || {
+                    let text =
+                        format!("cannot find the refused Services within {ATTEMPTS} attempts");
+                    SyncError::unavailable(text, "")
+                };
                 Err(self.give_up(last.unwrap_or_else(unknown)))
             }
             Err(error) => Err(self.give_up(error)),
@@ -182,12 +186,12 @@ impl Search<'_> {
         }
         self.is_full = false;
         self.quarantine.unwritten.clear();
-        self.trial = Some(BTreeSet::new());
+        self.unconfirmed = Some(BTreeSet::new());
         let accepted = self.quarantine.held.keys();
         let accepted = accepted.filter(|key| self.desired.contains_key(*key));
         for key in accepted.cloned().collect::<Vec<_>>() {
             self.quarantine.held.remove(&key);
-            self.quarantine.news.accepted.push(key);
+            self.quarantine.changes.accepted.push(key);
         }
         Ok(())
     }
@@ -200,7 +204,7 @@ impl Search<'_> {
 
     /// Moves the Service at fault, or those among which it is, out of `desired`. An error if that
     /// is none.
-    fn judge(&mut self, error: SyncError) -> Result<(), SyncError> {
+    fn handle_refusal(&mut self, error: SyncError) -> Result<(), SyncError> {
         let Some(refusal) = error.refusal() else {
             return Err(self.give_up(error));
         };
@@ -220,8 +224,8 @@ impl Search<'_> {
         };
         let is_in = |key: &&ObjectKey| self.desired.contains_key(*key);
         // What was accepted before is not at fault, as far as that is known.
-        let unproven = match &self.trial {
-            Some(trial) => Some(trial),
+        let unproven = match &self.unconfirmed {
+            Some(unconfirmed) => Some(unconfirmed),
             None if self.is_full => None,
             None => Some(&self.quarantine.unwritten),
         };
@@ -229,7 +233,7 @@ impl Search<'_> {
             Some(unproven) => unproven.iter().filter(is_in).cloned().collect(),
             None => suspects.iter().filter(is_in).cloned().collect(),
         };
-        match (&suspects[..], self.trial.is_some()) {
+        match (&suspects[..], self.unconfirmed.is_some()) {
             ([], _) => return Err(self.give_up(error)),
             ([only], true) => {
                 if let Some(service) = self.remove(only) {
@@ -241,7 +245,7 @@ impl Search<'_> {
             (several, _) => self.set_aside(several),
         }
         // The rest was accepted before: there is no need to try it alone again.
-        if self.trial.is_some()
+        if self.unconfirmed.is_some()
             && let Some(group) = self.waiting.pop()
         {
             self.add(group);
@@ -265,7 +269,7 @@ impl Search<'_> {
 
     fn add(&mut self, group: Group) {
         self.quarantine.unwritten.extend(group.keys().cloned());
-        self.trial = Some(group.keys().cloned().collect());
+        self.unconfirmed = Some(group.keys().cloned().collect());
         self.desired.extend(group);
     }
 
@@ -286,7 +290,7 @@ impl Search<'_> {
                 self.desired.insert(key, service);
             }
         }
-        // One that was on trial again stays quarantined.
+        // One that was tried again stays quarantined.
         let held = &self.quarantine.held;
         self.desired.retain(|key, _| !held.contains_key(key));
         error

@@ -16,7 +16,7 @@ pub struct Budget {
 
 /// The longest wait, whatever a provider says: numbers of answers are not trusted so far that one of
 /// them could end the work for ever.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -89,7 +89,7 @@ impl Budget {
         let longest = Duration::from_secs(60);
         let guess = Duration::from_secs(1 << self.strikes.min(6)).min(longest);
         self.strikes = self.strikes.saturating_add(1);
-        let until = now + after.unwrap_or(guess).min(LONGEST);
+        let until = now + after.unwrap_or(guess).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(until));
     }
 
@@ -113,11 +113,11 @@ impl Budget {
         if missing <= 0.0 || known.per_second <= 0.0 {
             return open;
         }
-        let wait = Duration::try_from_secs_f64(missing / known.per_second).unwrap_or(LONGEST);
+        let wait = Duration::try_from_secs_f64(missing / known.per_second).unwrap_or(LONGEST_PAUSE);
         // A nanosecond more than needed, so that rounding never asks for a moment too early. Counted
         // from the answer, since a wait that is counted from now would never be over.
         let refilled = open + wait.saturating_add(Duration::from_nanos(1));
-        refilled.min((known.at + LONGEST).max(open))
+        refilled.min((known.at + LONGEST_PAUSE).max(open))
     }
 }
 

@@ -49,8 +49,8 @@ pub trait Controller {
     fn node_deleted(&mut self, name: &str, now: Moment);
     /// All nodes were listed, the first time or again after a broken watch.
     fn nodes_listed(&mut self, nodes: Vec<Node>, now: Moment);
-    /// Whether there are nodes of which nothing can be read.
-    fn nodes_unreadable(&mut self, _any: bool, _now: Moment) {}
+    /// This many nodes cannot be read: nothing is known of their ranges.
+    fn unreadable_nodes(&mut self, _count: usize, _now: Moment) {}
     /// The table was read, or could not be.
     fn listed(&mut self, result: Result<Vec<Route>, ProviderError>, now: Moment);
     /// A mutation ended. A replacement that failed half-way ends as
@@ -327,8 +327,8 @@ impl Controller for Engine {
         }
     }
 
-    fn nodes_unreadable(&mut self, any: bool, now: Moment) {
-        if self.watch.set_unreadable(any) {
+    fn unreadable_nodes(&mut self, count: usize, now: Moment) {
+        if self.watch.set_unreadable(count) {
             self.replan(now);
         }
     }

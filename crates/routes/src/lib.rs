@@ -21,7 +21,7 @@ pub mod simulation;
 mod watch;
 
 pub use backoff::Backoff;
-pub use budget::{Budget, Priority, RateLimit};
+pub use budget::{Budget, LONGEST_PAUSE, Priority, RateLimit};
 pub use cidr::{Cidr, CidrError};
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;

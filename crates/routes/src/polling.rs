@@ -204,8 +204,8 @@ impl<C: Clockwork> Controller for Reconciler<C> {
         }
     }
 
-    fn nodes_unreadable(&mut self, any: bool, _now: Moment) {
-        self.nodes.unreadable = any;
+    fn unreadable_nodes(&mut self, count: usize, _now: Moment) {
+        self.nodes.unreadable = count > 0;
     }
 
     fn nodes_listed(&mut self, nodes: Vec<Node>, now: Moment) {

@@ -40,7 +40,8 @@ impl NodeWatch {
     }
 
     /// Whether there are nodes of which nothing can be read. Returns whether that is news.
-    pub fn set_unreadable(&mut self, any: bool) -> bool {
+    pub fn set_unreadable(&mut self, count: usize) -> bool {
+        let any = count > 0;
         std::mem::replace(&mut self.list.unreadable, any) != any
     }
 

@@ -37,10 +37,10 @@ pub(super) struct Life {
     failures: u32,
     /// Writes that the API server refused. Each waits on its own: a refusal of one object says
     /// nothing about the others. A write that differs is another one, and tried at once.
-    refused: HashMap<Write, Refusal>,
+    refused: HashMap<Write, RetryState>,
 }
 
-struct Refusal {
+struct RetryState {
     again: Instant,
     times: u32,
 }
@@ -131,7 +131,8 @@ impl Life {
                     tracing::warn!(error = chain(&error), "cannot write: {write}");
                     let times = self.refused.get(write).map_or(0, |one| one.times) + 1;
                     let again = Instant::now() + pause(times);
-                    self.refused.insert(write.clone(), Refusal { again, times });
+                    self.refused
+                        .insert(write.clone(), RetryState { again, times });
                 }
                 Some(Err(error)) => {
                     failed = true;

@@ -30,7 +30,7 @@ use weft_ipam::pool::{Journal, Record};
 use counted::CountedFile;
 pub use counter::counter_file;
 use counter::{Count, Counter};
-use rows::{Contents, Others, VERSION};
+use rows::{Contents, Existing, VERSION};
 
 /// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A start reads
 /// the file as often with a larger one: the database forgets what it read after each pass.
@@ -145,14 +145,14 @@ impl Store {
     ///
     /// The boot id says whether a number of commits that is there counts.
     pub fn open(directory: &Path, boot: &str) -> Result<Opened, StoreError> {
-        let place = Place::prepare(directory, boot)?;
-        let count = counter::read(directory).map_err(|error| place.unusable(error))?;
-        match place.read(&count) {
-            Ok(Some((database, contents))) => place.keep(database, contents, &count),
-            Ok(None) => place.begin(),
+        let state = StateDirectory::prepare(directory, boot)?;
+        let count = counter::read(directory).map_err(|error| state.unusable(error))?;
+        match state.read(&count) {
+            Ok(Some((database, contents))) => state.keep(database, contents, &count),
+            Ok(None) => state.create(),
             Err(Flaw::Unusable(error)) => Err(StoreError::Database(error)),
             Err(Flaw::Format(format)) if format > VERSION => Err(StoreError::Newer(format)),
-            Err(flaw) => place.replace(&flaw, &count),
+            Err(flaw) => state.replace(&flaw, &count),
         }
     }
 
@@ -170,17 +170,17 @@ impl Store {
 
     /// Makes records durable: all or none.
     pub fn commit(&self, records: &[Record]) -> Result<(), StoreError> {
-        self.write(records, Others::Stay)
+        self.write(records, Existing::Keep)
     }
 
     /// Makes these records all there is.
     pub fn replace(&self, records: &[Record]) -> Result<(), StoreError> {
-        self.write(records, Others::Go)
+        self.write(records, Existing::Remove)
     }
 
-    fn write(&self, records: &[Record], others: Others) -> Result<(), StoreError> {
+    fn write(&self, records: &[Record], existing: Existing) -> Result<(), StoreError> {
         let commits = self.commits.load(Relaxed) + 1;
-        rows::write(&self.database, records, others, commits)?;
+        rows::write(&self.database, records, existing, commits)?;
         self.counter.advance(commits).map_err(StoreError::Counter)?;
         self.commits.store(commits, Relaxed);
         Ok(())
@@ -193,14 +193,14 @@ pub fn file(directory: &Path) -> PathBuf {
 }
 
 /// A state directory that no other process uses.
-struct Place<'a> {
+struct StateDirectory<'a> {
     directory: &'a Path,
     boot: &'a str,
     locked: File,
     syncs: Arc<AtomicU64>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> StateDirectory<'a> {
     /// Which pod has which address is root's business alone.
     fn prepare(directory: &'a Path, boot: &'a str) -> Result<Self, StoreError> {
         use std::os::unix::fs::DirBuilderExt as _;
@@ -247,7 +247,7 @@ impl<'a> Place<'a> {
         let read = catch_unwind(AssertUnwindSafe(|| {
             let database = self.verified(&path)?;
             let contents = rows::read(&database)?;
-            prove(&contents, count, self.boot)?;
+            check_commit_number(&contents, count, self.boot)?;
             Ok((database, contents))
         }));
         read.unwrap_or(Err(Flaw::Panicked)).map(Some)
@@ -299,7 +299,7 @@ impl<'a> Place<'a> {
     }
 
     /// The first store of this directory.
-    fn begin(self) -> Result<Opened, StoreError> {
+    fn create(self) -> Result<Opened, StoreError> {
         // In this order: without a number there was never a store, and a store is whole or absent.
         let counter = self.count_from(0).map_err(|error| self.unusable(error))?;
         let database = self.make(&[], 1)?;
@@ -347,7 +347,7 @@ impl<'a> Place<'a> {
             .open(&path)
             .map_err(|error| self.unusable(error))?;
         let (database, _) = self.open(&path).map_err(failed)?;
-        rows::write(&database, records, Others::Stay, commits)?;
+        rows::write(&database, records, Existing::Keep, commits)?;
         Ok(database)
     }
 
@@ -394,7 +394,7 @@ fn unfinished(directory: &Path) -> PathBuf {
 
 /// Whether everything that was acknowledged is in it, as far as that matters in this boot: what was
 /// acknowledged in an earlier one ended with its sandboxes.
-fn prove(contents: &Contents, count: &Count, boot: &str) -> Result<(), Flaw> {
+fn check_commit_number(contents: &Contents, count: &Count, boot: &str) -> Result<(), Flaw> {
     let found = contents.commits;
     let former = || {
         let mut records = contents.records.iter();

@@ -259,13 +259,13 @@ impl FamilyLoop {
 
     /// Says which Services are left out, wherever an operator or the Service's users may look.
     fn note_quarantine(&self, work: &mut Work) {
-        let news = work.take_quarantine_news();
+        let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine
             .held()
             .map(|(key, held)| (key.clone(), held.message.clone()))
             .collect();
-        for key in &news {
+        for key in &new {
             let Some(message) = held.get(key) else {
                 continue;
             };
@@ -275,8 +275,7 @@ impl FamilyLoop {
             );
             (self.announce)(key, refusal_event(&self.node, self.family, message));
         }
-        self.metrics
-            .quarantined(self.family, held.len(), news.len());
+        self.metrics.quarantined(self.family, held.len(), new.len());
         self.health
             .with(|health| health.set_quarantined(self.family, held));
     }
@@ -418,21 +417,21 @@ impl Work {
 
     /// The Services that the last sync quarantined. They are treated as if they were gone: their
     /// health checks are not answered, and their flows are forgotten.
-    fn take_quarantine_news(&mut self) -> Vec<ObjectKey> {
-        let news = self.quarantine.take_news();
+    fn take_quarantine_changes(&mut self) -> Vec<ObjectKey> {
+        let changes = self.quarantine.take_changes();
         let held = self.quarantine.held();
         let refused: Vec<Arc<Service>> = held
-            .filter(|(key, _)| news.held.contains(key))
+            .filter(|(key, _)| changes.held.contains(key))
             .map(|(_, held)| held.service.clone())
             .collect();
         for service in refused {
             self.replaced(Some(service), None);
         }
-        for key in &news.accepted {
+        for key in &changes.accepted {
             let service = self.desired.get(key).cloned();
             self.replaced(None, service.as_ref());
         }
-        news.held
+        changes.held
     }
 
     fn forget_flows(&mut self) -> Result<u64, String> {

@@ -348,7 +348,7 @@ mod tests {
     fn error(message: &str, input: Option<&str>) -> SyncError {
         match input {
             Some(input) => SyncError::unavailable(message.to_owned(), input),
-            None => SyncError::Reading(message.to_owned()),
+            None => SyncError::Unreadable(message.to_owned()),
         }
     }
 

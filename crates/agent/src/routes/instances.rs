@@ -180,7 +180,7 @@ impl Instances {
 
     fn failed(&mut self, error: &ProviderError, now: Moment) {
         self.failures = self.failures.saturating_add(1);
-        let (limited, told) = match error {
+        let (limited, requested) = match error {
             ProviderError::RateLimited { after } => (true, *after),
             _ => (false, None),
         };
@@ -188,7 +188,7 @@ impl Instances {
             ProviderError::Garbage(_) => AFTER_GARBAGE,
             _ => RETRY,
         };
-        let wait = told.unwrap_or_else(|| grown(waits, self.failures));
+        let wait = requested.unwrap_or_else(|| grown(waits, self.failures));
         self.pause = Some(Pause {
             until: now + wait,
             limited,

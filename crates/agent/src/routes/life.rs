@@ -231,8 +231,7 @@ impl Life {
         }
         self.unreadable = unreadable.iter().map(|node| node.key.clone()).collect();
         let now = self.now();
-        self.controller
-            .nodes_unreadable(!unreadable.is_empty(), now);
+        self.controller.unreadable_nodes(unreadable.len(), now);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ fn used() -> Registry {
     metrics.sync_ended(family, SyncKind::Full, Duration::ZERO);
     metrics.sync_ended(family, SyncKind::Partial, Duration::ZERO);
     let counted = |total, written| RuleCount { total, written };
-    let refused = SyncError::Reading("refused".to_owned());
+    let refused = SyncError::Unreadable("refused".to_owned());
     let report = SyncReport {
         full: true,
         partial_failure: Some(refused),

@@ -87,7 +87,7 @@ fn one_refused_service_among_a_thousand_is_left_out_of_a_partial_sync() {
     let refusal = report.refusals[0].refusal().unwrap();
     let owner = ObjectKey::namespaced("shop", "s500");
     assert_eq!(refusal.owner, Owner::Service(owner.clone()));
-    assert_eq!(world.quarantine.take_news().held, [owner]);
+    assert_eq!(world.quarantine.take_changes().held, [owner]);
     // It has no rules any more, and the others have their new ones, at the cost of one more write.
     world.assert_as_fresh("after the refusal");
     assert!(!world.rules().to_string().contains("shop/s500:"));
@@ -199,13 +199,13 @@ fn a_quarantined_service_is_tried_again_after_a_while_with_a_full_sync() {
         world.now += RETRY_AFTER / 2;
         world.guarded_sync(true).unwrap();
         assert_eq!(world.held(), ["s5", "s6"], "too early");
-        world.quarantine.take_news();
+        world.quarantine.take_changes();
         world.now += RETRY_AFTER / 2;
         world.guarded_sync(true).unwrap();
         assert_eq!(world.held(), ["s6"]);
-        let news = world.quarantine.take_news();
-        assert_eq!(news.accepted, [ObjectKey::namespaced("shop", "s5")]);
-        assert!(news.held.is_empty(), "refused again is not new");
+        let changes = world.quarantine.take_changes();
+        assert_eq!(changes.accepted, [ObjectKey::namespaced("shop", "s5")]);
+        assert!(changes.held.is_empty(), "refused again is not new");
         world.assert_as_fresh("after another try");
     }
 }

@@ -1,11 +1,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
-use weft_routes::RateLimit;
-
-/// The bucket is filled within an hour, so a later reset is a mistake: of the other side, or of one of
-/// the clocks.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+use weft_routes::{LONGEST_PAUSE, RateLimit};
 
 /// What the headers say about the calls that are left; nothing if one of them is missing.
 pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLimit> {
@@ -15,7 +11,9 @@ pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLim
     Some(RateLimit {
         limit: u32::try_from(number("ratelimit-limit")?).ok()?,
         remaining: u32::try_from(number("ratelimit-remaining")?).ok()?,
-        reset_after: reset.saturating_sub(passed).min(LONGEST),
+        // The bucket is filled within an hour, so a later reset is a mistake: of the other side, or of
+        // one of the clocks.
+        reset_after: reset.saturating_sub(passed).min(LONGEST_PAUSE),
     })
 }
 
@@ -29,7 +27,9 @@ pub(super) fn next_call_after(rate: RateLimit) -> Duration {
 /// How long to wait for as many calls as a list took that was broken off.
 pub(super) fn calls_after(rate: RateLimit, calls: usize) -> Duration {
     let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-    next_call_after(rate).saturating_mul(calls).min(LONGEST)
+    next_call_after(rate)
+        .saturating_mul(calls)
+        .min(LONGEST_PAUSE)
 }
 
 /// Whether so few calls are left that they belong to changes: a node waits for each of them.
@@ -79,9 +79,9 @@ mod tests {
                 ("ratelimit-reset", reset),
             ];
             let rate = rate_limit(&headers(&all), now).unwrap();
-            assert_eq!(rate.reset_after, LONGEST, "{reset}");
-            assert!(next_call_after(rate) <= LONGEST);
-            assert_eq!(calls_after(rate, usize::MAX), LONGEST);
+            assert_eq!(rate.reset_after, LONGEST_PAUSE, "{reset}");
+            assert!(next_call_after(rate) <= LONGEST_PAUSE);
+            assert_eq!(calls_after(rate, usize::MAX), LONGEST_PAUSE);
         }
         let odd = ["-1", "1e9", "18446744073709551616", "", "soon"];
         for reset in odd {

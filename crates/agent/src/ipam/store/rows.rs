@@ -16,9 +16,9 @@ pub(super) const VERSION: u64 = 1;
 
 /// What becomes of the rows that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
-    Stay,
-    Go,
+pub(super) enum Existing {
+    Keep,
+    Remove,
 }
 
 /// What a database holds.
@@ -32,7 +32,7 @@ pub(super) struct Contents {
 pub(super) fn write(
     database: &Database,
     records: &[Record],
-    others: Others,
+    existing: Existing,
     commits: u64,
 ) -> Result<(), StoreError> {
     let transaction = database.begin_write().map_err(failed)?;
@@ -40,7 +40,7 @@ pub(super) fn write(
         let mut about = transaction.open_table(ABOUT).map_err(failed)?;
         about.insert(FORMAT, VERSION).map_err(failed)?;
         about.insert(COMMITS, commits).map_err(failed)?;
-        if others == Others::Go {
+        if existing == Existing::Remove {
             transaction.delete_table(ROWS).map_err(failed)?;
         }
         let mut rows = transaction.open_table(ROWS).map_err(failed)?;

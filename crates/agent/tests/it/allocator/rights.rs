@@ -189,7 +189,7 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     let count = json!({"assignedIPCount": 7});
     let status = json!({"status": count});
     let (post, patch) = (Method::POST, Method::PATCH);
-    let told = [
+    let answers = [
         (attempts.put("node-1", "", &more).await, own_only),
         (attempts.put("node-1", "/status", &count).await, own_only),
         (
@@ -217,8 +217,8 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
         ),
         (attempts.put("node-0", "", &more).await, "done"),
     ];
-    for (index, (told, expected)) in told.iter().enumerate() {
-        assert!(told.contains(expected), "attempt {index}: {told}");
+    for (index, (answer, expected)) in answers.iter().enumerate() {
+        assert!(answer.contains(expected), "attempt {index}: {answer}");
     }
     // Nor may an agent make its own one: who makes it says whose it is.
     let other = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-2");
@@ -226,8 +226,8 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
         agent: world.server.client_as(other),
         ..attempts
     };
-    let told = attempts.send(post, "", &config("node-2")).await;
-    assert!(told.contains(spec_only), "{told}");
+    let answer = attempts.send(post, "", &config("node-2")).await;
+    assert!(answer.contains(spec_only), "{answer}");
 }
 
 /// Waits for what nothing announces; paused time costs nothing.
@@ -316,8 +316,8 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
         ),
     ];
     for (body, expected) in attempts {
-        let told = patch("node-0", body.clone()).await;
-        assert!(told.contains(expected), "{body}: {told}");
+        let answer = patch("node-0", body.clone()).await;
+        assert!(answer.contains(expected), "{body}: {answer}");
     }
     // These the API server itself refuses as well, whoever asks.
     for body in [
@@ -325,20 +325,20 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
         json!({"spec": {"podCIDR": null, "podCIDRs": null}}),
         json!({"spec": {"providerID": "memory://9"}}),
     ] {
-        let told = patch("node-0", body.clone()).await;
+        let answer = patch("node-0", body.clone()).await;
         let refused = [had, cidrs, "Forbidden", "Invalid", "invalid"];
         assert!(
-            refused.iter().any(|word| told.contains(word)),
-            "{body}: {told}"
+            refused.iter().any(|word| answer.contains(word)),
+            "{body}: {answer}"
         );
     }
     let status = json!({"status": {"phase": "Terminated"}});
-    let told = patch("node-0/status", status).await;
-    assert!(told.contains(spec_only), "{told}");
+    let answer = patch("node-0/status", status).await;
+    assert!(answer.contains(spec_only), "{answer}");
     let fresh = json!({"metadata": {"name": "node-2"}});
     let made = call(&controller, Method::POST, "/api/v1/nodes", &fresh).await;
-    let told = made.unwrap_err().to_string();
-    assert!(told.contains(spec_only), "{told}");
+    let answer = made.unwrap_err().to_string();
+    assert!(answer.contains(spec_only), "{answer}");
     let after = stored("node-0").await;
     assert_eq!(before, after);
 }

@@ -222,16 +222,7 @@ async fn a_route_whose_making_was_not_answered_is_deleted_with_its_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
-    let world = World::new();
-    let first = world.start(World::settings());
-    for number in 1..=2 {
-        world.add_node(number).await;
-    }
-    world.has_routes_to(1..=2).await;
-    // The record of what is ours is written after the routes.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    first.controller.stop().await;
-    drop(first);
+    let world = World::left_by_a_stopped_controller([1, 2]).await;
     // A newer schema, say. Whoever starts now never saw it in another state.
     let odd = serde_json::json!({"kind": "Node", "apiVersion": "v1",
         "metadata": {"name": "node-2", "uid": "odd"}, "spec": {"podCIDRs": 5}});

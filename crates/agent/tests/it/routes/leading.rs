@@ -23,16 +23,7 @@ async fn a_stopped_controller_changes_nothing_and_catches_up_when_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_of_ours_whose_node_went_while_nobody_ran_is_deleted_later() {
-    let world = World::new();
-    let first = world.start(World::settings());
-    for number in 1..=2 {
-        world.add_node(number).await;
-    }
-    world.has_routes_to(1..=2).await;
-    // The record of what is ours is written after the routes.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    first.controller.stop().await;
-    drop(first);
+    let world = World::left_by_a_stopped_controller([1, 2]).await;
     world.delete_node(2).await;
     let _second = world.start(World::settings());
     world.has_routes_to([1]).await;

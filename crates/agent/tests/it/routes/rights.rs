@@ -86,14 +86,14 @@ async fn the_route_controller_writes_one_condition_of_nodes_and_nothing_else() {
         ),
     ];
     for (body, expected) in attempts {
-        let told = send(Method::PATCH, "/node-1/status", &body).await;
-        assert!(told.contains(expected), "{body}: {told}");
+        let answer = send(Method::PATCH, "/node-1/status", &body).await;
+        assert!(answer.contains(expected), "{body}: {answer}");
     }
     let cordoned = json!({"spec": {"unschedulable": true}});
-    let told = send(Method::PATCH, "/node-1", &cordoned).await;
-    assert!(told.contains(status_only), "{told}");
+    let answer = send(Method::PATCH, "/node-1", &cordoned).await;
+    assert!(answer.contains(status_only), "{answer}");
     let fresh = json!({"metadata": {"name": "node-2"}});
-    let told = send(Method::POST, "", &fresh).await;
-    assert!(told.contains(status_only), "{told}");
+    let answer = send(Method::POST, "", &fresh).await;
+    assert!(answer.contains(status_only), "{answer}");
     assert_eq!(stored().await, before);
 }

@@ -48,6 +48,20 @@ impl World {
         }
     }
 
+    /// A world whose controller made and recorded the routes to these nodes, and was stopped.
+    pub(crate) async fn left_by_a_stopped_controller<const N: usize>(numbers: [u8; N]) -> Self {
+        let world = Self::new();
+        let first = world.start(Self::settings());
+        for number in numbers {
+            world.add_node(number).await;
+        }
+        world.has_routes_to(numbers).await;
+        // The record of routes owned by this cluster is written after the routes.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        first.controller.stop().await;
+        world
+    }
+
     pub(crate) fn settings() -> RoutesSettings {
         RoutesSettings::new(["10.244.0.0/16".parse().unwrap()])
     }
