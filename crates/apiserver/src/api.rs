@@ -274,6 +274,7 @@ impl Api {
 
     /// What must follow a write, while the writer still has its turn.
     pub(crate) fn after_write(&self, kind: &ResourceType, stored: &Stored) {
+        self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }
@@ -284,6 +285,7 @@ impl Api {
 
     /// What must follow a removal, while the writer still has its turn.
     pub(crate) fn after_delete(&self, kind: &ResourceType, stored: &Stored) {
+        self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }

@@ -26,6 +26,7 @@ use crate::{
     query::Query,
     request::{RequestInfo, Verb},
     status::{ApiError, Outcome},
+    store::Store,
 };
 
 /// Everyone of this group may do everything.
@@ -209,6 +210,7 @@ pub enum AuthorizationMode {
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     pub(crate) mode: AuthorizationMode,
+    index: rbac::Index,
 }
 
 /// What a request wants to do, as rights are decided on it.
@@ -301,6 +303,18 @@ fn selected_name(info: &RequestInfo) -> String {
 }
 
 impl Authorizer {
+    pub(crate) fn new(mode: AuthorizationMode) -> Self {
+        let index = rbac::Index::default();
+        Self { mode, index }
+    }
+
+    /// Takes over a write of a role or binding, so that no request has to wait for it.
+    pub(crate) fn written(&self, store: &Store, group: &str) {
+        if self.mode == AuthorizationMode::Rbac && group == rbac::GROUP {
+            drop(self.index.read(store));
+        }
+    }
+
     pub(crate) fn authorize(&self, api: &Api, info: &RequestInfo, user: &User) -> Outcome<()> {
         match self.decide(api, user, &Attributes::of_request(info)) {
             Some(_) => Ok(()),

@@ -199,7 +199,7 @@ impl Builder {
             watches: OpenWatches::default(),
             requests: RequestLog::default(),
             authenticator,
-            authorizer: Authorizer { mode: self.mode },
+            authorizer: Authorizer::new(self.mode),
             allocator: Allocator::new(self.service_ranges),
             shutdown: shutdown.clone(),
             connections: TaskTracker::new(),

@@ -79,6 +79,22 @@ pub(crate) struct TooOld {
     pub(crate) oldest: u64,
 }
 
+/// The difference between a collection and what a reader has seen of it.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// The version of the newest change, to be named the next time.
+    pub(crate) newest: u64,
+    pub(crate) content: RenewalContent,
+}
+
+#[derive(Debug)]
+pub(crate) enum RenewalContent {
+    /// All that happened since, oldest first.
+    Changes(Vec<Arc<Change>>),
+    /// All there is: the history does not reach back far enough.
+    All(Vec<Arc<Stored>>),
+}
+
 impl Store {
     /// An empty store that keeps `history` changes per collection for watches to start from.
     pub(crate) fn new(history: usize, journal: Option<Journal>) -> Arc<Self> {
@@ -197,6 +213,28 @@ impl Store {
             .cloned()
             .collect();
         (items, version)
+    }
+
+    /// The versions of the newest changes of some collections; 0 where nothing was written.
+    pub(crate) fn newest<const N: usize>(&self, storages: &[StorageId; N]) -> [u64; N] {
+        let state = self.state();
+        let newest = |storage| state.collections.get(storage).map_or(0, Collection::newest);
+        storages.each_ref().map(newest)
+    }
+
+    /// What a reader must apply that has seen a collection at a version, or never.
+    pub(crate) fn renewal(&self, storage: &StorageId, seen: Option<u64>) -> Renewal {
+        let mut state = self.state();
+        let collection = state.collection(storage);
+        let changes = seen.and_then(|version| collection.changes_after(version));
+        let content = match changes {
+            Some(changes) => RenewalContent::Changes(changes),
+            None => RenewalContent::All(collection.matching(&Filter::default()).cloned().collect()),
+        };
+        Renewal {
+            newest: collection.newest(),
+            content,
+        }
     }
 
     /// Begins a watch: what it must send first, then every change that matters to it.

@@ -141,11 +141,10 @@ impl Check<'_> {
         if matches!(reference, rbac::RoleReference::Role(_)) && self.namespace.is_empty() {
             return Err(ApiError::bad_request("Namespace parameter required."));
         }
-        let Some(rules) = reference.rules(self.scene.api) else {
+        let Some(rules) = rbac::role_rules(self.scene.api, &reference) else {
             // Upstream names the binding's resource here, and the role's name.
             return Err(ApiError::not_found(self.scene.kind, name));
         };
-        let rules: Vec<PolicyRule> = rules.iter().map(PolicyRule::read).collect();
         self.confirm(&rules)
     }
 
@@ -167,7 +166,6 @@ impl Check<'_> {
 
     fn missing(&self, rules: &[PolicyRule]) -> Result<(), Uncovered> {
         let held = rbac::rules_of(self.scene.api, self.user(), self.namespace);
-        let held: Vec<PolicyRule> = held.iter().map(PolicyRule::read).collect();
         covered(&held, rules)
     }
 

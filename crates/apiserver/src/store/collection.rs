@@ -60,6 +60,8 @@ pub(super) struct Collection {
     history_bytes: usize,
     /// Every change after this version is in the log.
     floor: u64,
+    /// The version of the newest change.
+    newest: u64,
     pub(super) watchers: Watchers,
 }
 
@@ -72,12 +74,26 @@ impl Collection {
             history,
             history_bytes: HISTORY_BYTES,
             floor,
+            newest: 0,
             watchers: Watchers::default(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.objects.len()
+    }
+
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// All changes after a version, oldest first; `None` when some are no longer in the log.
+    pub(super) fn changes_after(&self, version: u64) -> Option<Vec<Arc<Change>>> {
+        if version < self.floor && version < self.newest {
+            return None;
+        }
+        let first = self.log.partition_point(|change| change.version <= version);
+        Some(self.log.range(first..).cloned().collect())
     }
 
     pub(super) fn get(&self, key: &str) -> Option<Arc<Stored>> {
@@ -94,6 +110,7 @@ impl Collection {
 
     pub(super) fn publish(&mut self, change: Change) -> Arc<Change> {
         let change = Arc::new(change);
+        self.newest = change.version;
         self.log_bytes += change.weight();
         self.log.push_back(change.clone());
         while self.log.len() > 1

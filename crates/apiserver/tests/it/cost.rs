@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
-use weft_apiserver::ApiServer;
+use tower::Service as _;
+use weft_apiserver::{ApiServer, AuthorizationMode, User};
 
 use crate::support::{self, Answer, MAPS, config_map, get, patch, post};
 
@@ -433,4 +434,58 @@ async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
         second < first * 4,
         "{first:?} alone, {second:?} next to a costly rule"
     );
+}
+
+/// A server on which roles decide, with this many bindings of this many subjects, bob the last.
+async fn with_bindings(bindings: usize, subjects: usize) -> ApiServer {
+    let server = ApiServer::builder()
+        .authorization_mode(AuthorizationMode::Rbac)
+        .build();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "metadata": {"name": "readers"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}],
+    });
+    let made = post(&server, &format!("{rbac}/clusterroles"), &role).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    for number in 0..bindings {
+        let mut named = list(
+            subjects,
+            |subject| json!({"kind": "User", "name": format!("user-{number}-{subject}")}),
+        );
+        named[subjects - 1]["name"] = "bob".into();
+        let binding = json!({
+            "metadata": {"name": format!("binding-{number}")},
+            "roleRef": {"kind": "ClusterRole", "name": "readers"},
+            "subjects": named,
+        });
+        let path = format!("{rbac}/namespaces/default/rolebindings");
+        let made = post(&server, &path, &binding).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    }
+    server
+}
+
+#[tokio::test]
+async fn a_decision_costs_the_same_however_many_subjects_others_bind() {
+    let few = with_bindings(1, 1).await;
+    let many = with_bindings(20, 5000).await;
+    for (user, status) in [(User::anonymous(), 403), (User::new("bob", []), 200)] {
+        let requests = async |server: &ApiServer, count: usize| {
+            let before = processor_time();
+            for _ in 0..count {
+                let request = support::request(Method::GET, MAPS, "");
+                let answer = server.service(user.clone()).call(request).await.unwrap();
+                assert_eq!(answer.status().as_u16(), status);
+            }
+            processor_time().saturating_sub(before)
+        };
+        let small = fastest(&async |count| requests(&few, count).await, 100).await;
+        let large = fastest(&async |count| requests(&many, count).await, 100).await;
+        assert!(
+            large < small * 4,
+            "{}: {small:?} with one binding, {large:?} with many",
+            user.name
+        );
+    }
 }

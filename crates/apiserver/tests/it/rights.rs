@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower::Service as _;
 use weft_apiserver::{ApiServer, AuthorizationMode, User};
 
-use crate::support::{MAPS, config_map, delete, post};
+use crate::support::{MAPS, config_map, delete, patch, post, put};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -465,4 +465,134 @@ async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
         let message = body["message"].as_str().unwrap();
         assert!(message.contains(named), "{headers:?}: {message}");
     }
+}
+
+/// Whether bob may list the maps of the default namespace, and why.
+async fn review(server: &ApiServer) -> (bool, String) {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let asked = json!({"spec": {"resourceAttributes": {
+        "verb": "list", "resource": "configmaps", "namespace": "default",
+    }}});
+    let target = (Method::POST, path);
+    let admin = [("impersonate-user", "bob"), ("impersonate-group", "dev")];
+    let (status, review) = send(server, User::admin(), target, &admin, &asked).await;
+    assert_eq!(status, StatusCode::CREATED, "{review}");
+    let status = &review["status"];
+    let (listed, _) = send(
+        server,
+        User::new("bob", ["dev"]),
+        (Method::GET, MAPS),
+        &[],
+        &Value::Null,
+    )
+    .await;
+    let allowed = status["allowed"] == true;
+    assert_eq!(allowed, listed == StatusCode::OK, "a review and a request");
+    let reason = status["reason"].as_str().unwrap_or_default();
+    (allowed, reason.to_owned())
+}
+
+#[tokio::test]
+async fn a_decision_follows_every_change_of_roles_and_bindings() {
+    let server = server_for_bob(json!([
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]},
+    ]))
+    .await;
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    let roles = format!("{RBAC}/clusterroles");
+    let maps = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    let binding = |subjects: Value| {
+        json!({
+            "metadata": {"name": "b"}, "subjects": subjects,
+            "roleRef": {"kind": "ClusterRole", "name": "gathering"},
+        })
+    };
+    let group = json!({"kind": "Group", "name": "dev"});
+    let other = json!({"kind": "User", "name": "eve"});
+    let user = json!({"kind": "User", "name": "bob"});
+    let role = |name: &str, labels: Value, rules: &Value, gathers: Value| {
+        json!({
+            "metadata": {"name": name, "labels": labels}, "rules": rules,
+            "aggregationRule": gathers,
+        })
+    };
+    let gathers = json!({"clusterRoleSelectors": [{"matchLabels": {"into": "gathering"}}]});
+    let chained = json!({"clusterRoleSelectors": [{"matchLabels": {"into": "second"}}]});
+    let (none, no_labels) = (json!([]), json!({}));
+    let allowed = |subject: &str| {
+        let reason = format!(
+            "RBAC: allowed by RoleBinding \"b/default\" of ClusterRole \"gathering\" to {subject}"
+        );
+        (true, reason)
+    };
+    let refused = (false, String::new());
+    assert_eq!(review(&server).await, refused);
+
+    let plain = role("gathering", no_labels.clone(), &maps, Value::Null);
+    let at = |collection: &str, name: &str| format!("{collection}/{name}");
+    let made = post(&server, &bindings, &binding(json!([other, group, user]))).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    assert_eq!(review(&server).await, refused, "the role is missing");
+    post(&server, &roles, &plain).await;
+    assert_eq!(review(&server).await, allowed("Group \"dev\""));
+    put(&server, &at(&bindings, "b"), &binding(json!([user, group]))).await;
+    assert_eq!(review(&server).await, allowed("User \"bob\""));
+    put(&server, &at(&bindings, "b"), &binding(json!([other]))).await;
+    assert_eq!(review(&server).await, refused);
+    put(&server, &at(&bindings, "b"), &binding(json!([group]))).await;
+    assert_eq!(review(&server).await, allowed("Group \"dev\""));
+
+    let gathering = role("gathering", no_labels.clone(), &none, gathers);
+    let changed = put(&server, &at(&roles, "gathering"), &gathering).await;
+    assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
+    assert_eq!(review(&server).await, refused);
+    post(
+        &server,
+        &roles,
+        &role("a", no_labels.clone(), &none, chained),
+    )
+    .await;
+    let labels = json!({"into": "second"});
+    post(
+        &server,
+        &roles,
+        &role("z", labels.clone(), &maps, Value::Null),
+    )
+    .await;
+    assert_eq!(review(&server).await, refused);
+    let label = |name: &str| {
+        let body = json!({"metadata": {"labels": {"into": name}}});
+        let path = at(&roles, "a");
+        let server = &server;
+        async move { patch(server, &path, "merge-patch+json", &body).await }
+    };
+    label("gathering").await;
+    assert_eq!(review(&server).await, allowed("Group \"dev\""), "chained");
+    put(
+        &server,
+        &at(&roles, "z"),
+        &role("z", labels, &none, Value::Null),
+    )
+    .await;
+    assert_eq!(review(&server).await, refused);
+    put(
+        &server,
+        &at(&roles, "z"),
+        &role("z", json!({"into": "second"}), &maps, Value::Null),
+    )
+    .await;
+    label("nothing").await;
+    assert_eq!(review(&server).await, refused);
+    label("gathering").await;
+    assert!(review(&server).await.0);
+    delete(&server, &at(&roles, "z")).await;
+    assert_eq!(review(&server).await, refused);
+
+    put(&server, &at(&roles, "gathering"), &plain).await;
+    assert!(review(&server).await.0);
+    // The history no longer reaches back to the newest change of a role.
+    post(&server, MAPS, &config_map("m")).await;
+    server.faults().compact();
+    delete(&server, &at(&bindings, "b")).await;
+    assert_eq!(review(&server).await, refused);
 }
