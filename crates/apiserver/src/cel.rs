@@ -6,6 +6,7 @@
 mod cost;
 mod size;
 mod unary;
+mod variables;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,6 +19,7 @@ use thiserror::Error;
 
 pub(crate) use cost::{Estimate, Roots};
 pub(crate) use size::Size;
+pub(crate) use variables::{VARIABLES, VariableUse};
 
 /// Bytes an expression may have.
 const MAX_LENGTH: usize = 64 * 1024;
@@ -26,7 +28,7 @@ const MAX_NESTING: usize = 96;
 /// Levels the tree of an expression may have.
 const MAX_DEPTH: usize = 1000;
 /// Upstream's bound on the work of one expression.
-const CALL_LIMIT: u64 = 1_000_000;
+pub(crate) const CALL_LIMIT: u64 = 1_000_000;
 /// Enough for [`MAX_NESTING`] in the parser and [`MAX_DEPTH`] in the interpreter, unoptimised.
 const STACK: usize = 256 * 1024 * 1024;
 
@@ -48,6 +50,11 @@ pub(crate) enum RunError {
     TooCostly,
     #[error("no such key: {0}")]
     NoSuchKey(Arc<String>),
+    #[error(
+        "validation failed due to running out of cost budget, no further validation rules will be \
+         run"
+    )]
+    OutOfBudget,
     #[error("{0}")]
     Failed(String),
 }
@@ -83,6 +90,7 @@ pub(crate) fn with_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Resul
 pub(crate) struct Expression {
     pub(crate) text: String,
     program: Program,
+    pub(crate) variables: VariableUse,
 }
 
 impl Expression {
@@ -90,15 +98,15 @@ impl Expression {
     pub(crate) fn compile(text: &str) -> Result<Self, ExpressionError> {
         let program = Program::compile(&readable(text)?)
             .map_err(|error| ExpressionError::Syntax(error.to_string()))?;
-        let expression = Self {
-            text: text.to_owned(),
-            program,
-        };
-        let depth = expression.estimate(&Roots::new()).depth;
-        if depth > MAX_DEPTH {
+        let tree = &program.expression().expr;
+        if cost::estimate(tree, &Roots::new()).depth > MAX_DEPTH {
             return Err(ExpressionError::TooDeep(MAX_DEPTH));
         }
-        Ok(expression)
+        Ok(Self {
+            text: text.to_owned(),
+            variables: VariableUse::of(tree),
+            program,
+        })
     }
 
     /// How much work it can be at most, knowing this much about its variables.

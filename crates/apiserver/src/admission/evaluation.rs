@@ -1,18 +1,23 @@
 //! One policy evaluated with one set of parameters.
 
+use std::{cell::Cell, collections::HashMap};
+
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::{Value, json};
 
 use super::{Case, policy::Compiled};
 use crate::{
     auth::User,
-    cel::{self, Roots, RunError, Size},
+    cel::{self, Expression, Roots, RunError, Size, VARIABLES, VariableUse},
     kind::Subresource,
     meta::Meta as _,
     selector,
     store::Filter,
     view,
 };
+
+/// Upstream's bound on the work of all expressions of a policy for one write and one parameter.
+const BUDGET: u64 = 10_000_000;
 
 /// What an evaluation has against a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,13 +156,17 @@ impl<'a> Evaluation<'a> {
             .iter()
             .map(|(name, value)| (*name, value))
             .collect();
-        let mut context = cel::context(&variables);
-        let mut roots: Roots<'_> = variables
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), Size::of(value)))
-            .collect();
-        let broken = self.set_variables(&mut context, &mut roots);
-        let judge = |compiled: &Compiled| truth(compiled, &context, &roots, &broken);
+        let mut machine = Machine {
+            context: cel::context(&variables),
+            roots: variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), Size::of(value)))
+                .collect(),
+            variables: HashMap::new(),
+            budget: Cell::new(BUDGET),
+        };
+        machine.set_variables(&self.case.policy.variables);
+        let judge = |compiled: &Compiled| machine.truth(compiled);
         for condition in &self.case.policy.conditions {
             match judge(condition) {
                 Ok(true) => {}
@@ -172,7 +181,7 @@ impl<'a> Evaluation<'a> {
                 Ok(false) => {
                     let said = validation.message_expression.as_ref();
                     let said = said.and_then(|compiled| {
-                        match compiled.as_ref().ok()?.run(&context, &roots).ok()? {
+                        match machine.run(compiled.as_ref().ok()?).ok()? {
                             CelValue::String(text) if !text.trim().is_empty() => {
                                 Some(text.to_string())
                             }
@@ -190,61 +199,102 @@ impl<'a> Evaluation<'a> {
         }
         findings
     }
+}
 
-    /// Evaluates the variables in their order; answers those without a value, and why.
-    fn set_variables<'v>(
-        &self,
-        context: &mut Context<'_>,
-        roots: &mut Roots<'v>,
-    ) -> Vec<(&str, RunError)>
-    where
-        'a: 'v,
-    {
-        let mut values = std::collections::HashMap::new();
-        let mut broken = Vec::new();
-        for (name, compiled) in &self.case.policy.variables {
+/// What expressions are run with.
+struct Machine<'a> {
+    context: Context<'static>,
+    roots: Roots<'a>,
+    /// The variables evaluated so far.
+    variables: HashMap<&'a str, Variable>,
+    /// Work that is left.
+    budget: Cell<u64>,
+}
+
+/// The value of a variable, and why the first of its name has none, if so.
+#[derive(Default)]
+struct Variable {
+    value: Option<CelValue>,
+    error: Option<RunError>,
+}
+
+impl<'a> Machine<'a> {
+    /// Evaluates the variables in their order.
+    fn set_variables(&mut self, variables: &'a [(String, Compiled)]) {
+        for (name, compiled) in variables {
             let outcome = match compiled {
                 Ok(expression) => {
-                    let size = expression.estimate(roots).size;
-                    roots.insert(format!("variables.{name}"), size);
-                    expression.run(context, roots)
+                    let size = expression.estimate(&self.roots).size;
+                    self.roots.insert(format!("{VARIABLES}.{name}"), size);
+                    self.run(expression)
                 }
                 Err(error) => Err(RunError::Failed(error.to_string())),
             };
+            let variable = self.variables.entry(name).or_default();
             match outcome {
-                Ok(value) => {
-                    values.insert(name.clone(), value);
-                }
-                Err(error) => broken.push((name.as_str(), error)),
+                Ok(value) => variable.value = Some(value),
+                Err(error) => drop(variable.error.get_or_insert(error)),
             }
-            context.add_variable_from_value("variables", values.clone());
         }
-        broken
     }
-}
 
-/// Whether an expression holds.
-fn truth(
-    compiled: &Compiled,
-    context: &Context<'_>,
-    roots: &Roots<'_>,
-    broken: &[(&str, RunError)],
-) -> Result<bool, String> {
-    let expression = compiled.as_ref().map_err(ToString::to_string)?;
-    let problem = match expression.run(context, roots) {
-        Ok(CelValue::Bool(holds)) => return Ok(holds),
-        Ok(_) => "must evaluate to bool".to_owned(),
-        // A variable without value is missed by whoever uses it.
-        Err(RunError::NoSuchKey(key)) => match broken.iter().find(|(name, _)| *name == *key) {
-            Some((name, error)) => {
-                format!("composited variable {name:?} fails to evaluate: {error}")
+    /// The value of an expression. It is shown the variables it uses and no others: the interpreter
+    /// copies what it is shown.
+    fn run(&self, expression: &Expression) -> Result<CelValue, RunError> {
+        let value = |name: &str| self.variables.get(name)?.value.clone();
+        let shown: HashMap<String, CelValue> = match &expression.variables {
+            VariableUse::Named(names) => names
+                .iter()
+                .filter_map(|name| Some((name.clone(), value(name)?)))
+                .collect(),
+            VariableUse::All => {
+                self.spend(self.variables.len() as u64)?;
+                let names = self.variables.keys();
+                names
+                    .filter_map(|name| Some(((*name).to_owned(), value(name)?)))
+                    .collect()
             }
-            None => RunError::NoSuchKey(key).to_string(),
-        },
-        Err(error) => error.to_string(),
-    };
-    Err(format!(
-        "expression '{}' resulted in error: {problem}",
-        expression.text
-    ))
+        };
+        let cost = expression.estimate(&self.roots).cost;
+        // What is refused for its own cost is not run.
+        if cost <= cel::CALL_LIMIT {
+            self.spend(cost)?;
+        }
+        if self.variables.is_empty() {
+            return expression.run(&self.context, &self.roots);
+        }
+        let mut scope = self.context.new_inner_scope();
+        scope.add_variable_from_value(VARIABLES, shown);
+        expression.run(&scope, &self.roots)
+    }
+
+    fn spend(&self, cost: u64) -> Result<(), RunError> {
+        let left = self.budget.get().checked_sub(cost);
+        self.budget.set(left.unwrap_or(0));
+        left.map(drop).ok_or(RunError::OutOfBudget)
+    }
+
+    /// Whether an expression holds.
+    fn truth(&self, compiled: &Compiled) -> Result<bool, String> {
+        let expression = compiled.as_ref().map_err(ToString::to_string)?;
+        let problem = match self.run(expression) {
+            Ok(CelValue::Bool(holds)) => return Ok(holds),
+            Ok(_) => "must evaluate to bool".to_owned(),
+            // A variable without value is missed by the expressions that use it.
+            Err(RunError::NoSuchKey(key)) => {
+                let variable = self.variables.get(key.as_str());
+                match variable.and_then(|variable| variable.error.as_ref()) {
+                    Some(error) => {
+                        format!("composited variable {key:?} fails to evaluate: {error}")
+                    }
+                    None => RunError::NoSuchKey(key).to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(format!(
+            "expression '{}' resulted in error: {problem}",
+            expression.text
+        ))
+    }
 }

@@ -102,25 +102,38 @@ pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
         ("validations", "expression", true),
         ("validations", "messageExpression", false),
     ];
+    let mut checked = Vec::new();
     for (list, name, required) in parts {
         for (position, entry) in entries(object, list).enumerate() {
-            let field = || format!("spec.{list}[{position}].{name}");
             let text = member(entry, name);
-            if text.is_empty() {
-                if required {
-                    errors.push(FieldError::required(field(), "expression is not specified"));
-                }
-                continue;
+            if required || !text.is_empty() {
+                checked.push((format!("spec.{list}[{position}].{name}"), text));
             }
-            let compiled = cel::with_deep_stack(|| Expression::compile(text).map(drop));
-            let problem = match compiled {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(crashed) => crashed.to_string(),
-            };
-            let detail = format!("compilation failed: {problem}");
-            errors.push(FieldError::invalid(field(), &json!(text), &detail));
         }
+    }
+    // All on one thread: a policy may have thousands of expressions.
+    let problems = cel::with_deep_stack(|| {
+        let texts = checked.iter().map(|(_, text)| compilation_problem(text));
+        texts.collect::<Vec<_>>()
+    });
+    let problems =
+        problems.unwrap_or_else(|crashed| vec![Some(crashed.to_string()); checked.len()]);
+    for ((field, text), problem) in checked.into_iter().zip(problems) {
+        if text.is_empty() {
+            errors.push(FieldError::required(field, "expression is not specified"));
+        } else if let Some(problem) = problem {
+            let detail = format!("compilation failed: {problem}");
+            errors.push(FieldError::invalid(field, &json!(text), &detail));
+        }
+    }
+}
+
+/// Only to be called with a deep stack. A panic of the parser is a problem of this one text.
+fn compilation_problem(text: &str) -> Option<String> {
+    match std::panic::catch_unwind(|| Expression::compile(text).map(drop)) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(cel::Crashed.to_string()),
     }
 }
 

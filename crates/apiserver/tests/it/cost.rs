@@ -18,6 +18,7 @@ const NODES: &str = "/api/v1/nodes";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
 /// Between 4, which is linear, and 16, which is quadratic.
@@ -488,4 +489,100 @@ async fn a_decision_costs_the_same_however_many_subjects_others_bind() {
             user.name
         );
     }
+}
+/// A server with one policy, which is bound.
+async fn with_policy(policy: &Value) -> ApiServer {
+    let server = ApiServer::builder().build();
+    let binding = json!({
+        "metadata": {"name": "b"},
+        "spec": {"policyName": "p", "validationActions": ["Deny"]},
+    });
+    let bindings = POLICIES.replace("policies", "policybindings");
+    for (path, object) in [(POLICIES, policy), (&bindings, &binding)] {
+        let made = post(&server, path, object).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    }
+    server
+}
+
+#[tokio::test]
+async fn all_expressions_of_a_policy_share_one_budget() {
+    let mut map = config_map("m");
+    map["data"] = (0..200)
+        .map(|number| (format!("key-{number}"), json!("x")))
+        .collect();
+    for (count, status) in [(2, 201), (100, 422)] {
+        let expression = "object.data.all(a, object.data.all(b, a != ''))";
+        let server = with_policy(&json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["configmaps"],
+                }]},
+                "validations": list(count, |_| json!({"expression": expression})),
+            },
+        }))
+        .await;
+        let answer = post(&server, MAPS, &map).await;
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text);
+        assert_eq!(
+            answer.text.contains("running out of cost budget"),
+            status == 422,
+            "{}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
+async fn variables_of_a_policy_are_evaluated_in_linear_time() {
+    // Each names the one before; every second has no value, and every validation misses one.
+    let policy = |count: usize| {
+        let variables = list(count, |number| {
+            let expression = match number % 2 {
+                0 => "object.metadata.name + 'x'".to_owned(),
+                _ => format!("variables.v{} + 1", number - 1),
+            };
+            json!({"name": format!("v{number}"), "expression": expression})
+        });
+        let validations = list(
+            count / 4,
+            |number| json!({"expression": format!("variables.v{} == 1", 2 * number + 1)}),
+        );
+        json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "failurePolicy": "Ignore",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["configmaps"],
+                }]},
+                "variables": variables,
+                "validations": validations,
+            },
+        })
+    };
+    let servers = async |count: usize| with_policy(&policy(count)).await;
+    let (few, many) = (servers(250).await, servers(1000).await);
+    // Expressions run on a thread of their own, whose processor time this one does not see.
+    assert_about_linear("variables", 250, async |count| {
+        let server = if count == 250 { &few } else { &many };
+        let path = format!("{MAPS}?dryRun=All");
+        let started = std::time::Instant::now();
+        let answer = post(server, &path, &config_map("m")).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text);
+        started.elapsed()
+    })
+    .await;
+    assert_about_linear("validation of variables", 250, async |count| {
+        let path = format!("{POLICIES}?dryRun=All");
+        let started = std::time::Instant::now();
+        let mut other = policy(count);
+        other["metadata"]["name"] = "other".into();
+        let answer = post(&few, &path, &other).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text);
+        started.elapsed()
+    })
+    .await;
 }
