@@ -56,7 +56,7 @@ impl<'a> Asked<'a> {
                 uid,
                 extra,
             })),
-            None if groups.is_empty() && uid.is_none() && extra.is_empty() => Ok(None),
+            None if groups.is_empty() && uids.is_empty() && extra.is_empty() => Ok(None),
             None => {
                 let asked = Self {
                     name: "",

@@ -73,6 +73,8 @@ async fn each_part_of_another_identity_needs_its_own_right() {
         (vec![user, ("impersonate-extra-scope", "x")], 403),
         (vec![account], 403),
         (vec![("impersonate-group", "dev")], 400),
+        (vec![user, ("impersonate-uid", "")], 201),
+        (vec![("impersonate-uid", "")], 400),
     ] {
         let target = (Method::POST, REVIEWS);
         let (answered, body) = send(&server, bob(), target, &headers, &json!({})).await;
@@ -595,4 +597,23 @@ async fn a_decision_follows_every_change_of_roles_and_bindings() {
     server.faults().compact();
     delete(&server, &at(&bindings, "b")).await;
     assert_eq!(review(&server).await, refused);
+}
+
+#[tokio::test]
+async fn a_lifetime_of_a_token_that_is_not_a_64_bit_integer_is_refused() {
+    let server = ApiServer::builder().build();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let made = post(&server, accounts, &json!({"metadata": {"name": "robot"}})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    for (seconds, status) in [
+        (json!(null), 201),
+        (json!(3600), 201),
+        (json!(599), 422),
+        (json!(i64::MAX), 422),
+        (json!(u64::MAX), 400),
+    ] {
+        let request = json!({"spec": {"expirationSeconds": seconds}});
+        let answer = post(&server, &format!("{accounts}/robot/token"), &request).await;
+        assert_eq!(answer.status.as_u16(), status, "{seconds}: {}", answer.text);
+    }
 }

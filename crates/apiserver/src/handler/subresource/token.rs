@@ -70,8 +70,13 @@ pub(super) fn create(
 }
 
 fn lifetime(spec: &Object) -> Outcome<i64> {
-    let asked = spec.get("expirationSeconds").and_then(Value::as_i64);
-    let seconds = asked.unwrap_or(DEFAULT_SECONDS);
+    let seconds = match spec.get("expirationSeconds") {
+        None | Some(Value::Null) => DEFAULT_SECONDS,
+        Some(asked) => asked.as_i64().ok_or_else(|| {
+            let text = format!("spec.expirationSeconds: {asked} is not a 64-bit integer");
+            ApiError::bad_request(text)
+        })?,
+    };
     let text = match seconds {
         ..LEAST_SECONDS => "may not specify a duration less than 10 minutes",
         LEAST_SECONDS..=MOST_SECONDS => return Ok(seconds),
