@@ -182,15 +182,13 @@ impl Content {
                 let role = stored.map(|stored| Role::read(stored));
                 self.cluster_roles.set(key, role);
             }
-            Part::Roles => {
-                match stored {
-                    Some(stored) => {
-                        let role = [Arc::new(Role::read(stored))];
-                        self.roles.insert(key.clone(), role);
-                    }
-                    None => drop(self.roles.remove(key)),
-                };
-            }
+            Part::Roles => match stored {
+                Some(stored) => {
+                    let role = [Arc::new(Role::read(stored))];
+                    self.roles.insert(key.clone(), role);
+                }
+                None => drop(self.roles.remove(key)),
+            },
         }
     }
 
