@@ -31,6 +31,7 @@ use crate::{
     pod_dialer::PodDialer,
     query::Query,
     random::Random,
+    rendering::{LARGE, Rendering},
     reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
     request::{RequestInfo, Verb},
     rules::{event::Expiry, service::Allocator},
@@ -71,6 +72,7 @@ pub(crate) struct Api {
     pub(crate) policies: Policies,
     pub(crate) definitions: Definitions,
     pub(crate) write_lock: WriteLock,
+    pub(crate) rendering: Rendering,
     /// Whether faults can be injected over HTTP.
     pub(crate) fault_endpoint: bool,
     /// Where HTTPS is served, once it is.
@@ -241,7 +243,7 @@ impl Api {
             outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
-        self.respond(&context, reply)
+        self.respond(&context, reply).await
     }
 
     /// Injected answers, then identity, then rights.
@@ -327,22 +329,27 @@ impl Api {
         true
     }
 
-    fn respond(&self, context: &Context, reply: Reply) -> Response<Body> {
+    async fn respond(&self, context: &Context, reply: Reply) -> Response<Body> {
         let Reply {
-            code,
-            headers,
+            mut code,
+            mut headers,
             payload,
         } = reply;
         let accept = context.header(header::ACCEPT);
         let encoding = crate::negotiate::negotiate(accept, false, Asked::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
-        let (kind, content) = represent(context, encoding, payload);
-        let (body, compressed) = match content {
-            Content::Whole(bytes) if accepts_gzip(context) && bytes.len() > GZIP_FROM => {
-                (whole(crate::encoding::gzip::compress(&bytes)), true)
+        let (kind, body, compressed) = if is_large(context, encoding, &payload) {
+            let render = || render(context, encoding, payload);
+            match self.rendering.large(render).await {
+                Ok(rendered) => rendered,
+                Err(error) => {
+                    let reply = Reply::error(&error);
+                    (code, headers) = (reply.code, reply.headers);
+                    self::render(context, encoding, reply.payload)
+                }
             }
-            Content::Whole(bytes) => (whole(bytes), false),
-            Content::Stream(body) => (body, false),
+        } else {
+            render(context, encoding, payload)
         };
         let mut answer = response(code, body);
         let out = answer.headers_mut();
@@ -400,6 +407,37 @@ fn accepts_gzip(context: &Context) -> bool {
         .any(|coding| coding.split(';').next().is_some_and(|c| c.trim() == "gzip"))
 }
 
+/// Whether an answer takes more than a moment to render.
+fn is_large(context: &Context, encoding: Encoding, payload: &Payload) -> bool {
+    let is_plain = encoding == Encoding::Json && !is_pretty(context);
+    let is_copied = is_plain && !accepts_gzip(context);
+    match payload {
+        Payload::Deferred { size, .. } => *size > LARGE,
+        Payload::Pieces { size, .. } => !is_copied && *size > LARGE,
+        Payload::Json(bytes) => !is_copied && bytes.len() > LARGE,
+        Payload::Raw(bytes, _) => accepts_gzip(context) && bytes.len() > LARGE,
+        Payload::Value(value) => crate::encoding::size::take(&mut { LARGE }, value).is_err(),
+        Payload::Stream(_) => false,
+    }
+}
+
+/// The body of an answer, its type, and whether it is compressed.
+fn render(
+    context: &Context,
+    encoding: Encoding,
+    payload: Payload,
+) -> (header::HeaderValue, Body, bool) {
+    let (kind, content) = represent(context, encoding, payload);
+    match content {
+        Content::Whole(bytes) if accepts_gzip(context) && bytes.len() > GZIP_FROM => {
+            let compressed = crate::encoding::gzip::compress(&bytes);
+            (kind, whole(compressed), true)
+        }
+        Content::Whole(bytes) => (kind, whole(bytes), false),
+        Content::Stream(body) => (kind, body, false),
+    }
+}
+
 /// What a body is made of.
 enum Content {
     Whole(Bytes),
@@ -416,7 +454,7 @@ fn represent(
     let value = match payload {
         Payload::Raw(bytes, kind) => return (kind, Content::Whole(bytes)),
         Payload::Stream(body) => return (json, Content::Stream(body)),
-        Payload::Pieces(pieces) if encoding == Encoding::Json && !is_pretty(context) => {
+        Payload::Pieces { pieces, .. } if encoding == Encoding::Json && !is_pretty(context) => {
             let newline = std::iter::once(Bytes::from_static(b"\n"));
             let pieces = pieces.chain(newline);
             if accepts_gzip(context) {
@@ -432,8 +470,9 @@ fn represent(
             return (json, Content::Whole(Bytes::from(text)));
         }
         Payload::Value(value) => value,
+        Payload::Deferred { make, .. } => make(),
         Payload::Json(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-        Payload::Pieces(pieces) => {
+        Payload::Pieces { pieces, .. } => {
             let mut text = Vec::new();
             for piece in pieces {
                 text.extend_from_slice(&piece);

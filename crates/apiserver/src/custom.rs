@@ -1,5 +1,6 @@
 //! Custom resources: kinds that CustomResourceDefinitions bring in.
 
+mod cell;
 pub(crate) mod definition;
 mod lifecycle;
 mod path;
@@ -10,6 +11,7 @@ mod structure;
 
 use serde_json::Value;
 
+pub(crate) use cell::RowRoom;
 pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, care, serve_established};
 
 use crate::{
@@ -50,18 +52,14 @@ pub(crate) struct PrinterColumn {
 
 impl PrinterColumn {
     /// The cell of an object; null when there is nothing to show.
-    pub(crate) fn cell(&self, api: &Api, object: &Object) -> Value {
+    pub(crate) fn cell(&self, api: &Api, object: &Object, room: &mut RowRoom) -> Value {
         let Some(value) = self.path.find(object) else {
             return Value::Null;
         };
         match (self.column.kind.as_str(), value) {
             ("date", Value::String(text)) => crate::handler::table::age(api, text),
-            ("string", Value::Array(_) | Value::Object(_) | Value::Number(_) | Value::Bool(_)) => {
-                value.to_string().into()
-            }
-            ("string", Value::String(_))
-            | ("integer" | "number", Value::Number(_))
-            | ("boolean", Value::Bool(_)) => value.clone(),
+            ("string", value) => room.text(value).into(),
+            ("integer" | "number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
             _ => Value::Null,
         }
     }
@@ -133,11 +131,12 @@ impl CustomVersion {
         schema: Value,
         columns: Vec<PrinterColumn>,
         scale: Option<ScalePaths>,
+        patterns: &mut schema::Patterns,
     ) -> Self {
         let rules = rules::CompiledRules::compile(&schema);
         Self {
             storage_api_version,
-            node: schema::Node::compile(&schema),
+            node: schema::Node::compile(&schema, patterns),
             schema,
             columns,
             scale,

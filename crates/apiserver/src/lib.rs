@@ -29,6 +29,7 @@ mod pod_dialer;
 mod private_file;
 mod query;
 mod random;
+mod rendering;
 mod reply;
 mod request;
 mod rules;

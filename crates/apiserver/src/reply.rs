@@ -30,8 +30,16 @@ pub(crate) enum Payload {
     Value(Value),
     /// JSON text without its closing newline.
     Json(Bytes),
-    /// JSON in pieces, in order.
-    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
+    /// JSON in pieces, in order, of objects that are stored in this many bytes.
+    Pieces {
+        size: usize,
+        pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    },
+    /// JSON that is made when it is its turn, from objects that are stored in this many bytes.
+    Deferred {
+        size: usize,
+        make: Box<dyn FnOnce() -> Value + Send>,
+    },
     /// Bytes with a type of their own.
     Raw(Bytes, HeaderValue),
     /// A watch.

@@ -210,6 +210,7 @@ impl Builder {
             policies: crate::admission::Policies::default(),
             definitions: crate::custom::Definitions::default(),
             write_lock: crate::write_lock::WriteLock::default(),
+            rendering: crate::rendering::Rendering::default(),
             fault_endpoint: self.fault_endpoint,
             address: OnceLock::new(),
             pod_dialer: self.pod_dialer,

@@ -1,6 +1,7 @@
 //! How a stored object looks in the version and representation a client asked for.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -43,12 +44,21 @@ pub(crate) fn item(kind: &ResourceType, stored: &Stored) -> Bytes {
     Bytes::from(item)
 }
 
+#[derive(Deserialize)]
+struct MetadataOnly {
+    #[serde(default = "empty")]
+    metadata: Value,
+}
+
+fn empty() -> Value {
+    json!({})
+}
+
 /// `PartialObjectMetadata` of a stored object.
 pub(crate) fn metadata(stored: &Stored) -> Value {
-    let metadata = stored
-        .decode()
-        .remove("metadata")
-        .unwrap_or_else(|| json!({}));
+    // Only what is shown is built: the rest may be a thousand times as large.
+    let metadata = serde_json::from_slice::<MetadataOnly>(&stored.bytes)
+        .map_or_else(|_| json!({}), |object| object.metadata);
     let mut partial = Map::new();
     partial.insert("kind".into(), "PartialObjectMetadata".into());
     partial.insert("apiVersion".into(), "meta.k8s.io/v1".into());

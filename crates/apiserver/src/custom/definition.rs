@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    CustomVersion, PrinterColumn, ScalePaths, lifecycle::condition, path::JsonPath, patterns,
-    rules, structure,
+    CustomVersion, PrinterColumn, ScalePaths, lifecycle::condition, path::JsonPath,
+    patterns::PatternCheck, rules, schema::Patterns, structure,
 };
 use crate::{
     handler::table::Column,
@@ -18,6 +18,9 @@ use crate::{
     status::FieldError,
     store::Object,
 };
+
+/// Printer columns of a version: each is looked for in each object of a table.
+const MAX_COLUMNS: usize = 64;
 
 /// Fills in what a definition may leave out.
 pub(crate) fn prepare(object: &mut Object) {
@@ -119,11 +122,12 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
     let schemas: Vec<Option<&Value>> = versions(object)
         .map(|version| version.pointer("/schema/openAPIV3Schema"))
         .collect();
+    let mut patterns = PatternCheck::default();
     if schemas.windows(2).all(|pair| pair[0] == pair[1]) {
         if let Some(Some(schema)) = schemas.first() {
             let field = "spec.validation.openAPIV3Schema";
             errors.extend(structure::errors(schema, field));
-            errors.extend(patterns::errors(schema, field));
+            errors.extend(patterns.errors(schema, field));
             errors.extend(rules::errors(schema, field));
         }
         return;
@@ -136,7 +140,7 @@ fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
                 .flat_map(|schema| {
                     [
                         structure::errors(schema, &field),
-                        patterns::errors(schema, &field),
+                        patterns.errors(schema, &field),
                         rules::errors(schema, &field),
                     ]
                 })
@@ -191,6 +195,12 @@ fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {
         if version.pointer("/schema/openAPIV3Schema").is_none() {
             let field = format!("spec.versions[{position}].schema.openAPIV3Schema");
             errors.push(FieldError::required(field, ""));
+        }
+        let columns = version.get("additionalPrinterColumns");
+        let columns = columns.and_then(Value::as_array).map_or(0, Vec::len);
+        if columns > MAX_COLUMNS {
+            let field = format!("spec.versions[{position}].additionalPrinterColumns");
+            errors.push(FieldError::too_many(field, columns, MAX_COLUMNS));
         }
     }
     if storage == 0 {
@@ -254,13 +264,19 @@ pub(crate) fn resource_types(definition: &Object) -> Vec<Arc<ResourceType>> {
     let storage = storage
         .map(|version| text(version, "name"))
         .unwrap_or_default();
+    let mut patterns = Patterns::default();
     versions(definition)
         .filter(|version| flag(version, "served"))
-        .map(|version| Arc::new(resource_type(definition, version, storage)))
+        .map(|version| Arc::new(resource_type(definition, version, storage, &mut patterns)))
         .collect()
 }
 
-fn resource_type(definition: &Object, version: &Value, storage_version: &str) -> ResourceType {
+fn resource_type(
+    definition: &Object,
+    version: &Value,
+    storage_version: &str,
+    patterns: &mut Patterns,
+) -> ResourceType {
     let spec = |path: &[&str]| {
         let path: Vec<&str> = std::iter::once("spec")
             .chain(path.iter().copied())
@@ -322,6 +338,7 @@ fn resource_type(definition: &Object, version: &Value, storage_version: &str) ->
                 .unwrap_or_default(),
             columns(version),
             scale,
+            patterns,
         ))),
         prefix: prefix(&group, name, &kind, true),
         version: name.to_owned(),
@@ -400,7 +417,8 @@ fn columns(version: &Value) -> Vec<PrinterColumn> {
             path: JsonPath::parse(text(declared, "jsonPath"))?,
         })
     };
-    declared.iter().filter_map(column).collect()
+    let shown = declared.iter().take(MAX_COLUMNS);
+    shown.filter_map(column).collect()
 }
 
 fn scale_paths(scale: &Value) -> Option<ScalePaths> {

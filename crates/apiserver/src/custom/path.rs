@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::store::Object;
 
+/// Values that are looked at for one cell. A wildcard looks at each element until one has what is asked for.
+const MAX_VALUES: usize = 10_000;
+
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -48,13 +51,14 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// The value there, or the first of several.
+    /// The value there, or the first of several, as upstream shows it; nothing if it is too far back.
     pub(crate) fn find<'a>(&self, object: &'a Object) -> Option<&'a Value> {
         let (first, rest) = self.0.split_first()?;
         let Step::Member(name) = first else {
             return None;
         };
-        follow(object.get(name)?, rest)
+        let mut left = MAX_VALUES;
+        follow(object.get(name)?, rest, &mut left)
     }
 
     /// The member names, when the path has nothing else.
@@ -101,23 +105,33 @@ fn bracket(text: &str) -> Option<Step> {
     Some(Step::Member(text.trim_matches(['"', '\'']).to_owned()))
 }
 
-fn follow<'a>(value: &'a Value, steps: &[Step]) -> Option<&'a Value> {
+fn follow<'a>(value: &'a Value, steps: &[Step], left: &mut usize) -> Option<&'a Value> {
+    *left = left.checked_sub(1)?;
     let Some((step, rest)) = steps.split_first() else {
         return (!value.is_null()).then_some(value);
     };
-    let elements = || value.as_array().into_iter().flatten();
+    let fits = |element: &Value| match step {
+        Step::Where(path, wanted) => {
+            let found = path.iter().try_fold(element, |value, part| value.get(part));
+            found.and_then(Value::as_str) == Some(wanted)
+        }
+        _ => true,
+    };
     match step {
-        Step::Member(name) => follow(value.get(name)?, rest),
-        Step::Index(position) => follow(value.get(position)?, rest),
-        Step::Any => elements().find_map(|element| follow(element, rest)),
-        Step::Where(path, wanted) => elements()
-            .filter(|element| {
-                let found = path
-                    .iter()
-                    .try_fold(*element, |value, part| value.get(part));
-                found.and_then(Value::as_str) == Some(wanted)
-            })
-            .find_map(|element| follow(element, rest)),
+        Step::Member(name) => follow(value.get(name)?, rest, left),
+        Step::Index(position) => follow(value.get(position)?, rest, left),
+        Step::Any | Step::Where(..) => {
+            for element in value.as_array()? {
+                if !fits(element) {
+                    *left = left.checked_sub(1)?;
+                } else if let Some(found) = follow(element, rest, left) {
+                    return Some(found);
+                } else if *left == 0 {
+                    return None;
+                }
+            }
+            None
+        }
     }
 }
 

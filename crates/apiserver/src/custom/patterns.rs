@@ -2,40 +2,59 @@
 
 use serde_json::{Value, json};
 
-use super::schema::pattern::compile_pattern;
-use crate::status::FieldError;
+use super::schema::Patterns;
+use crate::status::{FieldError, MAX_CAUSES};
 
-/// Complaints about the patterns of a schema that is at a field of a definition.
-pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    check(schema, field, &mut errors);
-    errors
+/// Complaints about the patterns of a definition, schema by schema.
+#[derive(Debug, Default)]
+pub(super) struct PatternCheck {
+    patterns: Patterns,
+    /// Nothing more is compiled: there are too many patterns, or as many complaints as are named.
+    is_over: bool,
 }
 
-fn check(schema: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && let Err(error) = compile_pattern(pattern)
-    {
-        let text = format!(
-            "must be a valid regular expression, but isn't: {}",
-            cause(&error)
-        );
-        let field = format!("{field}.pattern");
-        errors.push(FieldError::invalid(field, &json!(pattern), &text));
+impl PatternCheck {
+    /// Complaints about the patterns of a schema that is at a field of the definition.
+    pub(super) fn errors(&mut self, schema: &Value, field: &str) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        self.check(schema, field, &mut errors);
+        errors
     }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        check(property, &format!("{field}.properties[{name}]"), errors);
-    }
-    for name in ["items", "additionalProperties", "not"] {
-        if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
-            check(inner, &format!("{field}.{name}"), errors);
+
+    fn check(&mut self, schema: &Value, field: &str, errors: &mut Vec<FieldError>) {
+        if self.is_over {
+            return;
         }
-    }
-    for name in ["allOf", "anyOf", "oneOf"] {
-        let schemas = schema.get(name).and_then(Value::as_array);
-        for (position, inner) in schemas.into_iter().flatten().enumerate() {
-            check(inner, &format!("{field}.{name}[{position}]"), errors);
+        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
+            let field = format!("{field}.pattern");
+            match self.patterns.compile(pattern) {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    let cause = cause(error);
+                    let text = format!("must be a valid regular expression, but isn't: {cause}");
+                    errors.push(FieldError::invalid(field, &json!(pattern), &text));
+                    self.is_over = errors.len() >= MAX_CAUSES;
+                }
+                Err(too_much) => {
+                    errors.push(FieldError::forbidden(field, &too_much.to_string()));
+                    self.is_over = true;
+                }
+            }
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, property) in properties.into_iter().flatten() {
+            self.check(property, &format!("{field}.properties[{name}]"), errors);
+        }
+        for name in ["items", "additionalProperties", "not"] {
+            if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
+                self.check(inner, &format!("{field}.{name}"), errors);
+            }
+        }
+        for name in ["allOf", "anyOf", "oneOf"] {
+            let schemas = schema.get(name).and_then(Value::as_array);
+            for (position, inner) in schemas.into_iter().flatten().enumerate() {
+                self.check(inner, &format!("{field}.{name}[{position}]"), errors);
+            }
         }
     }
 }
@@ -60,7 +79,7 @@ mod tests {
             "allOf": [{}, {"anyOf": [bad]}],
             "oneOf": [{"pattern": "(?=a)"}, {"pattern": "(\\w{1000}){1000}"}],
         });
-        let errors = errors(&schema, "s");
+        let errors = PatternCheck::default().errors(&schema, "s");
         let mut fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         fields.sort_unstable();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Structural schemas of custom resources: prune, default, validate.
 
-pub(super) mod pattern;
+mod pattern;
 mod validate;
 
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::{
     store::Object,
 };
 
+pub(super) use pattern::Patterns;
 pub(super) use validate::{Node, list_errors, schema_errors};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";

@@ -13,10 +13,11 @@ use crate::{
     kind::ResourceType,
     negotiate::{Format, Negotiated},
     options::{ListOptions, VersionMatch, version_syntax},
+    rendering,
     reply::{Payload, Reply, list_pieces},
     status::{ApiError, Outcome},
     store::{ListError, Page, PageRequest, Stored, object_key},
-    view,
+    view, write_lock,
 };
 
 /// How long a read waits for a version that has not come yet.
@@ -72,12 +73,16 @@ pub(crate) fn object_reply(
         ))),
         Format::Table => {
             let include = table::Include::read(context)?;
-            let rows = table::rows(api, kind, std::slice::from_ref(stored), include);
             let metadata = json!({"resourceVersion": stored.version.to_string()});
-            Ok(Reply::value(
-                code,
-                table::table(kind, &metadata, &rows, true),
-            ))
+            let make = || {
+                let rows = table::rows(api, kind, std::slice::from_ref(stored), include);
+                table::table(kind, &metadata, rows, true)
+            };
+            let table = match stored.bytes.len() > rendering::LARGE {
+                true => write_lock::off_worker(make),
+                false => make(),
+            };
+            Ok(Reply::value(code, table))
         }
     }
 }
@@ -130,15 +135,17 @@ pub(crate) fn list_reply(
     items: Vec<Arc<Stored>>,
 ) -> Outcome<Reply> {
     let (api_version, shown) = (kind.api_version(), kind.clone());
+    let size = items.iter().map(|stored| stored.bytes.len()).sum();
     let pieces = match negotiated.format {
         Format::Table => {
             let include = table::Include::read(context)?;
-            let items: Vec<&Stored> = items.iter().map(AsRef::as_ref).collect();
-            let rows = table::rows(api, kind, items, include);
-            return Ok(Reply::value(
-                StatusCode::OK,
-                table::table(kind, metadata, &rows, true),
-            ));
+            let (api, metadata) = (api.clone(), metadata.clone());
+            let make = move || {
+                let rows = table::rows(&api, &shown, items.iter().map(AsRef::as_ref), include);
+                table::table(&shown, &metadata, rows, true)
+            };
+            let make = Box::new(make);
+            return Ok(Reply::new(StatusCode::OK, Payload::Deferred { size, make }));
         }
         Format::MetadataList | Format::Metadata => {
             let head = format!(
@@ -161,7 +168,7 @@ pub(crate) fn list_reply(
             list_pieces(head, items, move |stored| view::item(&shown, stored), "]}")
         }
     };
-    Ok(Reply::new(StatusCode::OK, Payload::Pieces(pieces)))
+    Ok(Reply::new(StatusCode::OK, Payload::Pieces { size, pieces }))
 }
 
 /// What a continue token says; opaque to clients, the same as upstream's.

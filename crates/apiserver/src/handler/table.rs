@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
+    custom::RowRoom,
     kind::ResourceType,
     status::{ApiError, Outcome},
     store::{Object, Stored},
@@ -73,7 +74,8 @@ pub(crate) fn rows<'a>(
 ) -> Vec<Value> {
     let row = |stored: &'a Stored| {
         let object = view::object(kind, stored);
-        let cells = cells(api, kind, &object);
+        let room = RowRoom::new(stored.bytes.len());
+        let cells = cells(api, kind, &object, room);
         let mut row = json!({ "cells": cells });
         match include {
             Include::None => row["object"] = Value::Null,
@@ -92,7 +94,7 @@ pub(crate) fn bookmark_row(
     metadata: &Value,
     include: Include,
 ) -> Value {
-    let cells = cells(api, kind, &Object::new());
+    let cells = cells(api, kind, &Object::new(), RowRoom::new(0));
     let mut row = json!({ "cells": cells });
     if include != Include::None {
         row["object"] = json!({
@@ -103,16 +105,18 @@ pub(crate) fn bookmark_row(
 }
 
 /// The Table itself; only the first of a watch tells the columns.
-pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: &[Value], first: bool) -> Value {
+pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: Vec<Value>, first: bool) -> Value {
     let definitions: Option<Vec<Value>> =
         first.then(|| columns(kind).iter().map(Column::definition).collect());
-    json!({
+    let mut table = json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": definitions,
-        "rows": rows,
-    })
+    });
+    // Not through the macro, which would copy them.
+    table["rows"] = Value::Array(rows);
+    table
 }
 
 fn columns(kind: &ResourceType) -> Vec<Column> {
@@ -123,12 +127,13 @@ fn columns(kind: &ResourceType) -> Vec<Column> {
     std::iter::once(Column::new("Name", 0)).chain(own).collect()
 }
 
-fn cells(api: &Api, kind: &ResourceType, object: &Object) -> Vec<Value> {
+fn cells(api: &Api, kind: &ResourceType, object: &Object, mut room: RowRoom) -> Vec<Value> {
     let Some(custom) = &kind.custom else {
         return builtin::cells(api, kind, object);
     };
     let name = crate::meta::Meta::name(object).to_owned();
-    let own = custom.columns.iter().map(|column| column.cell(api, object));
+    let columns = custom.columns.iter();
+    let own = columns.map(|column| column.cell(api, object, &mut room));
     std::iter::once(name.into()).chain(own).collect()
 }
 

@@ -316,7 +316,7 @@ impl WatchStream {
                     self.include,
                 );
                 let metadata = json!({"resourceVersion": stored.version.to_string()});
-                table::table(&self.kind, &metadata, &rows, first)
+                table::table(&self.kind, &metadata, rows, first)
                     .to_string()
                     .into()
             }
@@ -345,7 +345,7 @@ impl WatchStream {
             Format::Table => {
                 let marker = table::bookmark_row(&self.api, &self.kind, &metadata, self.include);
                 let shown = json!({"resourceVersion": version.to_string()});
-                table::table(&self.kind, &shown, &[marker], first)
+                table::table(&self.kind, &shown, vec![marker], first)
             }
         };
         event_frame("BOOKMARK", object.to_string().as_bytes())

@@ -586,3 +586,210 @@ async fn variables_of_a_policy_are_evaluated_in_linear_time() {
     })
     .await;
 }
+
+/// A server with the kind Thing, whose versions have these printer columns.
+async fn with_columns(columns: &Value) -> ApiServer {
+    let server = ApiServer::builder().build();
+    let made = define_columns(&server, columns).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    while get(&server, THINGS).await.status != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    server
+}
+
+async fn define_columns(server: &ApiServer, columns: &Value) -> Answer {
+    let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": columns,
+            }],
+        },
+    });
+    post(server, DEFINITIONS, &definition).await
+}
+
+fn columns(count: usize, path: &str) -> Value {
+    list(
+        count,
+        |number| json!({"name": format!("C{number}"), "type": "string", "jsonPath": path}),
+    )
+}
+
+async fn table(server: &ApiServer, path: &str) -> Answer {
+    let request = Request::builder()
+        .uri(path)
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    support::send(server, request.body(String::new()).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_definition_has_at_most_64_printer_columns() {
+    let server = ApiServer::builder().build();
+    let refused = define_columns(&server, &columns(65, ".spec.s")).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        refused.at("/details/causes/0/field"),
+        "spec.versions[0].additionalPrinterColumns"
+    );
+    assert_eq!(
+        refused.at("/details/causes/0/message"),
+        "Too many: 65: must have at most 64 items"
+    );
+    let made = define_columns(&server, &columns(64, ".spec.s")).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_cell_looks_at_ten_thousand_values_at_most() {
+    let server = with_columns(&columns(2, ".spec.l[*].a")).await;
+    for (empty, shown) in [(9_000, json!("x")), (11_000, Value::Null)] {
+        let mut elements = vec![json!({}); empty];
+        elements.push(json!({"a": "x"}));
+        support::delete(&server, &format!("{THINGS}/t")).await;
+        let made = post(&server, THINGS, &thing(&json!({"l": elements}))).await;
+        assert_eq!(made.status, StatusCode::CREATED);
+        let table = table(&server, THINGS).await;
+        assert_eq!(table.at("/rows/0/cells"), json!(["t", shown, shown]));
+    }
+}
+
+#[tokio::test]
+async fn a_row_is_not_much_larger_than_its_object() {
+    let server = with_columns(&columns(64, ".spec.s")).await;
+    let row = async |text: &str| {
+        support::delete(&server, &format!("{THINGS}/t")).await;
+        let made = post(&server, THINGS, &thing(&json!({"s": text}))).await;
+        assert_eq!(made.status, StatusCode::CREATED);
+        let table = table(&server, &format!("{THINGS}/t?includeObject=None")).await;
+        assert_eq!(table.status, StatusCode::OK);
+        (table.at("/rows/0/cells"), table.text.len())
+    };
+    // What people look at is shown as it is.
+    let (cells, _) = row("short").await;
+    assert_eq!(cells.as_array().map(Vec::len), Some(65));
+    assert!(
+        cells.as_array().unwrap()[1..]
+            .iter()
+            .all(|cell| cell == "short")
+    );
+    // One cell is cut, whole characters are kept.
+    let (cells, bytes) = row(&"ä".repeat(300_000)).await;
+    let cell = cells[1].as_str().unwrap();
+    assert_eq!(cell, format!("{}...", "ä".repeat(8 * 1024)));
+    assert!(bytes < 1_300_000, "{bytes}");
+    // So are all cells together: 64 copies of a small text too.
+    let (cells, bytes) = row(&"x".repeat(10_000)).await;
+    assert_eq!(cells[1].as_str().map(str::len), Some(10_000));
+    assert_eq!(cells[64], "...");
+    assert!(bytes < 40_000, "{bytes}");
+}
+
+fn not_any(count: usize, schema: impl Fn(usize) -> Value) -> Value {
+    json!({"type": "object", "properties": {
+        "s": {"type": "string", "not": {"anyOf": list(count, schema)}},
+    }})
+}
+
+/// Asserts that an object is refused because comparing it takes too long.
+async fn assert_too_much(server: &ApiServer, bytes: usize) {
+    let refused = post(server, THINGS, &thing(&json!({"s": "x".repeat(bytes)}))).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let causes = refused.at("/details/causes");
+    assert_eq!(causes.as_array().map(Vec::len), Some(1));
+    assert_eq!(causes[0]["field"], "spec.s");
+    assert_eq!(
+        causes[0]["message"],
+        "Forbidden: the object takes too many steps to compare with its schema"
+    );
+}
+
+#[tokio::test]
+async fn a_pattern_costs_as_much_as_its_text_is_long() {
+    let pattern = |number| json!({"pattern": format!("[a-z]{{1,40}}y{number}$")});
+    let server = with_things(&not_any(400, pattern)).await;
+    cost(
+        &server,
+        posted(THINGS, &thing(&json!({"s": "x".repeat(1000)}))),
+        201,
+    )
+    .await;
+    assert_too_much(&server, 400_000).await;
+}
+
+#[tokio::test]
+async fn an_enumeration_costs_as_much_as_its_value_is_long() {
+    let value = |number| json!({"enum": [format!("value-{number}")]});
+    let server = with_things(&not_any(3000, value)).await;
+    cost(
+        &server,
+        posted(THINGS, &thing(&json!({"s": "x".repeat(1000)}))),
+        201,
+    )
+    .await;
+    assert_too_much(&server, 1_000_000).await;
+}
+
+#[tokio::test]
+async fn keys_of_a_list_are_not_compared_without_end() {
+    let keys = list(10_000, |number| json!(format!("k{number}")));
+    let server = with_things(&json!({"type": "object", "properties": {"list": {
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }}}))
+    .await;
+    let elements = list(20_000, |number| json!({"k0": number}));
+    let refused = post(&server, THINGS, &thing(&json!({"list": elements}))).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(
+        refused.message().contains("too many steps"),
+        "{}",
+        refused.message()
+    );
+}
+
+#[tokio::test]
+async fn patterns_of_a_definition_take_bounded_memory() {
+    let server = ApiServer::builder().build();
+    let patterns = |count, pattern: &dyn Fn(usize) -> String| {
+        not_any(count, |number| json!({"pattern": pattern(number)}))
+    };
+    let field = "spec.validation.openAPIV3Schema.properties[spec].properties[s].not.anyOf";
+    for (count, pattern, at, message) in [
+        (
+            501,
+            &(|number| format!("^a{number}$")) as &dyn Fn(usize) -> String,
+            500,
+            "Forbidden: the definition has more than 500 different patterns",
+        ),
+        (
+            200,
+            &|number| format!("^\\w{{0,{}}}$", 1000 + number),
+            64,
+            "Forbidden: the patterns of the definition take more than 16777216 bytes compiled",
+        ),
+    ] {
+        let refused = define(&server, "things", "Thing", &patterns(count, pattern)).await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+        let causes = refused.at("/details/causes");
+        assert_eq!(causes.as_array().map(Vec::len), Some(1), "{causes}");
+        assert_eq!(causes[0]["field"], format!("{field}[{at}].pattern"));
+        assert_eq!(causes[0]["message"], message);
+    }
+    // Those that are refused cost as much as the largest.
+    let large = |number| format!("(\\pL{{0,1000}}){{0,{}}}", 900 + number);
+    let refused = define(&server, "things", "Thing", &patterns(100, &large)).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let causes = refused.at("/details/causes");
+    assert_eq!(causes.as_array().map(Vec::len), Some(17), "{causes}");
+    // Equal ones are compiled once.
+    let equal = patterns(5000, &|_| "^[a-z]+1$".to_owned());
+    let made = define(&server, "things", "Thing", &equal).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+}

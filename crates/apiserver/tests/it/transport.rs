@@ -283,6 +283,56 @@ fn reads_are_answered_while_a_heavy_write_is_worked_on() {
     assert!(answered > 20, "{answered} reads were answered meanwhile");
 }
 
+#[test]
+fn requests_are_answered_while_large_answers_are_rendered() {
+    // One thread serves all connections: a rendering that kept it would keep the others waiting.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(ApiServer::builder().start()).unwrap();
+    let address = server.listening().unwrap().http.unwrap();
+    let head = "Host: localhost\r\nConnection: close\r\n";
+    let data: Vec<String> = (0..30_000).map(|key| format!("\"k{key}\":\"v\"")).collect();
+    let data = data.join(",");
+    for number in 0..4 {
+        let body = format!("{{\"metadata\":{{\"name\":\"m{number}\"}},\"data\":{{{data}}}}}");
+        let write = format!(
+            "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\n{head}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        assert_eq!(exchange(address, &write), "HTTP/1.1 201 Created\r\n");
+    }
+    for asked in [
+        "?pretty=1 HTTP/1.1\r\n",
+        " HTTP/1.1\r\nAccept: application/yaml\r\n",
+        "?includeObject=Object HTTP/1.1\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n",
+    ] {
+        let read = format!("GET /api/v1/configmaps{asked}{head}\r\n");
+        // More than are rendered at a time.
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let read = read.clone();
+                std::thread::spawn(move || exchange(address, &read))
+            })
+            .collect();
+        let mut answered = 0;
+        while readers.iter().any(|reader| !reader.is_finished()) {
+            let probe = format!("GET /readyz HTTP/1.1\r\n{head}\r\n");
+            assert_eq!(exchange(address, &probe), "HTTP/1.1 200 OK\r\n");
+            answered += 1;
+        }
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), "HTTP/1.1 200 OK\r\n");
+        }
+        assert!(
+            answered > 20,
+            "{answered} probes were answered meanwhile: {asked}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_allows_everything_stays_on_loopback() {
     use weft_apiserver::{AuthorizationMode, ListenError};

@@ -1,15 +1,102 @@
 //! Regular expressions of schemas, compiled once with the definition they are in.
 
+use std::collections::HashMap;
+
 use regex::{Regex, RegexBuilder};
+use thiserror::Error;
 
 /// Bytes a compiled pattern may take. How long a match takes grows with it.
 const SIZE_LIMIT: usize = 1024 * 1024;
 
-/// Compiles a pattern as upstream reads it.
-pub(in crate::custom) fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(&ascii_classes(pattern))
-        .size_limit(SIZE_LIMIT)
-        .build()
+/// Sizes a pattern is tried to be compiled in. The smallest that is enough is its size: the library
+/// does not report it.
+const SIZES: [usize; 6] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, SIZE_LIMIT];
+
+/// Bytes of states that a match keeps for the next one, for each direction of reading.
+const STATES_LIMIT: usize = 512 * 1024;
+
+/// Different patterns of one definition.
+const MAX_PATTERNS: usize = 500;
+
+/// Bytes that the different patterns of one definition may take together.
+const TOTAL_LIMIT: usize = 16 * 1024 * 1024;
+
+/// A compiled pattern.
+#[derive(Debug, Clone)]
+pub(in crate::custom) struct Pattern {
+    regex: Regex,
+    /// Bytes it takes at most.
+    size: usize,
+}
+
+impl Pattern {
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// Steps of a match. At the worst each byte of the text meets each state of the pattern.
+    pub(super) fn steps(&self, text: &str) -> u64 {
+        (text.len() as u64).saturating_mul(self.size as u64 / 1024) / 4
+    }
+}
+
+/// Why a definition has more patterns than are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(in crate::custom) enum TooMuch {
+    #[error("the definition has more than {MAX_PATTERNS} different patterns")]
+    Patterns,
+    #[error("the patterns of the definition take more than {TOTAL_LIMIT} bytes compiled")]
+    Bytes,
+}
+
+/// The patterns of one definition: equal ones are compiled once, and all of them take bounded memory.
+#[derive(Debug, Default)]
+pub(in crate::custom) struct Patterns {
+    known: HashMap<String, Result<Pattern, regex::Error>>,
+    bytes: usize,
+}
+
+impl Patterns {
+    /// Compiles a pattern as upstream reads it.
+    pub(in crate::custom) fn compile(
+        &mut self,
+        pattern: &str,
+    ) -> Result<&Result<Pattern, regex::Error>, TooMuch> {
+        if !self.known.contains_key(pattern) {
+            if self.known.len() >= MAX_PATTERNS {
+                return Err(TooMuch::Patterns);
+            }
+            if self.bytes >= TOTAL_LIMIT {
+                return Err(TooMuch::Bytes);
+            }
+            let compiled = compile_pattern(pattern);
+            self.bytes += match &compiled {
+                Ok(pattern) => pattern.size,
+                // As much was tried.
+                Err(regex::Error::CompiledTooBig(_)) => SIZE_LIMIT,
+                Err(_) => 0,
+            };
+            self.known.insert(pattern.to_owned(), compiled);
+        }
+        Ok(&self.known[pattern])
+    }
+}
+
+fn compile_pattern(pattern: &str) -> Result<Pattern, regex::Error> {
+    let readable = ascii_classes(pattern);
+    let mut builder = RegexBuilder::new(&readable);
+    builder.dfa_size_limit(STATES_LIMIT);
+    let mut outcome = Err(regex::Error::CompiledTooBig(SIZE_LIMIT));
+    for size in SIZES {
+        outcome = builder
+            .size_limit(size)
+            .build()
+            .map(|regex| Pattern { regex, size });
+        if !matches!(outcome, Err(regex::Error::CompiledTooBig(_))) {
+            break;
+        }
+    }
+    outcome
 }
 
 /// The pattern with `\d`, `\w`, `\s` and `\b` as Go means them: of ASCII. Here they would be of all of

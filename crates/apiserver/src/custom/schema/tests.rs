@@ -20,8 +20,12 @@ fn schema() -> Value {
     }}})
 }
 
+fn compiled() -> Node {
+    Node::compile(&schema(), &mut Patterns::default())
+}
+
 fn messages(spec: &Value) -> Vec<String> {
-    let errors = schema_errors(&Node::compile(&schema()), &json!({ "spec": spec }));
+    let errors = schema_errors(&compiled(), &json!({ "spec": spec }));
     errors
         .into_iter()
         .map(|error| format!("{}: {}", error.field, error.message))
@@ -84,7 +88,7 @@ fn complaints_are_worded_as_recorded() {
 #[test]
 fn repeats_in_keyed_lists_are_found() {
     let value = json!({"spec": {"items": [{"k": "a"}, {"k": "a"}]}});
-    let errors = list_errors(&Node::compile(&schema()), &value);
+    let errors = list_errors(&compiled(), &value);
     assert_eq!(errors.len(), 1);
     assert_eq!(
         (errors[0].field.as_str(), errors[0].message.as_str()),

@@ -1,29 +1,41 @@
 //! Values against schemas, in the words of upstream's validator.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
-use regex::Regex;
 use serde_json::Value;
 
-use super::{flag, pattern::compile_pattern};
+use super::{
+    flag,
+    pattern::{Pattern, Patterns},
+};
 use crate::{
-    encoding::paths::Path,
+    encoding::{paths::Path, size},
     status::{FieldError, MAX_CAUSES},
 };
 
 /// Bytes of complaints about one object: a complaint shows values, paths and lists of what is allowed.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Comparisons of a value with a schema for one object. The largest object that can be stored has less
-/// than a million values; what takes more has alternatives inside of alternatives.
+/// Steps of comparing one object with its schema: one for each value and schema, and more for long texts.
+/// The largest object that can be stored has less than a million values; more steps take alternatives inside
+/// of alternatives, or many or large patterns for a long text.
 const MAX_STEPS: u64 = 10_000_000;
+
+/// Bytes that are read, hashed or written in the time of a step.
+const BYTES_PER_STEP: usize = 64;
+
+/// Names that are looked up in the time of a step.
+const NAMES_PER_STEP: usize = 8;
 
 /// One place of a schema in the form in which values are compared with it.
 #[derive(Debug, Default)]
 pub(in crate::custom) struct Node {
     /// Keywords whose values are plain: bounds, lengths, type, format.
     words: Value,
-    pattern: Option<Regex>,
+    pattern: Option<Pattern>,
     allowed: Option<Allowed>,
     required: Vec<String>,
     properties: HashMap<String, Node>,
@@ -53,16 +65,34 @@ enum Identity {
     Members(Vec<(String, Value)>),
 }
 
+fn steps(count: usize, per_step: usize) -> u64 {
+    1 + (count / per_step) as u64
+}
+
+/// Steps of reading a whole value.
+fn steps_of(value: &Value) -> u64 {
+    let mut left = size::STORED_LIMIT;
+    // What is larger cannot be stored and counts as the largest that can.
+    let _ = size::take(&mut left, value);
+    steps(size::STORED_LIMIT - left, BYTES_PER_STEP)
+}
+
 impl Node {
-    pub(in crate::custom) fn compile(schema: &Value) -> Self {
-        let one = |name: &str| {
+    pub(in crate::custom) fn compile(schema: &Value, patterns: &mut Patterns) -> Self {
+        let pattern = pattern_of(schema, patterns);
+        let mut one = |name: &str| {
             let inner = schema.get(name).filter(|inner| inner.is_object());
-            inner.map(|inner| Box::new(Self::compile(inner)))
+            inner.map(|inner| Box::new(Self::compile(inner, patterns)))
         };
-        let several = |name: &str| {
+        let (additional, items, not) = (one("additionalProperties"), one("items"), one("not"));
+        let mut several = |name: &str| {
             let list = schema.get(name).and_then(Value::as_array);
-            list.map(|list| list.iter().map(Self::compile).collect::<Vec<_>>())
+            list.map(|list| {
+                let compiled = list.iter().map(|inner| Self::compile(inner, patterns));
+                compiled.collect::<Vec<_>>()
+            })
         };
+        let (all, any, one) = (several("allOf"), several("anyOf"), several("oneOf"));
         let members = |name: &str| schema.get(name).and_then(Value::as_object);
         let words = members_of(schema).filter(|(_, value)| !value.is_array() && !value.is_object());
         let required = schema.get("required").and_then(Value::as_array);
@@ -72,7 +102,7 @@ impl Node {
                     .map(|(name, value)| (name.clone(), value.clone()))
                     .collect(),
             ),
-            pattern: pattern_of(schema),
+            pattern,
             allowed: schema.get("enum").and_then(Value::as_array).map(|values| {
                 let shown: Vec<String> = values.iter().map(ToString::to_string).collect();
                 Allowed {
@@ -88,15 +118,15 @@ impl Node {
             properties: members("properties")
                 .into_iter()
                 .flatten()
-                .map(|(name, property)| (name.clone(), Self::compile(property)))
+                .map(|(name, property)| (name.clone(), Self::compile(property, patterns)))
                 .collect(),
-            additional: one("additionalProperties"),
-            items: one("items"),
+            additional,
+            items,
             identity: Identity::of(schema),
-            all: several("allOf").unwrap_or_default(),
-            any: several("anyOf"),
-            one: several("oneOf"),
-            not: one("not"),
+            all: all.unwrap_or_default(),
+            any,
+            one,
+            not,
         }
     }
 
@@ -110,15 +140,16 @@ fn members_of(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.as_object().into_iter().flatten()
 }
 
-fn pattern_of(schema: &Value) -> Option<Regex> {
+/// A definition with a pattern that is not compiled is refused; one that an earlier version stored is served.
+fn pattern_of(schema: &Value, patterns: &mut Patterns) -> Option<Pattern> {
     let pattern = schema.get("pattern")?.as_str()?;
-    match compile_pattern(pattern) {
-        Ok(pattern) => Some(pattern),
-        Err(error) => {
-            tracing::warn!(%error, pattern, "cannot compile pattern of a stored definition, not enforced");
-            None
-        }
-    }
+    let error = match patterns.compile(pattern) {
+        Ok(Ok(compiled)) => return Some(compiled.clone()),
+        Ok(Err(error)) => error.to_string(),
+        Err(too_much) => too_much.to_string(),
+    };
+    tracing::warn!(%error, pattern, "cannot compile pattern of a stored definition, not enforced");
+    None
 }
 
 impl Identity {
@@ -140,6 +171,20 @@ impl Identity {
                 Self::Members(keys.map(keyed).collect())
             }
             _ => Self::None,
+        }
+    }
+
+    /// Steps of telling an element apart.
+    fn steps(&self, element: &Value) -> u64 {
+        match self {
+            Self::None => 1,
+            Self::Whole => steps_of(element),
+            Self::Members(keys) => {
+                let part = |(key, default): &(String, Value)| {
+                    steps_of(element.get(key).unwrap_or(default))
+                };
+                keys.iter().map(part).sum()
+            }
         }
     }
 
@@ -173,40 +218,70 @@ impl Identity {
 /// Complaints about one object, as many as are named, and the work of finding them.
 struct Findings {
     errors: Vec<FieldError>,
+    is_trial: bool,
+    count: usize,
     most: usize,
     bytes: usize,
     steps: u64,
+    /// The field at which the steps ran out.
+    stopped_at: Option<String>,
 }
 
 impl Findings {
     fn new(most: usize, steps: u64) -> Self {
         Self {
             errors: Vec::new(),
+            is_trial: false,
+            count: 0,
             most,
             bytes: 0,
             steps,
+            stopped_at: None,
         }
     }
 
-    fn push(&mut self, error: FieldError) {
-        self.bytes += error.field.len() + error.message.len();
+    /// Takes steps before they are done; answers whether there are as many.
+    fn spend(&mut self, steps: u64, path: Path<'_>) -> bool {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > MAX_STEPS && self.stopped_at.is_none() {
+            self.stopped_at = Some(path.to_string());
+        }
+        self.stopped_at.is_none()
+    }
+
+    /// A comparison that only decides between alternatives: its complaints are counted, not worded.
+    fn trial(steps: u64) -> Self {
+        Self {
+            is_trial: true,
+            ..Self::new(1, steps)
+        }
+    }
+
+    fn push(&mut self, error: impl FnOnce() -> FieldError) {
+        self.count += 1;
+        if self.is_trial {
+            return;
+        }
+        let error = error();
+        let bytes = error.field.len() + error.message.len();
+        self.bytes += bytes;
+        self.steps += (bytes / BYTES_PER_STEP) as u64;
         self.errors.push(error);
     }
 
     /// Whether there is no use in looking further.
     fn is_over(&self) -> bool {
-        self.errors.len() >= self.most || self.bytes > MAX_BYTES || self.steps > MAX_STEPS
+        self.count >= self.most || self.bytes > MAX_BYTES || self.stopped_at.is_some()
     }
 
     fn into_errors(mut self) -> Vec<FieldError> {
-        let text = if self.steps > MAX_STEPS {
-            "the object has too many values for the alternatives of its schema"
+        if let Some(field) = self.stopped_at {
+            let text = "the object takes too many steps to compare with its schema";
+            self.errors.push(FieldError::forbidden(field, text));
         } else if self.is_over() {
-            "there are more errors than are named"
-        } else {
-            return self.errors;
-        };
-        self.errors.push(FieldError::rule("<nil>", text));
+            let text = "there are more errors than are named";
+            self.errors.push(FieldError::rule("<nil>", text));
+        }
         self.errors
     }
 }
@@ -219,18 +294,21 @@ pub(in crate::custom) fn schema_errors(schema: &Node, value: &Value) -> Vec<Fiel
 }
 
 fn check(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) {
-    findings.steps += 1;
-    if findings.is_over() || (value.is_null() && flag(&schema.words, "nullable")) {
+    if !findings.spend(1, path)
+        || findings.is_over()
+        || (value.is_null() && flag(&schema.words, "nullable"))
+    {
         return;
     }
     if let Some(error) = type_error(&schema.words, value, path) {
-        findings.push(error);
+        findings.push(|| error);
         return;
     }
     if let Some(allowed) = &schema.allowed
+        && findings.spend(steps_of(value), path)
         && !allowed.values.contains(value)
     {
-        findings.push(FieldError {
+        findings.push(|| FieldError {
             field: path.to_string(),
             reason: "FieldValueNotSupported",
             message: format!(
@@ -254,10 +332,14 @@ fn check(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) 
         Value::Object(object) => {
             let words = ("minProperties", "maxProperties", "properties");
             size_errors(&schema.words, words, object.len(), value, path, findings);
+            findings.spend(steps(schema.required.len(), NAMES_PER_STEP), path);
             for name in &schema.required {
-                if !object.contains_key(name) && !findings.is_over() {
-                    let field = Path::Member(&path, name).to_string();
-                    findings.push(FieldError::required(field, ""));
+                if findings.is_over() {
+                    break;
+                }
+                if !object.contains_key(name) {
+                    let field = || Path::Member(&path, name).to_string();
+                    findings.push(|| FieldError::required(field(), ""));
                 }
             }
             for (name, member) in object {
@@ -315,11 +397,10 @@ fn number_errors(schema: &Value, value: &Value, path: Path<'_>, findings: &mut F
             .and_then(|bound| Some((bound, bound.as_f64()?)))
     };
     let mut complain = |text: String| {
-        findings.push(FieldError::invalid(
-            path.to_string(),
-            value,
-            &format!("{path} in body should be {text}"),
-        ));
+        findings.push(|| {
+            let detail = format!("{path} in body should be {text}");
+            FieldError::invalid(path.to_string(), value, &detail)
+        });
     };
     if let Some((bound, limit)) = bound("maximum") {
         if flag(schema, "exclusiveMaximum") {
@@ -355,28 +436,36 @@ fn text_errors(schema: &Node, text: &str, value: &Value, path: Path<'_>, finding
             .and_then(Value::as_u64)
             .and_then(|limit| usize::try_from(limit).ok())
     };
+    if !findings.spend(steps(text.len(), BYTES_PER_STEP), path) {
+        return;
+    }
     let length = text.chars().count();
     if let Some(limit) = limit("maxLength").filter(|limit| length > *limit) {
-        findings.push(FieldError::too_long(path.to_string(), limit));
+        findings.push(|| FieldError::too_long(path.to_string(), limit));
     }
-    let mut complain = |text: &str| {
-        let detail = format!("{path} in body {text}");
-        findings.push(FieldError::invalid(path.to_string(), value, &detail));
+    let complain = |text: fmt::Arguments<'_>, findings: &mut Findings| {
+        findings.push(|| {
+            let detail = format!("{path} in body {text}");
+            FieldError::invalid(path.to_string(), value, &detail)
+        });
     };
     if let Some(limit) = limit("minLength").filter(|limit| length < *limit) {
-        complain(&format!("should be at least {limit} chars long"));
+        let text = format_args!("should be at least {limit} chars long");
+        complain(text, findings);
     }
     if let Some(pattern) = &schema.pattern
+        && findings.spend(pattern.steps(text), path)
         && !pattern.is_match(text)
     {
         let pattern = words.get("pattern").and_then(Value::as_str);
         let pattern = pattern.unwrap_or_default();
-        complain(&format!("should match '{pattern}'"));
+        complain(format_args!("should match '{pattern}'"), findings);
     }
     let format = words.get("format").and_then(Value::as_str);
     let format = format.unwrap_or_default();
     if !format_fits(format, text) {
-        complain(&format!("must be of type {format}: {text:?}"));
+        let text = format_args!("must be of type {format}: {text:?}");
+        complain(text, findings);
     }
 }
 
@@ -412,11 +501,13 @@ fn size_errors(
             .and_then(|limit| usize::try_from(limit).ok())
     };
     if let Some(limit) = limit(most).filter(|limit| count > *limit) {
-        findings.push(FieldError::too_many(path.to_string(), count, limit));
+        findings.push(|| FieldError::too_many(path.to_string(), count, limit));
     }
     if let Some(limit) = limit(least).filter(|limit| count < *limit) {
-        let detail = format!("{path} in body should have at least {limit} {what}");
-        findings.push(FieldError::invalid(path.to_string(), value, &detail));
+        findings.push(|| {
+            let detail = format!("{path} in body should have at least {limit} {what}");
+            FieldError::invalid(path.to_string(), value, &detail)
+        });
     }
 }
 
@@ -424,12 +515,15 @@ fn combined_errors(schema: &Node, value: &Value, path: Path<'_>, findings: &mut 
     for schema in &schema.all {
         check(schema, value, path, findings);
     }
-    let mut steps = findings.steps;
+    let (mut steps, mut stopped_at) = (findings.steps, findings.stopped_at.take());
     let mut fits = |schema: &Node| {
-        let mut trial = Findings::new(1, steps);
+        if stopped_at.is_some() {
+            return false;
+        }
+        let mut trial = Findings::trial(steps);
         check(schema, value, path, &mut trial);
-        steps = trial.steps;
-        trial.errors.is_empty()
+        (steps, stopped_at) = (trial.steps, trial.stopped_at);
+        trial.count == 0
     };
     let mut complaints = Vec::new();
     if let Some(any) = &schema.any
@@ -448,10 +542,15 @@ fn combined_errors(schema: &Node, value: &Value, path: Path<'_>, findings: &mut 
     if schema.not.as_deref().is_some_and(&mut fits) {
         complaints.push("must not validate the schema (not)".to_owned());
     }
-    findings.steps = steps;
+    (findings.steps, findings.stopped_at) = (steps, stopped_at);
+    if findings.stopped_at.is_some() {
+        return;
+    }
     for text in complaints {
-        let detail = format!("{path} in body {text}");
-        findings.push(FieldError::invalid(path.to_string(), value, &detail));
+        findings.push(|| {
+            let detail = format!("{path} in body {text}");
+            FieldError::invalid(path.to_string(), value, &detail)
+        });
     }
 }
 
@@ -467,14 +566,17 @@ fn repeats(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings
         Value::Array(list) => {
             let mut seen = HashSet::new();
             for (position, element) in list.iter().enumerate() {
+                let below = Path::Element(&path, position);
                 if findings.is_over() {
                     return;
                 }
-                let below = Path::Element(&path, position);
+                if !findings.spend(schema.identity.steps(element), below) {
+                    return;
+                }
                 let identity = schema.identity.parts(element);
                 if !identity.is_empty() && !seen.insert(identity) {
-                    let shown = schema.identity.shown(element);
-                    findings.push(FieldError::duplicate(below.to_string(), &shown));
+                    let shown = || schema.identity.shown(element);
+                    findings.push(|| FieldError::duplicate(below.to_string(), &shown()));
                 }
                 if let Some(items) = &schema.items {
                     repeats(items, element, below, findings);
