@@ -78,9 +78,10 @@ pub(crate) fn object_reply(
                 let rows = table::rows(api, kind, std::slice::from_ref(stored), include);
                 table::table(kind, &metadata, rows, true)
             };
-            let table = match stored.bytes.len() > rendering::LARGE {
-                true => write_lock::off_worker(make),
-                false => make(),
+            let table = if stored.bytes.len() > rendering::LARGE {
+                write_lock::off_worker(make)
+            } else {
+                make()
             };
             Ok(Reply::value(code, table))
         }
