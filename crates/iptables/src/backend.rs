@@ -284,9 +284,10 @@ impl Failure {
         options: Options,
     ) -> Blamed {
         match self.error {
-            KernelError::Refused { line, message } => {
-                let refused = RefusedInput::find(&self.input, line);
+            KernelError::Refused { lines, message } => {
+                let refused = RefusedInput::find(&self.input, &lines);
                 let owner = refused.owner(state.service_rules(update, options));
+                let line = lines.first().copied();
                 Blamed {
                     written: refused.written,
                     error: SyncError::refused(message, line, owner, &self.input),

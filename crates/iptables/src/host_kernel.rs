@@ -99,7 +99,9 @@ impl HostKernel {
         let lines = match &written {
             Ok(()) => usize::MAX,
             // Tables before the one at fault are written.
-            Err(KernelError::Refused { line, .. }) => line.map_or(0, |line| line.saturating_sub(1)),
+            Err(KernelError::Refused { lines, .. }) => {
+                lines.first().map_or(0, |line| line.saturating_sub(1))
+            }
             Err(KernelError::Failed(_)) => 0,
         };
         let tables = input.lines().take(lines).filter(|line| *line == "COMMIT");
@@ -116,8 +118,8 @@ impl HostKernel {
         let refused = |error: RestoreError| {
             let message = message_chain(&error);
             if error.is_refusal() {
-                let line = error.line();
-                KernelError::Refused { line, message }
+                let lines = error.lines();
+                KernelError::Refused { lines, message }
             } else {
                 KernelError::Failed(message)
             }

@@ -61,8 +61,8 @@ pub enum KernelError {
     /// An input was judged and refused. The tables before the one at fault are written.
     #[error("{message}")]
     Refused {
-        /// The line at fault, counted from 1, if one was named.
-        line: Option<usize>,
+        /// The lines at fault, counted from 1, as far as they were named; all in one table.
+        lines: Vec<usize>,
         /// What was said about it.
         message: String,
     },

@@ -19,12 +19,8 @@ pub(crate) struct RefusedInput<'a> {
 
 #[derive(Debug)]
 enum Fault<'a> {
-    /// A rule that was to be added, or a chain that was to be made.
-    Rule {
-        table: Table,
-        chain: ChainName,
-        rule: Option<&'a str>,
-    },
+    /// Rules that were to be added, or chains that were to be made.
+    Rules(Vec<FaultyRule<'a>>),
     /// One of these lines. iptables-legacy gives the kernel a whole table at once and blames
     /// `COMMIT` for whatever the kernel finds in it.
     OneOf(Vec<(Table, &'a str)>),
@@ -32,10 +28,18 @@ enum Fault<'a> {
     Other,
 }
 
+#[derive(Debug)]
+struct FaultyRule<'a> {
+    table: Table,
+    chain: ChainName,
+    /// Without one, the chain itself.
+    rule: Option<&'a str>,
+}
+
 impl<'a> RefusedInput<'a> {
-    /// Looks up the line that was named, counted from 1.
-    pub(crate) fn find(input: &'a str, line: Option<usize>) -> Self {
-        let Some(line) = line else {
+    /// Looks up the lines that were named, counted from 1. The first says which tables are written.
+    pub(crate) fn find(input: &'a str, named: &[usize]) -> Self {
+        let Some(&line) = named.first() else {
             return Self {
                 written: None,
                 fault: Fault::OneOf(lines(input).collect()),
@@ -53,7 +57,7 @@ impl<'a> RefusedInput<'a> {
                         let of_table = lines(input).filter(|(other, _)| *other == table);
                         Fault::OneOf(of_table.collect())
                     }
-                    _ => fault(table, text),
+                    _ => faults(table, text, input, &named[1..]),
                 });
                 return Self {
                     written: Some(written),
@@ -76,10 +80,22 @@ impl<'a> RefusedInput<'a> {
         services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
     ) -> Owner {
         match &self.fault {
-            Fault::Rule { table, chain, rule } => {
-                let mut services = services;
-                let owner = services.find(|(_, ports)| has_rule(ports, *table, *chain, *rule));
-                owner.map_or(Owner::NoService, |(key, _)| Owner::Service(key.clone()))
+            Fault::Rules(rules) => {
+                let is_faulty = |ports: &[PortRules]| {
+                    let mut rules = rules.iter();
+                    rules.any(|rule| has_rule(ports, rule))
+                };
+                let owners: BTreeSet<ObjectKey> = services
+                    .filter(|(_, ports)| is_faulty(ports))
+                    .map(|(key, _)| key.clone())
+                    // A rule has one owner.
+                    .take(rules.len())
+                    .collect();
+                match (owners.len(), owners.first()) {
+                    (_, None) => Owner::NoService,
+                    (1, Some(only)) => Owner::Service(only.clone()),
+                    _ => Owner::Services(owners),
+                }
             }
             Fault::OneOf(lines) => one_of(lines, services),
             Fault::Other => Owner::NoService,
@@ -99,26 +115,37 @@ fn lines(input: &str) -> impl Iterator<Item = (Table, &str)> {
     })
 }
 
-fn fault(table: Table, line: &str) -> Fault<'_> {
-    let (words, is_rule) = match line.strip_prefix(':') {
-        Some(declaration) => (declaration, false),
-        None => match line.strip_prefix("-A ").or(line.strip_prefix("-I ")) {
-            Some(rule) => (rule, true),
-            None => return Fault::Other,
-        },
+/// The fault of a line, together with those of other lines of the same input.
+fn faults<'a>(table: Table, line: &'a str, input: &'a str, others: &[usize]) -> Fault<'a> {
+    let Some(first) = faulty_rule(table, line) else {
+        return Fault::Other;
     };
-    let (chain, rest) = words.split_once(' ').unwrap_or((words, ""));
-    match ChainName::parse(chain) {
-        Ok(chain) => Fault::Rule {
-            table,
-            chain,
-            rule: is_rule.then_some(rest),
-        },
-        Err(_) => Fault::Other,
+    let mut rules = vec![first];
+    if !others.is_empty() {
+        let others: HashSet<usize> = others.iter().copied().collect();
+        let named = (1..).zip(input.lines());
+        let named = named.filter(|(number, _)| others.contains(number));
+        rules.extend(named.filter_map(|(_, line)| faulty_rule(table, line)));
     }
+    Fault::Rules(rules)
 }
 
-fn has_rule(ports: &[PortRules], table: Table, chain: ChainName, rule: Option<&str>) -> bool {
+/// `None` for a deletion.
+fn faulty_rule(table: Table, line: &str) -> Option<FaultyRule<'_>> {
+    let (words, is_rule) = match line.strip_prefix(':') {
+        Some(declaration) => (declaration, false),
+        None => (line.strip_prefix("-A ").or(line.strip_prefix("-I "))?, true),
+    };
+    let (chain, rest) = words.split_once(' ').unwrap_or((words, ""));
+    Some(FaultyRule {
+        table,
+        chain: ChainName::parse(chain).ok()?,
+        rule: is_rule.then_some(rest),
+    })
+}
+
+fn has_rule(ports: &[PortRules], faulty: &FaultyRule<'_>) -> bool {
+    let FaultyRule { table, chain, rule } = *faulty;
     if table == Table::Nat && is_private(chain.as_str()) {
         let mut chains = ports.iter().flat_map(|port| &port.chains);
         return chains.any(|(own, _)| *own == chain);
@@ -143,20 +170,20 @@ fn one_of<'b>(
     let mut chains = HashSet::new();
     let mut rules = HashSet::new();
     for (table, line) in lines {
-        match fault(*table, line) {
-            Fault::Rule {
+        match faulty_rule(*table, line) {
+            Some(FaultyRule {
                 chain, rule: None, ..
-            } => {
+            }) => {
                 chains.insert((*table, chain));
             }
-            Fault::Rule {
+            Some(FaultyRule {
                 chain,
                 rule: Some(rule),
                 ..
-            } => {
+            }) => {
                 rules.insert((*table, chain, rule));
             }
-            _ => {}
+            None => {}
         }
     }
     let (mut written, mut mentioned) = (BTreeSet::new(), BTreeSet::new());
@@ -210,22 +237,22 @@ mod tests {
             (5, &[Table::Filter]),
             (9, &[Table::Filter]),
         ] {
-            let found = RefusedInput::find(INPUT, Some(line))
+            let found = RefusedInput::find(INPUT, &[line])
                 .written
                 .unwrap_or_default();
             assert!(found.iter().eq(written), "line {line}: {found:?}");
         }
-        assert!(RefusedInput::find(INPUT, None).written.is_none());
-        assert!(RefusedInput::find(INPUT, Some(99)).written.is_none());
+        assert!(RefusedInput::find(INPUT, &[]).written.is_none());
+        assert!(RefusedInput::find(INPUT, &[99]).written.is_none());
     }
 
     #[test]
     fn a_deletion_is_the_fault_of_no_service() {
         for (line, is_rule) in [(5, true), (6, false), (7, true), (8, false), (1, false)] {
-            let found = RefusedInput::find(INPUT, Some(line)).fault;
-            assert_eq!(matches!(found, Fault::Rule { .. }), is_rule, "line {line}");
+            let found = RefusedInput::find(INPUT, &[line]).fault;
+            assert_eq!(matches!(found, Fault::Rules(_)), is_rule, "line {line}");
         }
-        let commit = RefusedInput::find(INPUT, Some(9)).fault;
+        let commit = RefusedInput::find(INPUT, &[9]).fault;
         assert!(matches!(commit, Fault::OneOf(lines) if lines.len() == 5));
     }
 }

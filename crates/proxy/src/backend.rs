@@ -202,6 +202,8 @@ pub struct Refusal {
 pub enum Owner {
     /// This Service's.
     Service(ObjectKey),
+    /// Rules of each of these Services were refused.
+    Services(BTreeSet<ObjectKey>),
     /// At least one of these Services is at fault; which, was not said.
     OneOf(BTreeSet<ObjectKey>),
     /// No Service's: rules that are always there, or rules that were to be deleted.

@@ -4,12 +4,17 @@
 //! send clients to endpoints that may be gone. It is tried again when its derived value changes, and
 //! with the first full sync after [`RETRY_AFTER`].
 //!
-//! Where a backend names the Service at fault, one more attempt writes the rest. Where it only says
+//! A sync first writes everything that was never refused, and only then tries quarantined Services
+//! again, with a few writes. The first change of a refused Service is tried at once; after each further
+//! refusal it waits twice as long, whatever its value is by then.
+//!
+//! Where a backend names the Services at fault, one more attempt writes the rest. Where it only says
 //! that one of several is at fault, they are taken out together; if the rest is accepted they are
-//! added again by halves. If the rest is refused too, no Service is to blame and the error is
-//! returned as it came.
+//! added again by halves. What the attempts of one sync do not settle stays out until the next. If the
+//! rest is refused too, no Service is to blame and the error is returned as it came.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
@@ -20,16 +25,32 @@ use weft_model::ObjectKey;
 use crate::{Backend, Desired, Owner, Scope, Service, Settings, SyncError, SyncReport};
 
 /// A quarantined Service that does not change is tried again after this long: what refused it may
-/// have been mended, as by loading a kernel module.
+/// have been mended, as by loading a kernel module. Also the longest wait of one that changes.
 pub const RETRY_AFTER: Duration = Duration::from_mins(30);
 
-/// Writes of one sync. Enough to find two Services among 10,000 by halves, or 60 that are named.
+/// Wait after the second refusal. It doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Writes of one sync that searches. Enough to find two Services among 10,000 by halves.
 const ATTEMPTS: usize = 64;
+
+/// Writes without success after which all Services that were never accepted are set aside.
+const BEFORE_SUCCESS: usize = 16;
+
+/// Writes of one sync for Services that were set aside or refused before: changes of all others wait
+/// for at most these.
+const TRIALS: usize = 8;
+
+/// Refusals of one group, each of which names a single Service, before the group is halved.
+const NAMED_SINGLY: usize = 3;
 
 /// The Services of one family that are left out.
 #[derive(Debug, Default)]
 pub struct Quarantine {
     held: BTreeMap<ObjectKey, QuarantinedService>,
+    /// Kept when a Service changes, is accepted or goes: a new name for the same object is not a way
+    /// around the backoff.
+    strikes: BTreeMap<ObjectKey, Strikes>,
     /// Services whose desired value the backend has not accepted yet.
     unwritten: BTreeSet<ObjectKey>,
     changes: Changes,
@@ -38,23 +59,67 @@ pub struct Quarantine {
 /// What changed in a quarantine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Services that came in. One that was refused again with the same value is none of them.
+    /// Services that came in: they have no rules any more.
     pub held: Vec<ObjectKey>,
-    /// Services that did not change and were accepted when they were tried again.
+    /// Services that were refused with a value that had not been refused before.
+    pub refused: Vec<ObjectKey>,
+    /// Services that were accepted when they were tried again.
     pub accepted: Vec<ObjectKey>,
 }
 
 /// A Service that has no rules because the kernel refused it.
 #[derive(Clone, Debug)]
 pub struct QuarantinedService {
-    /// The value that was refused.
+    /// The value that was refused, or that is to be tried.
     pub service: Arc<Service>,
     /// What was said about it.
     pub message: String,
-    tried: Instant,
+    /// Not tried before this.
+    due: Instant,
+    /// Whether this value was not tried alone yet. Then it does not wait for a full sync.
+    is_untried: bool,
+    /// It is tried together with at most this many, itself included.
+    share: usize,
 }
 
-type Group = BTreeMap<ObjectKey, Arc<Service>>;
+/// The refusals of one Service.
+#[derive(Debug)]
+struct Strikes {
+    /// How many different values were refused, one after the other.
+    count: u32,
+    last: Instant,
+    /// No value is tried before this.
+    retry_at: Instant,
+}
+
+impl Strikes {
+    fn add(&mut self, now: Instant) {
+        self.count = self.count.saturating_add(1);
+        self.last = now;
+        // An honest mistake is mended by the first change.
+        let doublings = self.count.checked_sub(2);
+        let wait = doublings.map_or(Duration::ZERO, |doublings| {
+            let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+            FIRST_BACKOFF.saturating_mul(factor).min(RETRY_AFTER)
+        });
+        self.retry_at = now + wait;
+    }
+}
+
+/// Services to be tried, in the order of their ranks. Those of one rank are tried together.
+type Queue = BTreeMap<(Rank, ObjectKey), Arc<Service>>;
+
+/// Decides who is tried first, and with whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// Of the Services in its namespace that wait, the binary logarithm: many that are refused in one
+    /// namespace do not delay a few in another.
+    crowd: u32,
+    /// Large groups come first: most of what was set aside is not at fault.
+    share: Reverse<usize>,
+    /// One that was mended is not tried together with one that is refused all the time.
+    strikes: u32,
+}
 
 impl Quarantine {
     /// Services that are left out, in order.
@@ -67,9 +132,49 @@ impl Quarantine {
         std::mem::take(&mut self.changes)
     }
 
-    /// A Service changed or went: whatever was held against it no longer counts.
-    pub fn release(&mut self, key: &ObjectKey) {
-        self.held.remove(key);
+    /// When the next sync is due for the sake of Services that are left out, without any change.
+    pub fn next_trial(&self) -> Option<Instant> {
+        let untried = self.held.values().filter(|held| held.is_untried);
+        untried.map(|held| held.due).min()
+    }
+
+    /// A Service changed or went. Returns the value that was desired until now.
+    ///
+    /// One that is left out stays out until it was tried, apart from all others.
+    pub fn change(
+        &mut self,
+        desired: &mut Desired,
+        key: &ObjectKey,
+        service: Option<&Arc<Service>>,
+    ) -> Option<Arc<Service>> {
+        self.unwritten.insert(key.clone());
+        let Some(service) = service else {
+            self.held.remove(key);
+            return desired.remove(key);
+        };
+        let strikes = self.strikes.get(key);
+        if let Some(held) = self.held.get_mut(key) {
+            held.service = service.clone();
+            held.is_untried = true;
+            if let Some(strikes) = strikes {
+                held.due = strikes.retry_at;
+            }
+            return None;
+        }
+        match strikes {
+            Some(strikes) if !desired.contains_key(key) => {
+                let held = QuarantinedService {
+                    service: service.clone(),
+                    message: "refused before it was deleted and created again".to_owned(),
+                    due: strikes.retry_at,
+                    is_untried: true,
+                    share: usize::MAX,
+                };
+                self.held.insert(key.clone(), held);
+                None
+            }
+            _ => desired.insert(key.clone(), service.clone()),
+        }
     }
 
     /// Makes the kernel agree with `desired`, out of which refused Services are moved.
@@ -90,7 +195,15 @@ impl Quarantine {
                 false
             }
         };
-        let waiting = if is_full { self.due(now) } else { Vec::new() };
+        let held = &self.held;
+        self.strikes.retain(|key, strikes| {
+            held.contains_key(key)
+                || now.saturating_duration_since(strikes.last) < RETRY_AFTER.saturating_mul(2)
+        });
+        let is_due = |held: &QuarantinedService| now >= held.due && (is_full || held.is_untried);
+        let due = self.held.iter().filter(|(_, held)| is_due(held));
+        let due = due.map(|(key, held)| (key.clone(), held.service.clone(), held.share));
+        let queue = self.rank(due.collect());
         let search = Search {
             quarantine: self,
             backend,
@@ -100,35 +213,89 @@ impl Quarantine {
             is_full,
             report: None,
             refusals: Vec::new(),
-            waiting,
-            unconfirmed: None,
+            queue,
+            is_searching: false,
+            named_singly: 0,
+            is_accepted: false,
+            trial: None,
         };
         search.run()
     }
 
-    /// Those to try again, one by one.
-    fn due(&self, now: Instant) -> Vec<Group> {
-        let is_due =
-            |held: &QuarantinedService| now.saturating_duration_since(held.tried) >= RETRY_AFTER;
-        let due = self.held.iter().filter(|(_, held)| is_due(held));
-        due.map(|(key, held)| Group::from([(key.clone(), held.service.clone())]))
-            .collect()
+    fn rank(&self, services: Vec<(ObjectKey, Arc<Service>, usize)>) -> Queue {
+        let mut crowds: BTreeMap<Option<&str>, u32> = BTreeMap::new();
+        let fresh = services.iter().map(|(key, ..)| key);
+        let fresh = fresh.filter(|key| !self.held.contains_key(*key));
+        for key in self.held.keys().chain(fresh) {
+            *crowds.entry(key.namespace.as_deref()).or_default() += 1;
+        }
+        let rank = |key: &ObjectKey, share| {
+            let crowd = crowds.get(&key.namespace.as_deref());
+            Rank {
+                crowd: crowd.and_then(|count| count.checked_ilog2()).unwrap_or(0),
+                share: Reverse(share),
+                strikes: self.strikes.get(key).map_or(0, |strikes| strikes.count),
+            }
+        };
+        let ranked = services.iter().map(|(key, service, share)| {
+            let rank = rank(key, *share);
+            ((rank, key.clone()), service.clone())
+        });
+        ranked.collect()
     }
 
-    fn hold(&mut self, key: ObjectKey, service: Arc<Service>, message: String, now: Instant) {
+    /// A Service was refused.
+    fn hold(
+        &mut self,
+        key: ObjectKey,
+        service: Arc<Service>,
+        message: String,
+        share: usize,
+        now: Instant,
+    ) {
+        let known = self.held.get(&key);
+        if known.is_none() {
+            self.changes.held.push(key.clone());
+        }
+        // The same value again is no reason to let the next one wait.
+        if known.is_none_or(|held| held.is_untried) {
+            let strikes = self.strikes.entry(key.clone()).or_insert(Strikes {
+                count: 0,
+                last: now,
+                retry_at: now,
+            });
+            strikes.add(now);
+            self.changes.refused.push(key.clone());
+        }
         let held = QuarantinedService {
             service,
             message,
-            tried: now,
+            due: now + RETRY_AFTER,
+            is_untried: false,
+            share,
         };
-        let known = self.held.insert(key.clone(), held);
-        if known.is_none() {
-            self.changes.held.push(key);
+        self.held.insert(key, held);
+    }
+
+    /// A Service was set aside, and this sync does not get around to it.
+    fn postpone(&mut self, key: ObjectKey, service: Arc<Service>, share: usize, now: Instant) {
+        if let Some(held) = self.held.get_mut(&key) {
+            held.share = share;
+            return;
         }
+        let held = QuarantinedService {
+            service,
+            message: "set aside while refused Services are searched for".to_owned(),
+            due: now,
+            is_untried: true,
+            share,
+        };
+        self.held.insert(key.clone(), held);
+        self.changes.held.push(key);
     }
 }
 
-/// One sync: which Services are in, which wait, and which are unconfirmed.
+/// One sync: which Services are in, which wait, and which are on trial.
 struct Search<'a> {
     quarantine: &'a mut Quarantine,
     backend: &'a mut dyn Backend,
@@ -139,36 +306,94 @@ struct Search<'a> {
     is_full: bool,
     report: Option<SyncReport>,
     refusals: Vec<SyncError>,
-    /// Taken out of `desired`, to be added again after the next success.
-    waiting: Vec<Group>,
-    /// What was added since the last success. `None` before the first.
-    unconfirmed: Option<BTreeSet<ObjectKey>>,
+    /// Not in `desired`, to be added group by group once the rest is accepted.
+    queue: Queue,
+    /// Whether this sync set Services aside.
+    is_searching: bool,
+    /// Refusals of the group on trial that named one Service.
+    named_singly: usize,
+    /// Whether everything but what is on trial was accepted.
+    is_accepted: bool,
+    trial: Option<Trial>,
+}
+
+/// A group that was added to what is accepted.
+struct Trial {
+    rank: Rank,
+    /// Those that are not named as refused.
+    keys: BTreeSet<ObjectKey>,
 }
 
 impl Search<'_> {
     fn run(mut self) -> Result<SyncReport, SyncError> {
-        for _ in 1..ATTEMPTS {
+        let attempts = self.write_rest()?;
+        let trials = if self.is_searching {
+            ATTEMPTS.saturating_sub(attempts).max(TRIALS)
+        } else {
+            TRIALS
+        };
+        let mut repeated = 0;
+        for _ in 0..trials {
+            if repeated == TRIALS {
+                self.postpone_repeated();
+            }
+            let is_open = self
+                .trial
+                .as_ref()
+                .is_some_and(|trial| !trial.keys.is_empty());
+            if !is_open && !self.add_next() {
+                break;
+            }
+            repeated += usize::from(self.is_repeated());
+            if let Err(error) = self.attempt() {
+                self.handle_refusal(error)?;
+            }
+        }
+        self.withdraw(|share, _| share);
+        // A table before a refused one was written all the same.
+        if !self.quarantine.unwritten.is_empty() {
+            self.attempt().map_err(|error| self.give_up(error))?;
+        }
+        Ok(self.finish())
+    }
+
+    /// Whether the group on trial was left out before this sync.
+    fn is_repeated(&self) -> bool {
+        let first = self.trial.as_ref().and_then(|trial| trial.keys.first());
+        first.is_some_and(|key| self.quarantine.held.contains_key(key))
+    }
+
+    /// Leaves what was left out before to the next sync.
+    fn postpone_repeated(&mut self) {
+        for ((rank, key), service) in std::mem::take(&mut self.queue) {
+            if self.quarantine.held.contains_key(&key) {
+                self.quarantine
+                    .postpone(key, service, rank.share.0, self.now);
+            } else {
+                self.queue.insert((rank, key), service);
+            }
+        }
+    }
+
+    /// Writes everything but what waits. Returns the attempts that it took.
+    fn write_rest(&mut self) -> Result<usize, SyncError> {
+        for attempt in 1..ATTEMPTS {
             match self.attempt() {
-                Ok(()) => {
-                    let Some(group) = self.waiting.pop() else {
-                        return Ok(self.finish());
-                    };
-                    self.add(group);
+                Ok(()) => return Ok(attempt),
+                Err(error) if attempt >= BEFORE_SUCCESS && error.refusal().is_some() => {
+                    let unproven = self.unproven();
+                    if unproven.is_empty() {
+                        self.handle_refusal(error)?;
+                    } else {
+                        self.set_aside(&unproven);
+                        self.refusals.push(error);
+                    }
                 }
                 Err(error) => self.handle_refusal(error)?,
             }
         }
         match self.attempt() {
-            Ok(()) if self.waiting.is_empty() => Ok(self.finish()),
-            Ok(()) => {
-                let last = self.refusals.pop();
-                let unknown = || {
-                    let text =
-                        format!("cannot find the refused Services within {ATTEMPTS} attempts");
-                    SyncError::unavailable(text, "")
-                };
-                Err(self.give_up(last.unwrap_or_else(unknown)))
-            }
+            Ok(()) => Ok(ATTEMPTS),
             Err(error) => Err(self.give_up(error)),
         }
     }
@@ -186,7 +411,9 @@ impl Search<'_> {
         }
         self.is_full = false;
         self.quarantine.unwritten.clear();
-        self.unconfirmed = Some(BTreeSet::new());
+        self.named_singly = 0;
+        self.is_accepted = true;
+        self.trial = None;
         let accepted = self.quarantine.held.keys();
         let accepted = accepted.filter(|key| self.desired.contains_key(*key));
         for key in accepted.cloned().collect::<Vec<_>>() {
@@ -196,81 +423,158 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn finish(self) -> SyncReport {
+    fn finish(mut self) -> SyncReport {
+        for ((rank, key), service) in std::mem::take(&mut self.queue) {
+            self.quarantine
+                .postpone(key, service, rank.share.0, self.now);
+        }
         let mut report = self.report.unwrap_or_default();
         report.refusals.extend(self.refusals);
         report
     }
 
-    /// Moves the Service at fault, or those among which it is, out of `desired`. An error if that
-    /// is none.
+    /// Moves the Services at fault, or those among which they are, out of `desired`. An error if
+    /// these are none.
     fn handle_refusal(&mut self, error: SyncError) -> Result<(), SyncError> {
         let Some(refusal) = error.refusal() else {
             return Err(self.give_up(error));
         };
-        let message = refusal.message.clone();
-        let suspects: BTreeSet<ObjectKey> = match &refusal.owner {
-            Owner::Service(key) => {
-                let Some(service) = self.remove(key) else {
-                    return Err(self.give_up(error));
-                };
-                self.quarantine
-                    .hold(key.clone(), service, message, self.now);
-                self.refusals.push(error);
-                return Ok(());
+        let named = match &refusal.owner {
+            Owner::Service(key) => vec![key.clone()],
+            Owner::Services(keys) => keys.iter().cloned().collect(),
+            Owner::OneOf(suspects) => {
+                let suspects = suspects.clone();
+                return self.narrow(error, &suspects);
             }
-            Owner::OneOf(suspects) => suspects.clone(),
             Owner::NoService => return Err(self.give_up(error)),
         };
-        let is_in = |key: &&ObjectKey| self.desired.contains_key(*key);
-        // What was accepted before is not at fault, as far as that is known.
-        let unproven = match &self.unconfirmed {
-            Some(unconfirmed) => Some(unconfirmed),
-            None if self.is_full => None,
-            None => Some(&self.quarantine.unwritten),
-        };
-        let suspects: Vec<ObjectKey> = match unproven {
-            Some(unproven) => unproven.iter().filter(is_in).cloned().collect(),
-            None => suspects.iter().filter(is_in).cloned().collect(),
-        };
-        match (&suspects[..], self.unconfirmed.is_some()) {
-            ([], _) => return Err(self.give_up(error)),
-            ([only], true) => {
-                if let Some(service) = self.remove(only) {
-                    self.quarantine
-                        .hold(only.clone(), service, message, self.now);
-                }
-                self.refusals.push(error);
+        let message = refusal.message.clone();
+        let share = self
+            .trial
+            .as_ref()
+            .map_or(usize::MAX, |trial| trial.rank.share.0);
+        let mut count = 0;
+        for key in named {
+            let Some(service) = self.remove(&key) else {
+                continue;
+            };
+            count += 1;
+            if let Some(trial) = &mut self.trial {
+                trial.keys.remove(&key);
             }
-            (several, _) => self.set_aside(several),
+            self.quarantine
+                .hold(key, service, message.clone(), share, self.now);
         }
-        // The rest was accepted before: there is no need to try it alone again.
-        if self.unconfirmed.is_some()
-            && let Some(group) = self.waiting.pop()
-        {
-            self.add(group);
+        if count == 0 {
+            return Err(self.give_up(error));
+        }
+        self.refusals.push(error);
+        self.named_singly += usize::from(count == 1);
+        if self.named_singly >= NAMED_SINGLY {
+            self.halve();
         }
         Ok(())
     }
 
+    /// One of several is at fault.
+    fn narrow(&mut self, error: SyncError, named: &BTreeSet<ObjectKey>) -> Result<(), SyncError> {
+        if !self.is_accepted {
+            let unproven = self.unproven();
+            let both: Vec<ObjectKey> = unproven
+                .iter()
+                .filter(|key| named.contains(*key))
+                .cloned()
+                .collect();
+            // What was accepted before is not at fault, as far as that is known.
+            let suspects = match (both.is_empty(), unproven.is_empty()) {
+                (false, _) => both,
+                (true, false) => unproven,
+                (true, true) => {
+                    let is_in = |key: &&ObjectKey| self.desired.contains_key(*key);
+                    named.iter().filter(is_in).cloned().collect()
+                }
+            };
+            if suspects.is_empty() {
+                return Err(self.give_up(error));
+            }
+            self.set_aside(&suspects);
+            return Ok(());
+        }
+        let keys = self.trial.as_ref().map(|trial| &trial.keys);
+        match keys.and_then(|keys| Some((keys.len(), keys.first().cloned()?))) {
+            Some((1, only)) => {
+                if let (Some(service), Some(refusal)) = (self.remove(&only), error.refusal()) {
+                    let message = refusal.message.clone();
+                    self.quarantine.hold(only, service, message, 1, self.now);
+                }
+                self.trial = None;
+                self.refusals.push(error);
+            }
+            Some(_) => self.halve(),
+            None => return Err(self.give_up(error)),
+        }
+        Ok(())
+    }
+
+    /// Services in `desired` whose value was never accepted.
+    fn unproven(&self) -> Vec<ObjectKey> {
+        let unwritten = self.quarantine.unwritten.iter();
+        unwritten
+            .filter(|key| self.desired.contains_key(*key))
+            .cloned()
+            .collect()
+    }
+
     /// Takes Services out, to be added again by halves.
     fn set_aside(&mut self, suspects: &[ObjectKey]) {
-        let (first, second) = suspects.split_at(suspects.len().div_ceil(2));
-        for half in [second, first] {
-            let group: Group = half
-                .iter()
-                .filter_map(|key| Some((key.clone(), self.remove(key)?)))
-                .collect();
-            if !group.is_empty() {
-                self.waiting.push(group);
+        self.is_searching = true;
+        let share = suspects.len().div_ceil(2);
+        let services = suspects
+            .iter()
+            .filter_map(|key| Some((key.clone(), self.remove(key)?, share)))
+            .collect();
+        self.queue.append(&mut self.quarantine.rank(services));
+    }
+
+    /// Takes back the group on trial, to be tried again in smaller ones.
+    fn halve(&mut self) {
+        self.named_singly = 0;
+        self.withdraw(|_, count| count.div_ceil(2));
+    }
+
+    /// Takes back what is on trial. `share` gives the size of the next group from that of the last
+    /// and the number of Services in it.
+    fn withdraw(&mut self, share: impl Fn(usize, usize) -> usize) {
+        let Some(Trial { mut rank, keys }) = self.trial.take() else {
+            return;
+        };
+        rank.share = Reverse(share(rank.share.0, keys.len()));
+        for key in keys {
+            if let Some(service) = self.remove(&key) {
+                self.queue.insert((rank, key), service);
             }
         }
     }
 
-    fn add(&mut self, group: Group) {
-        self.quarantine.unwritten.extend(group.keys().cloned());
-        self.unconfirmed = Some(group.keys().cloned().collect());
-        self.desired.extend(group);
+    /// Adds the next group that waits.
+    fn add_next(&mut self) -> bool {
+        let Some((rank, _)) = self.queue.keys().next() else {
+            return false;
+        };
+        let rank = *rank;
+        let mut keys = BTreeSet::new();
+        while keys.len() < rank.share.0
+            && let Some(first) = self.queue.first_entry()
+            && first.key().0 == rank
+        {
+            let ((_, key), service) = first.remove_entry();
+            self.desired.insert(key.clone(), service);
+            keys.insert(key);
+        }
+        self.quarantine.unwritten.extend(keys.iter().cloned());
+        self.named_singly = 0;
+        self.trial = Some(Trial { rank, keys });
+        true
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Service>> {
@@ -281,16 +585,13 @@ impl Search<'_> {
 
     /// Puts back what was only set aside.
     fn give_up(&mut self, error: SyncError) -> SyncError {
-        for group in std::mem::take(&mut self.waiting) {
-            let fresh = group
-                .into_iter()
-                .filter(|(key, _)| !self.quarantine.held.contains_key(key));
-            for (key, service) in fresh {
+        for ((_, key), service) in std::mem::take(&mut self.queue) {
+            if !self.quarantine.held.contains_key(&key) {
                 self.quarantine.unwritten.insert(key.clone());
                 self.desired.insert(key, service);
             }
         }
-        // One that was tried again stays quarantined.
+        // One that was on trial again stays quarantined.
         let held = &self.quarantine.held;
         self.desired.retain(|key, _| !held.contains_key(key));
         error

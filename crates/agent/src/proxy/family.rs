@@ -28,6 +28,9 @@ use super::{
     service_health::{LocalEndpoints, ServiceHealth},
 };
 
+/// A Service that fails again and again is reported once in this time.
+const REPORT_EVERY: Duration = Duration::from_mins(10);
+
 /// The UDP flows that the kernel tracks.
 pub trait Flows: Send {
     /// Forgets the flows that are stale, and says how many these were.
@@ -67,6 +70,8 @@ pub(crate) struct FamilyLoop {
     schedule: Schedule,
     /// When changes happened that are not in the kernel yet.
     triggers: BTreeMap<ObjectKey, Vec<Timestamp>>,
+    /// When a failure of a Service was last reported, by the reason of its event.
+    reported: BTreeMap<(ObjectKey, &'static str), Instant>,
     /// What is worked on, in a thread that may block; absent only while it is there.
     work: Option<Box<Work>>,
 }
@@ -104,6 +109,7 @@ impl FamilyLoop {
             service_health: ServiceHealth::new(parts.family, restricted, parts.health),
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, Instant::now()),
             triggers: BTreeMap::new(),
+            reported: BTreeMap::new(),
             work: Some(Box::new(Work {
                 family: parts.family,
                 backend: parts.backend,
@@ -159,7 +165,15 @@ impl FamilyLoop {
             return Ok(());
         };
         let moved = self.take_news(&mut work).await;
-        if work.pending.is_empty() && !full && !moved {
+        // Whatever becomes of the sync: descriptors of Services that went may be what it needs.
+        self.service_health
+            .close_unwanted(&work.health_checks)
+            .await;
+        let now = Instant::now().into_std();
+        let next = work.quarantine.next_trial();
+        let has_trials = next.is_some_and(|next| now >= next);
+        if work.pending.is_empty() && !full && !moved && !has_trials {
+            self.schedule.set_trial(next.map(Instant::from_std));
             self.work = Some(work);
             // Whatever triggered this changed nothing: there is no latency to tell of.
             self.triggers.clear();
@@ -169,7 +183,7 @@ impl FamilyLoop {
         }
         let started = Instant::now();
         let (mut work, result) = tokio::task::spawn_blocking(move || {
-            let result = work.sync(full);
+            let result = work.sync(full, now);
             (work, result)
         })
         .await?;
@@ -187,6 +201,10 @@ impl FamilyLoop {
             }
             Err(failure) => self.failed(failure, took),
         }
+        let next = work.quarantine.next_trial();
+        // After a failure everything is tried again after the retry period.
+        self.schedule
+            .set_trial(next.filter(|_| worked).map(Instant::from_std));
         self.work = Some(work);
         self.schedule.synced(Instant::now(), was_full, worked);
         if worked {
@@ -258,7 +276,7 @@ impl FamilyLoop {
     }
 
     /// Says which Services are left out, wherever an operator or the Service's users may look.
-    fn note_quarantine(&self, work: &mut Work) {
+    fn note_quarantine(&mut self, work: &mut Work) {
         let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine
@@ -269,11 +287,14 @@ impl FamilyLoop {
             let Some(message) = held.get(key) else {
                 continue;
             };
-            tracing::error!(
-                family = %self.family, service = %key, error = message,
-                "Service refused by the kernel, quarantined"
-            );
-            (self.announce)(key, refusal_event(&self.node, self.family, message));
+            let event = refusal_event(&self.node, self.family, message);
+            if self.may_report(key, event.reason) {
+                tracing::error!(
+                    family = %self.family, service = %key, error = message,
+                    "Service refused by the kernel, quarantined"
+                );
+                (self.announce)(key, event);
+            }
         }
         self.metrics.quarantined(self.family, held.len(), new.len());
         self.health
@@ -282,9 +303,28 @@ impl FamilyLoop {
 
     async fn open_health_checks(&mut self, wanted: &LocalEndpoints) {
         for failure in self.service_health.sync(wanted).await {
-            tracing::warn!(error = %failure, "cannot answer health checks of a load balancer");
-            (self.announce)(&failure.service, failure.event(&self.node));
+            let event = failure.event(&self.node);
+            if self.may_report(&failure.service, event.reason) {
+                tracing::warn!(
+                    error = %failure, cause = %failure.source,
+                    "cannot answer health checks of a load balancer"
+                );
+                (self.announce)(&failure.service, event);
+            }
         }
+    }
+
+    /// Whether a failure of a Service was not reported for [`REPORT_EVERY`]; then it is now.
+    fn may_report(&mut self, key: &ObjectKey, reason: &'static str) -> bool {
+        let now = Instant::now();
+        self.reported
+            .retain(|_, at| now.duration_since(*at) < REPORT_EVERY);
+        let subject = (key.clone(), reason);
+        let is_due = !self.reported.contains_key(&subject);
+        if is_due {
+            self.reported.insert(subject, now);
+        }
+        is_due
     }
 
     /// What failed last was a full sync, whatever was tried before it.
@@ -370,11 +410,9 @@ impl FamilyLoop {
 
 impl Work {
     fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
-        self.quarantine.release(&key);
-        let former = match service {
-            Some(service) => self.desired.insert(key.clone(), service.clone()),
-            None => self.desired.remove(&key),
-        };
+        let former = self.quarantine.change(&mut self.desired, &key, service);
+        // One that is left out is not served before it is accepted.
+        let service = service.filter(|_| self.desired.contains_key(&key));
         self.replaced(former, service);
         self.pending.insert(key);
     }
@@ -398,7 +436,7 @@ impl Work {
         }
     }
 
-    fn sync(&mut self, full: bool) -> Result<SyncReport, SyncError> {
+    fn sync(&mut self, full: bool, now: std::time::Instant) -> Result<SyncReport, SyncError> {
         let scope = if full {
             Scope::Full
         } else {
@@ -409,13 +447,13 @@ impl Work {
             &mut self.desired,
             &self.settings,
             scope,
-            std::time::Instant::now(),
+            now,
         )?;
         self.pending.clear();
         Ok(report)
     }
 
-    /// The Services that the last sync quarantined. They are treated as if they were gone: their
+    /// The Services that the last sync found to be refused. All that were left out are treated as if they were gone: their
     /// health checks are not answered, and their flows are forgotten.
     fn take_quarantine_changes(&mut self) -> Vec<ObjectKey> {
         let changes = self.quarantine.take_changes();
@@ -431,7 +469,7 @@ impl Work {
             let service = self.desired.get(key).cloned();
             self.replaced(None, service.as_ref());
         }
-        changes.held
+        changes.refused
     }
 
     fn forget_flows(&mut self) -> Result<u64, String> {
@@ -453,10 +491,20 @@ fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
         reason: "FailedToProgram",
         action: "Program",
         note: format!(
-            "cannot program the {family} rules of this Service on node {node}: {message}; the Service \
-             is not served there, and is retried when it changes or after 30 minutes"
+            "cannot program the {family} rules of this Service on node {node}: {}; the Service is not \
+             served there, and is tried again when it changes or after a while",
+            refusal_reason(message)
         ),
     }
+}
+
+/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`. Lines
+/// and chains differ with each attempt and would make each event a new one.
+fn refusal_reason(message: &str) -> &str {
+    let reasons = message.split("failed (").skip(1);
+    let mut reasons = reasons.filter_map(|rest| Some(rest.split_once(')')?.0));
+    let is_reason = |reason: &&str| !reason.starts_with("exit") && !reason.starts_with("signal");
+    reasons.find(is_reason).unwrap_or("refused by the kernel")
 }
 
 /// Processor time of the calling thread.
@@ -512,7 +560,9 @@ mod tests {
                 {
                     let owner = Owner::Service(key.clone());
                     return Err(SyncError::refused(
-                        "line 2 failed".to_owned(),
+                        "line 2 failed (exit status: 4): line 2: RULE_APPEND failed (Invalid \
+                         argument): rule in chain X"
+                            .to_owned(),
                         Some(2),
                         owner,
                         "*nat\n",
@@ -620,7 +670,11 @@ mod tests {
                 (about.as_str(), note.reason),
                 ("shop/poison", "FailedToProgram")
             );
-            assert!(note.note.contains("line 2 failed"), "{}", note.note);
+            assert!(
+                note.note.ends_with("changes: Invalid argument"),
+                "{}",
+                note.note
+            );
         }
         let work = family.work.as_ref().unwrap();
         assert!(work.pending.is_empty(), "nothing waits for it");
@@ -633,5 +687,12 @@ mod tests {
         );
         assert_eq!(gauge(&registry), "0");
         assert!(!body().contains("quarantined"), "{}", body());
+
+        // Refused again, soon after: that is not said again.
+        inbox.lock().model.set(&service("poison", "10.96.0.66"));
+        family.sync(false).await.unwrap();
+        assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
+        assert_eq!(gauge(&registry), "1");
+        assert_eq!(events.lock().unwrap().len(), 1);
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Schedule {
     rested: Instant,
     /// Another try after a failure.
     retry_at: Option<Instant>,
+    /// A Service that is left out is to be tried again.
+    trial_at: Option<Instant>,
     next_full: Instant,
     next_audit: Instant,
     next_read: Instant,
@@ -56,6 +58,7 @@ impl Schedule {
             failed: false,
             rested: now,
             retry_at: None,
+            trial_at: None,
             next_full: now,
             next_audit: now + retry,
             next_read: now,
@@ -71,7 +74,8 @@ impl Schedule {
     pub(crate) fn due(&self, now: Instant) -> Due {
         let full = now >= self.next_full || self.failed;
         let retry = self.retry_at.is_some_and(|at| now >= at);
-        let wanted = self.requested || retry || now >= self.next_full;
+        let trial = self.trial_at.is_some_and(|at| now >= at);
+        let wanted = self.requested || retry || trial || now >= self.next_full;
         if wanted && now >= self.rested {
             return Due::Sync { full };
         }
@@ -88,8 +92,8 @@ impl Schedule {
         let sync = if self.requested {
             self.rested
         } else {
-            let retry = self.retry_at.unwrap_or(self.next_full);
-            retry.min(self.next_full).max(self.rested)
+            let early = [self.retry_at, self.trial_at].into_iter().flatten();
+            early.fold(self.next_full, Instant::min).max(self.rested)
         };
         if self.failed {
             sync
@@ -101,6 +105,11 @@ impl Schedule {
     /// A sync took all that was requested.
     pub(crate) fn begin_sync(&mut self) {
         self.requested = false;
+    }
+
+    /// Services that are left out are to be tried at this time, by a sync of their own if need be.
+    pub(crate) fn set_trial(&mut self, at: Option<Instant>) {
+        self.trial_at = at;
     }
 
     /// A sync ended.
@@ -170,6 +179,18 @@ mod tests {
         assert_eq!(schedule.due(now + 30 * SECOND), Due::Sync { full: true });
         schedule.request();
         assert_eq!(schedule.due(now + SECOND), Due::Sync { full: true });
+    }
+
+    #[test]
+    fn a_trial_is_a_partial_sync_of_its_own_and_does_not_wait_for_the_retry_period() {
+        let (mut schedule, now) = schedule();
+        schedule.set_trial(Some(now));
+        assert_eq!(schedule.deadline(), now + SECOND);
+        assert_eq!(schedule.due(now + SECOND / 2), Due::Nothing);
+        assert_eq!(schedule.due(now + SECOND), Due::Sync { full: false });
+        schedule.set_trial(Some(now + 8 * SECOND));
+        assert_eq!(schedule.due(now + SECOND), Due::Nothing);
+        assert_eq!(schedule.deadline(), now + 8 * SECOND);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio::{
     sync::oneshot,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
-use weft_listener::{ConnectionPool, Limits, Listener, serve};
+use weft_listener::{ConnectionPool, Limits, Listener, descriptor_limit, serve};
 use weft_model::{IpFamily, ObjectKey};
 use weft_runtime::{EventLevel, EventNote};
 
@@ -74,7 +74,13 @@ pub struct ServiceHealth {
     open: BTreeMap<(ObjectKey, u16), Open>,
     /// Shared by all ports, however many Services have one.
     pool: ConnectionPool,
+    /// At most this many sockets are open, of all Services together.
+    most_sockets: usize,
 }
+
+/// Health checks get one part in this many of the process's descriptors: programs, API connections
+/// and pages need some as well. Each family has its own ports.
+const DESCRIPTOR_SHARE: u64 = 4;
 
 struct Open {
     endpoints: Arc<AtomicUsize>,
@@ -88,7 +94,10 @@ impl ServiceHealth {
     /// No ports yet. They will be open on all addresses of the family, or on those that
     /// NodePorts are restricted to.
     pub fn new(family: IpFamily, restricted: Option<Vec<IpAddr>>, health: HealthMonitor) -> Self {
+        // Half of the share for each of two families.
+        let most = descriptor_limit() / DESCRIPTOR_SHARE / 2;
         Self {
+            most_sockets: usize::try_from(most).unwrap_or(usize::MAX),
             addresses: restricted.unwrap_or_else(|| vec![any(family)]),
             health,
             open: BTreeMap::new(),
@@ -96,10 +105,23 @@ impl ServiceHealth {
         }
     }
 
+    /// Opens at most this many sockets instead of a share of the process's descriptors.
+    #[must_use]
+    pub fn with_most_sockets(mut self, most: usize) -> Self {
+        self.most_sockets = most;
+        self
+    }
+
+    /// Closes the ports of Services that went. Unlike [`sync`](Self::sync), this does not need the
+    /// rules to be written.
+    pub async fn close_unwanted(&mut self, wanted: &LocalEndpoints) {
+        self.close(|key| !wanted.contains_key(key)).await;
+    }
+
     /// Opens and closes ports, and takes over the numbers. Returns the ports that could not be
     /// opened. To be called after each successful sync, within a tokio runtime.
     pub async fn sync(&mut self, wanted: &LocalEndpoints) -> Vec<ListenError> {
-        self.close(|key| !wanted.contains_key(key)).await;
+        self.close_unwanted(wanted).await;
         let mut failures = Vec::new();
         for (key, count) in wanted {
             if let Some(open) = self.open.get(key) {
@@ -144,6 +166,19 @@ impl ServiceHealth {
     /// All addresses or none: half a health check would confuse a load balancer.
     fn listen(&self, key: &(ObjectKey, u16), count: usize) -> Result<Open, ListenError> {
         let (service, port) = key;
+        let open = self.open.values().map(|open| open.closed.len());
+        if open.sum::<usize>() + self.addresses.len() > self.most_sockets
+            && let Some(address) = self.addresses.first()
+        {
+            return Err(ListenError {
+                service: service.clone(),
+                address: SocketAddr::new(*address, *port),
+                source: io::Error::other(format!(
+                    "too many health checks: at most {} sockets",
+                    self.most_sockets
+                )),
+            });
+        }
         let mut sockets = Vec::new();
         for address in &self.addresses {
             let address = SocketAddr::new(*address, *port);

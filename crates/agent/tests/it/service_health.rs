@@ -189,3 +189,24 @@ async fn clients_of_one_service_that_never_finish_a_request_keep_no_load_balance
     }
     services.sync(&wanted(&[])).await;
 }
+
+#[tokio::test]
+async fn health_checks_beyond_the_limit_are_reported_and_opened_when_others_go() {
+    let place = Place::new(10);
+    let mut services = place.services(health()).with_most_sockets(1);
+    let both = wanted(&[("first", PORT, 1), ("second", OTHER_PORT, 1)]);
+    for _ in 0..2 {
+        let failures = services.sync(&both).await;
+        assert_eq!(failures.len(), 1);
+        assert_eq!(failures[0].service.name.to_string(), "second");
+        let note = failures[0].event("here").note;
+        assert!(note.contains("at most 1 sockets"), "{note}");
+        assert_eq!(get(place.at(PORT), "/").await.code, 200);
+    }
+    // Without a sync that works, as when descriptors ran out.
+    let second = wanted(&[("second", OTHER_PORT, 1)]);
+    services.close_unwanted(&second).await;
+    drop(TcpListener::bind(place.at(PORT)).unwrap());
+    assert!(services.sync(&second).await.is_empty());
+    assert_eq!(get(place.at(OTHER_PORT), "/").await.code, 200);
+}

@@ -10,6 +10,8 @@ pub enum RestoreError {
     Line {
         /// Counted from 1. For a jump to a missing chain iptables-nft names the line of `COMMIT`.
         line: usize,
+        /// Further lines at fault: iptables-nft names all that the kernel refused.
+        others: Vec<usize>,
         /// Program and message.
         source: CommandError,
     },
@@ -19,11 +21,11 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// The line at fault, counted from 1.
-    pub fn line(&self) -> Option<usize> {
+    /// The lines at fault, counted from 1, in the order in which they were named.
+    pub fn lines(&self) -> Vec<usize> {
         match self {
-            Self::Line { line, .. } => Some(*line),
-            Self::Command(_) => None,
+            Self::Line { line, others, .. } => [&[*line], &others[..]].concat(),
+            Self::Command(_) => Vec::new(),
         }
     }
 
@@ -64,14 +66,27 @@ const CIRCUMSTANCES: [&str; 8] = [
 
 impl From<CommandError> for RestoreError {
     fn from(error: CommandError) -> Self {
-        match error.said().and_then(failing_line) {
+        let said = error.said().unwrap_or_default();
+        match failing_line(said) {
             Some(line) => Self::Line {
                 line,
+                others: refused_lines(said).filter(|other| *other != line).collect(),
                 source: error,
             },
             None => Self::Command(error),
         }
     }
+}
+
+/// All lines in the form of iptables-nft, `line 5: RULE_APPEND failed (…)`. A number at which the
+/// message was cut off is not followed by a colon.
+fn refused_lines(said: &str) -> impl Iterator<Item = usize> {
+    let numbers = said.split("; ").filter_map(|part| {
+        let (number, words) = part.trim_start().strip_prefix("line ")?.split_once(": ")?;
+        words.contains("failed").then(|| number.parse().ok())?
+    });
+    let lines: std::collections::BTreeSet<usize> = numbers.collect();
+    lines.into_iter()
 }
 
 /// Finds the line number in the forms that both variants use:
@@ -147,6 +162,24 @@ mod tests {
             said: String::new(),
         };
         assert!(!RestoreError::from(killed).is_refusal());
+    }
+
+    #[test]
+    fn every_line_that_iptables_nft_names_is_found() {
+        let error = failed(
+            4,
+            "iptables-nft-restore v1.8.9 (nf_tables):; line 4: RULE_APPEND failed (Invalid \
+             argument): rule in chain KUBE-SVC-A; line 7: RULE_APPEND failed (Invalid argument): \
+             rule in chain KUBE-SVC-B; line 7: RULE_INSERT failed (Invalid argument): rule in \
+             chain KUBE-SERVICES; line 12…",
+        );
+        assert_eq!(error.lines(), [4, 7]);
+        assert_eq!(failed(1, "iptables-restore: line 7 failed").lines(), [7]);
+        assert!(
+            failed(1, "unable to initialize table 'nat'")
+                .lines()
+                .is_empty()
+        );
     }
 
     #[test]

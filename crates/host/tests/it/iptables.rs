@@ -102,7 +102,7 @@ fn a_refused_input_names_its_line_and_changes_nothing() {
             let input =
                 b"*nat\n:WEFT-A - [0:0]\n-A WEFT-A -j RETURN\n-A WEFT-A -m no-such\nCOMMIT\n";
             let error = tables.restore(input).unwrap_err();
-            assert_eq!(error.line(), Some(4), "{}", chain(&error));
+            assert_eq!(error.lines(), [4], "{}", chain(&error));
             assert!(!error.is_lock_busy());
             let text = chain(&error);
             assert!(text.contains("restore -w 5 --noflush"), "{text}");
@@ -121,7 +121,7 @@ fn a_chain_in_use_is_refused_by_line_and_is_no_busy_lock() {
                 .unwrap_err();
             // iptables-nft ends with status 4 here, as it would for a lock.
             assert!(!error.is_lock_busy(), "{}", chain(&error));
-            assert_eq!(error.line(), Some(5), "{}", chain(&error));
+            assert_eq!(error.lines(), [5], "{}", chain(&error));
         }
     });
 }
@@ -201,7 +201,7 @@ fn a_program_put_in_front_replaces_one_of_them() {
         );
         let tables = in_front(directory.path());
         let error = tables.restore(INPUT.as_bytes()).unwrap_err();
-        assert_eq!(error.line(), Some(3));
+        assert_eq!(error.lines(), [3]);
         let text = chain(&error);
         assert!(text.contains(directory.path().to_str().unwrap()), "{text}");
         // The others are still the real ones.

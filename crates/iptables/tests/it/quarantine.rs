@@ -1,6 +1,6 @@
 //! One Service that the kernel refuses is left out; everything else is written.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
@@ -12,7 +12,12 @@ use crate::{
     world::{OPTIONS, Refusals, World},
 };
 
-const MODES: [Refusals; 3] = [Refusals::Line, Refusals::Commit, Refusals::Silent];
+const MODES: [Refusals; 4] = [
+    Refusals::Line,
+    Refusals::Lines,
+    Refusals::Commit,
+    Refusals::Silent,
+];
 
 fn address(number: u32) -> String {
     let [_, _, high, low] = number.to_be_bytes();
@@ -21,9 +26,13 @@ fn address(number: u32) -> String {
 
 /// Service `s<number>` with a NodePort, and this many endpoints.
 fn put(world: &mut World, number: u32, endpoints: u32) {
+    put_in(world, "shop", number, endpoints);
+}
+
+fn put_in(world: &mut World, namespace: &str, number: u32, endpoints: u32) {
     let name = format!("s{number}");
     world.put(
-        &json!({"kind": "Service", "metadata": {"namespace": "shop", "name": name},
+        &json!({"kind": "Service", "metadata": {"namespace": namespace, "name": name},
         "spec": {"type": "NodePort", "clusterIP": format!("10.96.{}", address(number)),
                  "ports": [{"name": "http", "port": 80, "nodePort": 20_000 + number}]}}),
     );
@@ -31,7 +40,7 @@ fn put(world: &mut World, number: u32, endpoints: u32) {
         |endpoint| json!({"addresses": [format!("10.{}.{}", 100 + endpoint, address(number))]}),
     );
     world.put(&json!({"kind": "EndpointSlice",
-        "metadata": {"namespace": "shop", "name": name,
+        "metadata": {"namespace": namespace, "name": name,
                      "labels": {"kubernetes.io/service-name": name}},
         "addressType": "IPv4", "endpoints": endpoints.collect::<Vec<_>>(),
         "ports": [{"name": "http", "port": 8080}]}));
@@ -68,6 +77,8 @@ fn world_of(count: u32, refusals: Refusals) -> World {
 fn poison(world: &mut World, words: String) {
     world.backend.kernel().poison.insert(words);
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn writes(world: &mut World) -> usize {
     world.backend.kernel().inputs.len()
@@ -279,20 +290,163 @@ fn what_no_service_is_to_blame_for_is_an_error_and_no_quarantine() {
     }
 }
 
-#[test]
-fn more_refused_services_than_one_sync_finds_are_found_by_the_next() {
-    let mut world = world_of(200, Refusals::Line);
-    for number in 0..100 {
-        poison(&mut world, endpoint_rule(number, 0));
+/// Syncs as the loop does, until nothing waits for a trial. Returns how many that took.
+fn settle(world: &mut World) -> usize {
+    for round in 0..200 {
+        let Some(next) = world.quarantine.next_trial() else {
+            return round;
+        };
+        world.now = next.max(world.now + SECOND);
+        world.guarded_sync(false).unwrap();
     }
-    let error = world.guarded_sync(true).unwrap_err();
-    assert!(error.refusal().is_some(), "{error}");
-    let found = world.held().len();
-    assert!((50..100).contains(&found), "{found}");
-    assert_eq!(world.desired.len() + found, 200, "nobody is lost");
+    panic!("{} are never settled", world.held().len());
+}
+
+#[test]
+fn a_burst_of_refused_services_stops_no_other_service() {
+    // Attempts of the sync with the burst, and syncs until all are found.
+    let limits = [
+        (Refusals::Lines, 2, 0),
+        (Refusals::Line, 65, 60),
+        (Refusals::Commit, 65, 60),
+        (Refusals::Silent, 65, 60),
+    ];
+    for (refusals, most_writes, most_syncs) in limits {
+        let mut world = world_of(100, refusals);
+        world.guarded_sync(true).unwrap();
+        for number in 200..400 {
+            poison(&mut world, shared_rule(number));
+            put(&mut world, number, 1);
+        }
+        let before = writes(&mut world);
+        world.guarded_sync(false).unwrap();
+        let used = writes(&mut world) - before;
+        assert!(used <= most_writes, "{refusals:?}: {used} writes");
+        world.assert_as_fresh("after the burst");
+        // Those in force stay in force, and a new one does not wait for the search.
+        put(&mut world, 500, 1);
+        let before = writes(&mut world);
+        world.guarded_sync(false).unwrap();
+        let used = writes(&mut world) - before;
+        assert!(used <= 10, "{refusals:?}: {used} writes");
+        assert!(world.rules().to_string().contains(&shared_rule(500)));
+        assert!(world.rules().to_string().contains(&shared_rule(99)));
+        let syncs = settle(&mut world);
+        assert!(syncs <= most_syncs, "{refusals:?}: {syncs} syncs");
+        assert_eq!(world.held().len(), 200, "{refusals:?}");
+        assert_eq!(world.desired.len(), 101, "{refusals:?}");
+        world.assert_as_fresh("in the end");
+    }
+}
+
+#[test]
+fn a_first_sync_with_many_refused_services_writes_most_others_at_once_and_all_soon() {
+    for refusals in MODES {
+        let mut world = world_of(300, refusals);
+        for number in 200..260 {
+            poison(&mut world, endpoint_rule(number, 0));
+        }
+        world.guarded_sync(true).unwrap();
+        world.assert_as_fresh("after the first sync");
+        let written = world.desired.len();
+        assert!(written >= 100, "{refusals:?}: {written}");
+        settle(&mut world);
+        assert_eq!(world.desired.len(), 240, "{refusals:?}");
+        assert_eq!(world.held().len(), 60, "{refusals:?}");
+        world.assert_as_fresh("in the end");
+    }
+}
+
+#[test]
+fn services_that_change_and_are_refused_all_the_time_delay_no_other_service() {
+    for (refusals, most_writes) in [
+        (Refusals::Lines, 200),
+        (Refusals::Line, 700),
+        (Refusals::Commit, 700),
+        (Refusals::Silent, 700),
+    ] {
+        let mut world = world_of(20, refusals);
+        world.guarded_sync(true).unwrap();
+        for number in 200..400 {
+            poison(&mut world, shared_rule(number));
+        }
+        let before = writes(&mut world);
+        for round in 0..60 {
+            let when = format!("{refusals:?}, round {round}");
+            world.now += SECOND;
+            for number in 200..400 {
+                put(&mut world, number, 1 + round % 2);
+            }
+            // The first time all are alike; from then on it is known who was refused.
+            if round > 0 {
+                put(&mut world, 1000 + round, 1);
+            }
+            // A mistake in another namespace, mended a round later.
+            match round {
+                30 => {
+                    poison(&mut world, endpoint_rule(600, 1));
+                    put_in(&mut world, "office", 600, 2);
+                }
+                31 => put_in(&mut world, "office", 600, 1),
+                _ => {}
+            }
+            let at = writes(&mut world);
+            world.guarded_sync(false).expect(&when);
+            let used = writes(&mut world) - at;
+            assert!(
+                used <= if round == 0 { 65 } else { 20 },
+                "{when}: {used} writes"
+            );
+            let text = world.rules().to_string();
+            if round > 0 {
+                assert!(text.contains(&shared_rule(1000 + round)), "{when}");
+            }
+            assert_eq!(text.contains(&shared_rule(600)), round >= 31, "{when}");
+            if round % 10 == 1 {
+                world.assert_as_fresh(&when);
+            }
+        }
+        let used = writes(&mut world) - before;
+        assert!(used <= most_writes, "{refusals:?}: {used} writes");
+        // Whoever stops is served, at the latest after the longest wait.
+        world.backend.kernel().poison.clear();
+        world.now += RETRY_AFTER;
+        settle(&mut world);
+        world.now += RETRY_AFTER;
+        world.guarded_sync(true).unwrap();
+        settle(&mut world);
+        assert!(world.held().is_empty(), "{refusals:?}: {:?}", world.held());
+        world.assert_as_fresh("in the end");
+    }
+}
+
+#[test]
+fn a_service_that_is_refused_again_and_again_waits_twice_as_long_each_time() {
+    let mut world = world_of(5, Refusals::Line);
+    poison(&mut world, shared_rule(3));
     world.guarded_sync(true).unwrap();
-    assert_eq!(world.held().len(), 100);
-    world.assert_as_fresh("after the second sync");
+    let start = world.now;
+    let mut waits = Vec::new();
+    for round in 0..15 {
+        put(&mut world, 3, 2 + round % 2);
+        world.guarded_sync(false).unwrap();
+        let Some(next) = world.quarantine.next_trial() else {
+            continue;
+        };
+        waits.push((next - world.now).as_secs());
+        // A Service that goes and comes back waits as well.
+        world
+            .model
+            .remove_service(&ObjectKey::namespaced("shop", "s3"));
+        world.guarded_sync(false).unwrap();
+        put(&mut world, 3, 2 + round % 2);
+        world.guarded_sync(false).unwrap();
+        assert_eq!(world.quarantine.next_trial(), Some(next));
+        world.now = next;
+        world.guarded_sync(false).unwrap();
+    }
+    let doubled = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1800, 1800];
+    assert_eq!(waits[..doubled.len()], doubled, "{:?}", world.now - start);
 }
 
 #[test]
@@ -399,8 +553,9 @@ fn the_real_kernel_gets_everything_but_the_service_that_it_refuses() {
             assert_kernel(&mut world, &when);
             // It heals, and is poisoned again: by partial syncs both times.
             for (service, held) in [(good, false), (poisoned, true)] {
-                world.quarantine.release(&key);
-                world.desired.insert(key.clone(), service);
+                world
+                    .quarantine
+                    .change(&mut world.desired, &key, Some(&service));
                 world.changed = BTreeSet::from([key.clone()]);
                 let report = world.guarded_sync(false);
                 let report = report.unwrap_or_else(|error| panic!("{when}: {error}"));

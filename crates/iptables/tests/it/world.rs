@@ -39,8 +39,10 @@ pub(crate) struct Simulated {
 /// What a kernel says about a rule that it refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusals {
-    /// Its line.
+    /// Its line, and no other: as the programs do for what they cannot parse.
     Line,
+    /// All refused lines of its table, as iptables-nft does for what the kernel refuses.
+    Lines,
     /// The end of its table, as iptables-legacy does.
     Commit,
     /// Nothing.
@@ -74,10 +76,16 @@ impl Simulated {
         };
         let is_end = |(number, line): (usize, &str)| (line == "COMMIT").then_some(number);
         let ends: Vec<usize> = input.lines().enumerate().filter_map(is_end).collect();
-        let line = match self.refusals {
-            Refusals::Line => Some(place + 1),
-            Refusals::Commit => ends.iter().find(|end| **end > place).map(|end| end + 1),
-            Refusals::Silent => None,
+        let end = ends.iter().find(|end| **end > place).copied();
+        let lines = match self.refusals {
+            Refusals::Line => vec![place + 1],
+            Refusals::Lines => {
+                let lines = (1..).zip(input.lines()).take(end.unwrap_or(place) + 1);
+                let refused = lines.skip(place).filter(|(_, line)| is_refused(line));
+                refused.map(|(number, _)| number).collect()
+            }
+            Refusals::Commit => end.map(|end| end + 1).into_iter().collect(),
+            Refusals::Silent => Vec::new(),
         };
         let before = ends.iter().rfind(|end| **end < place);
         let written: Vec<&str> = input
@@ -88,7 +96,7 @@ impl Simulated {
             .restore(&format!("{}\n", written.join("\n")))
             .unwrap();
         Err(KernelError::Refused {
-            line,
+            lines,
             message: "poison".to_owned(),
         })
     }
@@ -145,7 +153,7 @@ impl Kernel for Simulated {
         self.rules
             .restore(input)
             .map_err(|error| KernelError::Refused {
-                line: Some(error.line),
+                lines: vec![error.line],
                 message: format!("{error}\n{input}"),
             })
     }
@@ -270,11 +278,8 @@ impl<K: Visible> World<K> {
     /// Syncs with refused Services left out of what is desired, as the loop does.
     pub(crate) fn guarded_sync(&mut self, full: bool) -> Result<SyncReport, SyncError> {
         for (key, service) in self.model.take_changes() {
-            self.quarantine.release(&key);
-            match service {
-                Some(service) => self.desired.insert(key.clone(), service),
-                None => self.desired.remove(&key),
-            };
+            self.quarantine
+                .change(&mut self.desired, &key, service.as_ref());
             self.changed.insert(key);
         }
         let scope = if full {
