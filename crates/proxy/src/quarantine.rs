@@ -203,7 +203,8 @@ impl Quarantine {
         let is_due = |held: &QuarantinedService| now >= held.due && (is_full || held.is_untried);
         let due = self.held.iter().filter(|(_, held)| is_due(held));
         let due = due.map(|(key, held)| (key.clone(), held.service.clone(), held.share));
-        let queue = self.rank(due.collect());
+        let due: Vec<_> = due.collect();
+        let queue = self.rank(&due);
         let search = Search {
             quarantine: self,
             backend,
@@ -222,7 +223,7 @@ impl Quarantine {
         search.run()
     }
 
-    fn rank(&self, services: Vec<(ObjectKey, Arc<Service>, usize)>) -> Queue {
+    fn rank(&self, services: &[(ObjectKey, Arc<Service>, usize)]) -> Queue {
         let mut crowds: BTreeMap<Option<&str>, u32> = BTreeMap::new();
         let fresh = services.iter().map(|(key, ..)| key);
         let fresh = fresh.filter(|key| !self.held.contains_key(*key));
@@ -529,11 +530,11 @@ impl Search<'_> {
     fn set_aside(&mut self, suspects: &[ObjectKey]) {
         self.is_searching = true;
         let share = suspects.len().div_ceil(2);
-        let services = suspects
+        let services: Vec<_> = suspects
             .iter()
             .filter_map(|key| Some((key.clone(), self.remove(key)?, share)))
             .collect();
-        self.queue.append(&mut self.quarantine.rank(services));
+        self.queue.append(&mut self.quarantine.rank(&services));
     }
 
     /// Takes back the group on trial, to be tried again in smaller ones.
