@@ -68,9 +68,13 @@ pub(crate) struct ApiserverLayer {
     /// unset, and kept in --data-dir [env: WEFT_APISERVER_SERVICE_ACCOUNT_SIGNING_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of ServiceAccount tokens, and their audience unless they name another
-    /// [env: WEFT_APISERVER_SERVICE_ACCOUNT_ISSUER] [default: https://kubernetes.default.svc]
-    #[arg(long, value_name = "URL")]
+    // Not a doc comment: rustdoc would ask for a link.
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Issuer of ServiceAccount tokens, and their audience unless they name another \
+                [env: WEFT_APISERVER_SERVICE_ACCOUNT_ISSUER] [default: https://kubernetes.default.svc]"
+    )]
     pub(crate) service_account_issuer: Option<String>,
     /// Allow --bind on a non-loopback address with AlwaysAllow (no authorization: every client that
     /// can connect is administrator) [env: WEFT_APISERVER_ALLOW_UNAUTHENTICATED_REMOTE] [default: false]
