@@ -671,7 +671,8 @@ mod tests {
                 ("shop/poison", "FailedToProgram")
             );
             assert!(
-                note.note.ends_with("changes: Invalid argument"),
+                note.note
+                    .contains(": Invalid argument; the Service is not served there"),
                 "{}",
                 note.note
             );

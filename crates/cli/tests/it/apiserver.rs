@@ -354,7 +354,7 @@ fn every_flag_is_a_setting_that_config_prints() {
         .split_whitespace()
         .filter_map(|word| word.strip_prefix("--"));
     let flags = flags
-        .map(|flag| flag.split(['[', '=']).next().unwrap())
+        .map(|flag| flag.split(['[', '=', ':', ';', ',']).next().unwrap())
         .filter(|f| *f != "help");
     let mut expected: Vec<String> = flags.map(camel_case).collect();
     let printed = run(&mut weft(&["config", "--output", "json"])).stdout;
