@@ -154,7 +154,7 @@ impl Connection {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("host", "bench")
+            .header("host", "localhost")
             .header("content-type", "application/json")
             .body(Full::new(bytes))
             .expect("a request");

@@ -77,7 +77,8 @@ impl HostCheck {
     }
 
     /// Whether a request names an accepted host, in HTTP/1's header, HTTP/2's pseudo-header or a
-    /// full URL. One that names none, or several, is not accepted.
+    /// full URL. One that names several is not accepted, and one that names none only without a
+    /// port to be named: browsers always name a host, some clients of diagnostics do not.
     pub fn accepts_request(self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut named = uri.authority().map(Authority::as_str).into_iter().chain(
             headers
@@ -85,7 +86,7 @@ impl HostCheck {
                 .iter()
                 .map(|host| host.to_str().unwrap_or_default()),
         );
-        named.next().is_some_and(|first| {
+        named.next().map_or(self.port.is_none(), |first| {
             self.accepts(first) && named.all(|other| other.eq_ignore_ascii_case(first))
         })
     }
@@ -139,6 +140,16 @@ mod tests {
         assert!(check.accepts("localhost"));
         assert!(!check.accepts("evil.example"));
         assert!(!check.accepts("192.0.2.7:81"));
+    }
+
+    #[test]
+    fn a_request_without_a_host_is_of_no_browser() {
+        let (uri, headers) = (Uri::from_static("/metrics"), HeaderMap::new());
+        for (port, accepted) in [(None, true), (Some(8088), false)] {
+            let reach = Reach::Loopback;
+            let check = HostCheck { port, reach };
+            assert_eq!(check.accepts_request(&uri, &headers), accepted);
+        }
     }
 
     #[test]
