@@ -59,7 +59,7 @@ impl Daemon {
     pub(crate) fn count(&self, series: &str) -> f64 {
         let mut stream = TcpStream::connect(self.pages).unwrap();
         stream
-            .write_all(b"GET /metrics HTTP/1.0\r\nHost: weft\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
             .unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
