@@ -29,7 +29,7 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Such as `weft-agent it`.
+    /// Such as `weft-proxy-agent it`.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.package, self.target)
     }
@@ -132,6 +132,7 @@ fn read(messages: &str) -> anyhow::Result<Vec<Suite>> {
     #[derive(Deserialize)]
     struct Message {
         reason: String,
+        package_id: Option<String>,
         manifest_path: Option<PathBuf>,
         target: Option<Target>,
         profile: Option<Profile>,
@@ -150,9 +151,12 @@ fn read(messages: &str) -> anyhow::Result<Vec<Suite>> {
     for line in messages.lines() {
         let message: Message = serde_json::from_str(line).context("what cargo says")?;
         let is_test = message.profile.is_some_and(|profile| profile.test);
-        let (Some(manifest), Some(target), Some(executable)) =
-            (message.manifest_path, message.target, message.executable)
-        else {
+        let (Some(id), Some(manifest), Some(target), Some(executable)) = (
+            message.package_id,
+            message.manifest_path,
+            message.target,
+            message.executable,
+        ) else {
             continue;
         };
         // Benchmarks are built as tests too, and have runs of their own.
@@ -162,7 +166,7 @@ fn read(messages: &str) -> anyhow::Result<Vec<Suite>> {
         }
         let directory = manifest.parent().unwrap_or(Path::new("/")).to_owned();
         suites.push(Suite {
-            package: package(&directory),
+            package: package(&id).to_owned(),
             target: target.name,
             executable,
             directory,
@@ -171,13 +175,13 @@ fn read(messages: &str) -> anyhow::Result<Vec<Suite>> {
     Ok(suites)
 }
 
-/// Crates lie in a directory named after them, less the `weft-`.
-fn package(directory: &Path) -> String {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    match name.as_ref() {
-        "cli" => "weft".to_owned(),
-        "xtask" => "xtask".to_owned(),
-        crate_name => format!("weft-{crate_name}"),
+/// The name in a package id: `path+file:///w/crates/cli#weft@0.1.0`, or `…/xtask#0.1.0` where the
+/// directory has the name.
+fn package(id: &str) -> &str {
+    let (path, fragment) = id.split_once('#').unwrap_or((id, ""));
+    match fragment.split_once('@') {
+        Some((name, _)) => name,
+        None => path.rsplit('/').next().unwrap_or(path),
     }
 }
 
@@ -188,20 +192,26 @@ mod tests {
     #[test]
     fn test_programs_are_read_from_what_cargo_says() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/agent/Cargo.toml","target":{"name":"it","kind":["test"]},"profile":{"test":true},"executable":"/t/it-1"}"#,
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/proxy/agent#weft-proxy-agent@0.1.0","manifest_path":"/w/crates/proxy/agent/Cargo.toml","target":{"name":"it","kind":["test"]},"profile":{"test":true},"executable":"/t/it-1"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"weft","kind":["bin"]},"profile":{"test":false},"executable":"/t/weft"}"#,
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/cli#weft@0.1.0","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"weft","kind":["bin"]},"profile":{"test":false},"executable":"/t/weft"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"ipam","kind":["bench"]},"profile":{"test":true},"executable":"/t/ipam"}"#,
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/cli#weft@0.1.0","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"ipam","kind":["bench"]},"profile":{"test":true},"executable":"/t/ipam"}"#,
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
         let suites = read(messages).unwrap();
         let names: Vec<String> = suites.iter().map(Suite::name).collect();
-        assert_eq!(names, ["weft-agent it"]);
-        assert_eq!(suites[0].directory, Path::new("/w/crates/agent"));
-        assert!(integration(&suites, "weft-agent").is_ok());
+        assert_eq!(names, ["weft-proxy-agent it"]);
+        assert_eq!(suites[0].directory, Path::new("/w/crates/proxy/agent"));
+        assert!(integration(&suites, "weft-proxy-agent").is_ok());
         assert!(integration(&suites, "weft").is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_package_is_in_its_id() {
+        assert_eq!(package("path+file:///w/crates/cli#weft@0.1.0"), "weft");
+        assert_eq!(package("path+file:///w/xtask#0.1.0"), "xtask");
     }
 
     #[test]

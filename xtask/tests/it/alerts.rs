@@ -52,7 +52,7 @@ fn every_alert_is_about_metrics_that_are_registered() {
     let sources: Vec<String> = [
         "crates/agent/src",
         "crates/runtime/src",
-        "crates/providers/src",
+        "crates/routes/providers/src",
     ]
     .iter()
     .flat_map(|directory| tree::files(Path::new(directory)))

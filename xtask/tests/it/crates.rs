@@ -244,10 +244,13 @@ fn crates_are_named_after_their_directories() {
     let metadata = tree::metadata(true);
     for package in packages(&metadata) {
         let manifest = strings(package, "manifest_path");
-        let directory = manifest.rsplit('/').nth(1).unwrap();
-        let expected = match directory {
+        let mut folders = manifest.rsplit('/').skip(1);
+        let (folder, parent) = (folders.next().unwrap(), folders.next().unwrap());
+        let expected = match folder {
             "cli" => "weft".to_owned(),
             "xtask" => "xtask".to_owned(),
+            "core" => format!("weft-{parent}"),
+            "agent" if parent != "crates" => format!("weft-{parent}-agent"),
             other => format!("weft-{other}"),
         };
         assert_eq!(strings(package, "name"), expected);

@@ -130,5 +130,8 @@ fn the_checks_of_documents_see_what_they_should() {
         ["bench", "up"]
     );
     assert_eq!(links(text).collect::<Vec<_>>(), ["docs/x.md"]);
-    assert_eq!(mapped("| `crates/model` | words |\n| other |"), ["model"]);
+    assert_eq!(
+        mapped("| `crates/node/model` | words |\n| other |"),
+        ["node/model"]
+    );
 }

@@ -41,14 +41,19 @@ pub(crate) fn files(below: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The names of the directories in `crates/`.
+/// The directories of the crates, relative to `crates/`: `proxy/core`, `runtime`.
 pub(crate) fn crate_directories() -> Vec<String> {
-    let entries = fs::read_dir(root().join("crates")).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
+    let manifests = files(Path::new("crates")).into_iter();
+    let directories = manifests
+        .filter(|file| file.file_name().is_some_and(|name| name == "Cargo.toml"))
+        .filter_map(|file| {
+            file.parent()?
+                .strip_prefix("crates")
+                .ok()?
+                .to_str()
+                .map(str::to_owned)
+        });
+    directories.collect()
 }
 
 /// What cargo knows of the workspace; with the resolved dependencies unless `no_deps`.

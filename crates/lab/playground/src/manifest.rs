@@ -6,20 +6,20 @@ use thiserror::Error;
 
 /// What defines the objects.
 pub(crate) const DEFINITIONS: [&str; 4] = [
-    include_str!("../../../deploy/crds/clustersubnetstates.yaml"),
-    include_str!("../../../deploy/crds/ippools.yaml"),
-    include_str!("../../../deploy/crds/ippoolshards.yaml"),
-    include_str!("../../../deploy/crds/nodenetworkconfigs.yaml"),
+    include_str!("../../../../deploy/crds/clustersubnetstates.yaml"),
+    include_str!("../../../../deploy/crds/ippools.yaml"),
+    include_str!("../../../../deploy/crds/ippoolshards.yaml"),
+    include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml"),
 ];
 /// Who may do what.
 pub(crate) const RIGHTS: [&str; 2] = [
-    include_str!("../../../deploy/controller/rights.yaml"),
-    include_str!("../../../deploy/node/rights.yaml"),
+    include_str!("../../../../deploy/controller/rights.yaml"),
+    include_str!("../../../../deploy/node/rights.yaml"),
 ];
 /// What runs on every node.
-pub(crate) const NODE: &str = include_str!("../../../deploy/node/daemonset.yaml");
+pub(crate) const NODE: &str = include_str!("../../../../deploy/node/daemonset.yaml");
 /// What runs once.
-pub(crate) const CONTROLLER: &str = include_str!("../../../deploy/controller/deployment.yaml");
+pub(crate) const CONTROLLER: &str = include_str!("../../../../deploy/controller/deployment.yaml");
 
 /// A manifest that cannot be understood.
 #[derive(Debug, Error)]

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-const PAGE: &str = include_str!("../../../../docs/ipam.md");
+const PAGE: &str = include_str!("../../../../../docs/ipam.md");
 
 /// What each row of the table names.
 fn rows() -> BTreeMap<String, Vec<String>> {
@@ -49,7 +49,7 @@ fn functions(below: &Path, found: &mut BTreeSet<String>) {
 fn every_promise_is_shown_by_something_that_exists() {
     let mut known = BTreeSet::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for below in ["tests", "src", "../agent/tests", "../cli/tests"] {
+    for below in ["tests", "src", "../../agent/tests", "../../cli/tests"] {
         functions(&here.join(below), &mut known);
     }
     let rows = rows();
