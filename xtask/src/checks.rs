@@ -50,7 +50,7 @@ fn test_threads() -> usize {
 pub(crate) fn endurance() -> anyhow::Result<()> {
     setup::run()?;
     let built = suites::build()?;
-    let mut tests = suites::integration(&built, "weft")?.command();
+    let mut tests = suites::integration(&built, "weft-lab")?.command();
     process::run(tests.args(["--ignored", "--test-threads=1", "up::"]))
 }
 

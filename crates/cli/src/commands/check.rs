@@ -12,8 +12,7 @@ use clap::{Args, Subcommand};
 use weft_check::{Echo, Options};
 use weft_process::client;
 
-use super::{manager::start_logging, up::Output};
-use crate::{args::SharedArguments, output, signals};
+use weft_program::{SharedArguments, commands::ReportFormat, config::LogOnly, output, signals};
 
 /// The image of this version, where deploy/ has it: the registry is the user's.
 const IMAGE: &str = concat!("REGISTRY/weft-node:", env!("CARGO_PKG_VERSION"));
@@ -41,7 +40,7 @@ pub(crate) struct CheckArguments {
     keep: bool,
     /// How to print what was found
     #[arg(long, value_enum, default_value = "text")]
-    output: Output,
+    output: ReportFormat,
     /// How long the probes may take to be ready
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     timeout: u64,
@@ -79,7 +78,7 @@ fn be_probe(port: u16) -> anyhow::Result<()> {
 }
 
 fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     let options = Options {
         namespace: arguments.namespace,
         image: arguments.image,
@@ -105,8 +104,8 @@ fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<(
         Ok::<_, anyhow::Error>(report)
     })?;
     match arguments.output {
-        Output::Text => output::text(&report.to_string())?,
-        Output::Json => output::json(&report)?,
+        ReportFormat::Text => output::text(&report.to_string())?,
+        ReportFormat::Json => output::json(&report)?,
     }
     if !report.ok {
         bail!("{} of {} checks failed", report.failed(), report.rows.len());

@@ -12,8 +12,7 @@ use clap::{Args, Subcommand};
 use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN};
 use weft_cns::Serving;
 
-use super::manager::start_logging;
-use crate::{args::SharedArguments, output, signals};
+use weft_program::{SharedArguments, config::LogOnly, output, signals};
 
 mod conflist;
 mod place;
@@ -132,7 +131,7 @@ pub(crate) fn run(arguments: &CniArguments, shared: SharedArguments) -> anyhow::
 /// Installs, and then waits for the signal that ends a container. What was installed stays: pods
 /// need it while this program is being replaced.
 fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

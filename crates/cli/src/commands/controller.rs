@@ -6,7 +6,9 @@ use clap::Args;
 use weft_dashboard::Reach;
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
-use crate::{args::SharedArguments, config::ConfigError, process::dashboard::Dashboard};
+use weft_program::{SharedArguments, config::ConfigError};
+
+use crate::process::dashboard::Dashboard;
 
 const AFTER_HELP: &str = "\
 Several replicas may run; the one that holds the lease works and the others stand by. Each

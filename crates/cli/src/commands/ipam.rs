@@ -17,8 +17,12 @@ use weft_ipam_daemon::{
     report::{Explanation, status_text},
 };
 
-use super::manager::{ControlFlags, GoTime, node_name, start_logging, wrong};
-use crate::{args::SharedArguments, config::ConfigError, output, signals};
+use super::manager::{ControlFlags, GoTime, node_name, wrong};
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
+    output, signals,
+};
 
 const AFTER_HELP: &str = "\
 Who has which address is remembered in --state-dir before a plugin is answered. A directory that
@@ -171,7 +175,7 @@ fn question<T: serde::de::DeserializeOwned>(flags: &IpamFlags, page: &str) -> an
 
 fn serve(flags: &IpamFlags, shared: SharedArguments) -> anyhow::Result<()> {
     let process = flags.process()?;
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     runtime.block_on(async {
         let shutdown = signals::listen(log)?;

@@ -18,15 +18,15 @@ use weft_runtime::{
     FeatureGate, FeatureGates, Features, LeaderConfig, Stage, TlsFiles, UnknownGates,
 };
 
-use crate::{
-    args::SharedArguments,
-    config::{Config, ConfigError, Layer},
-    logging::{self, LogFilter},
-    process::{
-        controller::{ControllerProcess, Pages},
-        dashboard::Dashboard,
-    },
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
     signals,
+};
+
+use crate::process::{
+    controller::{ControllerProcess, Pages},
+    dashboard::Dashboard,
 };
 
 mod addresses;
@@ -59,15 +59,6 @@ pub(crate) fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
     ConfigError::Flag(format!("--{flag}: {reason}"))
 }
 
-/// Starts logging as flags and environment say.
-pub(crate) fn start_logging(shared: SharedArguments) -> Result<LogFilter, ConfigError> {
-    let flags = Layer {
-        log: shared.log,
-        ..Layer::default()
-    };
-    Ok(logging::start(&Config::load(shared.config, flags)?.log))
-}
-
 /// Runs the controllers that were chosen until a signal comes.
 pub(crate) fn run(
     flags: &ManagerFlags,
@@ -81,7 +72,7 @@ pub(crate) fn run(
         dashboard,
         ..flags.process(selection, who, features.clone())?
     };
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     for warning in warnings {
         warn!("{warning}");
     }
@@ -111,7 +102,9 @@ impl ManagerFlags {
         let mut warnings = Vec::new();
         for text in &self.feature_gates {
             let told = gates.set(text, UnknownGates::Warn);
-            warnings.extend(told.map_err(ConfigError::Gate)?);
+            warnings.extend(
+                told.map_err(|error| ConfigError::invalid("cannot set a feature gate", error))?,
+            );
         }
         Ok((gates.freeze(), warnings))
     }

@@ -20,16 +20,16 @@ use weft_routes_agent::{
 
 use super::{
     ipam::PoolFlags,
-    manager::{KernelFlags, Selection, check_ranges, node_name, start_logging, wrong},
+    manager::{KernelFlags, Selection, check_ranges, node_name, wrong},
     proxy::{IptablesVariant, Resolved, read},
 };
-use crate::{
-    args::SharedArguments,
-    build::BuildInfo,
-    config::ConfigError,
-    process::node::{NodeProcess, ProxyPart},
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
     signals,
 };
+
+use crate::process::node::{NodeProcess, ProxyPart};
 
 mod orders;
 
@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &NodeArguments, shared: SharedArguments) -> anyhow:
         return order.give(&flags.control_socket);
     }
     let (process, warnings) = flags.process()?;
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     for warning in warnings {
         warn!("{warning}");
     }
@@ -166,7 +166,7 @@ impl NodeFlags {
             proxy,
             ipam: ipam.transpose()?,
             routes: routes.transpose()?,
-            version: BuildInfo::of_this_program().to_string(),
+            version: super::build().to_string(),
             node,
         };
         if process.proxy.is_none() && process.ipam.is_none() && process.routes.is_none() {

@@ -15,10 +15,9 @@ use weft_proxy_agent::{
 };
 
 use super::manager::ControlFlags;
-use crate::{
-    args::SharedArguments,
-    build::BuildInfo,
-    config::{Config, ConfigError, Layer},
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, Layer as _, Layers, LogOnly},
     logging::{self, LogFilter},
     output, signals,
 };
@@ -134,18 +133,14 @@ pub(crate) fn run(arguments: &ProxyArguments, shared: SharedArguments) -> anyhow
     match arguments.version {
         VersionRequest::False => {}
         VersionRequest::True | VersionRequest::Raw => {
-            return output::text(&BuildInfo::of_this_program().to_string());
+            return output::text(&super::build().to_string());
         }
     }
     let file = arguments.file.as_deref().map(read).transpose()?;
     let text = file.as_ref().map(|(_, text)| text.as_str());
     let resolved = Resolved::new(arguments, text)?;
-    let flags = Layer {
-        log: shared.log,
-        ..Layer::default()
-    };
-    let own = Config::load(None, flags)?;
-    let log = logging::start(&resolved.logging(own.log));
+    let own = Layers::load(None, LogOnly::of_log(shared.log))?;
+    let log = logging::start(&resolved.logging(own.log()));
     for warning in &resolved.warnings {
         warn!("{warning}");
     }
@@ -215,7 +210,7 @@ fn program(
                 master: arguments.master.clone(),
                 file,
                 control: arguments.control.control_socket.clone(),
-                version: BuildInfo::of_this_program().to_string(),
+                version: super::build().to_string(),
             };
             let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
             runtime.block_on(async {

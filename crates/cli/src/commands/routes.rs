@@ -9,7 +9,7 @@ use weft_providers::Calls;
 use weft_routes_agent::{preview, status::RoutesStatus};
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
-use crate::{args::SharedArguments, output};
+use weft_program::{SharedArguments, config::LogOnly, output};
 
 const AFTER_HELP: &str = "\
 It contends for the lease of a cloud-controller-manager, so that the two never change routes at the
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &RoutesArguments, shared: SharedArguments) -> anyho
 fn plan(flags: &ManagerFlags, shared: SharedArguments) -> anyhow::Result<()> {
     let (features, _) = flags.features()?;
     let process = flags.routes_process(&features)?;
-    manager::start_logging(shared)?;
+    shared.start_logging::<LogOnly>()?;
     let plan = in_runtime(async {
         let provider = process.open(Calls::default()).await?;
         let (kubeconfig, master) = flags.api_server();

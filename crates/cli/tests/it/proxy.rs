@@ -6,7 +6,7 @@ use crate::weft::{Run, run, weft};
 
 fn defaults() -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    fs::read_to_string(path.join("../proxy/testdata/defaults.yaml")).unwrap()
+    fs::read_to_string(path.join("../proxy/core/testdata/defaults.yaml")).unwrap()
 }
 
 /// Runs with a file of these fields, if any, and returns what was written as well.

@@ -5,6 +5,7 @@
 //! together with the time; records to be kept, answers and planned writes come out.
 
 pub mod allocator;
+#[cfg(feature = "simulation")]
 pub mod burst;
 mod config;
 mod demand;

@@ -48,11 +48,20 @@ pub enum NodeError {
     Kubelet(String, #[source] StartError),
 }
 
+/// Paths of the programs in the playground.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// `weft`, which runs as agents.
+    pub(crate) weft: PathBuf,
+    /// `weft-lab`, which runs as pods.
+    pub(crate) lab: PathBuf,
+}
+
 /// What nodes have in common.
 #[derive(Clone)]
 pub(crate) struct Common {
-    /// This program.
-    pub(crate) program: PathBuf,
+    /// Paths of the programs in the playground.
+    pub(crate) programs: Programs,
     /// Where nodes keep their files.
     pub(crate) nodes: PathBuf,
     /// Where processes write.
@@ -134,7 +143,7 @@ impl Node {
                     configurations: root.join("etc/cni/net.d"),
                     place: place.clone(),
                 },
-                program: common.program.clone(),
+                program: common.programs.lab.clone(),
                 logs: common.logs.clone(),
                 client: common.client.clone(),
             },
@@ -228,7 +237,7 @@ fn agents(
     place: &Place,
     bridged: bool,
 ) -> Result<Vec<Agent>, ManifestError> {
-    let program = common.program.display().to_string();
+    let program = common.programs.weft.display().to_string();
     let root = root.display().to_string();
     let known = [("NODE_NAME", name), ("HOST_ROOT", root.as_str())];
     let agent = |container: manifest::Container| {

@@ -31,7 +31,7 @@ use crate::{
     limits::Limits,
     manifest::{self, ManifestError},
     network::{self, NetworkError},
-    node::{self, Common, Node, NodeError},
+    node::{self, Common, Node, NodeError, Programs},
     place::Place,
     pod_dialer,
     program::blocking,
@@ -82,6 +82,8 @@ pub enum WorldError {
 pub struct WorldOptions {
     /// Where kubeconfig and logs go.
     pub directory: PathBuf,
+    /// The program `weft`, as the host sees it.
+    pub weft: PathBuf,
     /// No process of Weft is started: only the stand-ins.
     pub without_weft: bool,
 }
@@ -146,8 +148,8 @@ impl World {
     /// Makes the world that this process was started for.
     pub async fn enter(options: &WorldOptions) -> Result<Self, WorldError> {
         let doors = Doors::receive(io::stdin().as_fd()).map_err(WorldError::Doors)?;
-        let directory = options.directory.clone();
-        let program = blocking(move || make_mounts(&directory))
+        let (directory, weft) = (options.directory.clone(), options.weft.clone());
+        let programs = blocking(move || make_mounts(&directory, &weft))
             .await
             .map_err(|source| WorldError::Files("mounts", source))?;
         blocking(network::make_segment).await?;
@@ -174,7 +176,7 @@ impl World {
         let client = server.client();
         let cluster = Cluster::new("playground", client.clone());
         let common = Common {
-            program,
+            programs,
             nodes: Path::new(SHARED).join("nodes"),
             logs: state.join("logs"),
             authority,
@@ -408,7 +410,7 @@ fn controller(common: &Common, token: &str) -> Result<Agent, WorldError> {
     let container = manifest::containers(manifest::CONTROLLER)?;
     let container = container.into_iter().next();
     let line =
-        container.map(|container| container.line(&common.program.display().to_string(), &[]));
+        container.map(|container| container.line(&common.programs.weft.display().to_string(), &[]));
     let agent = Agent::new(AgentParts {
         node: None,
         component: "controller".to_owned(),
@@ -427,11 +429,10 @@ fn controller(common: &Common, token: &str) -> Result<Agent, WorldError> {
 }
 
 /// Gives the world directories of its own where the host's would be in the way, without losing
-/// sight of this program and of the directory that the user looks into. Says where the program is.
-fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
-    let program = env::current_exe()?;
-    let name = program.file_name().unwrap_or_default().to_owned();
-    let programs = program.parent().unwrap_or(Path::new("/")).to_owned();
+/// sight of the programs and of the directory that the user looks into. Returns the programs' paths
+/// inside.
+fn make_mounts(directory: &Path, weft: &Path) -> io::Result<Programs> {
+    let lab = env::current_exe()?;
     let fresh = directory.join("world");
     fs::create_dir_all(&fresh)?;
     mount_fresh(&fresh)?;
@@ -439,6 +440,7 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
     for path in [
         "/run/weft-world/state",
         "/run/weft-world/bin",
+        "/run/weft-world/lab",
         "/run/weft-world/nodes",
         "/run/netns",
         "/run/lock",
@@ -449,7 +451,10 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
     }
     fs::write(inside("/run/xtables.lock"), "")?;
     mount_bind(directory, inside("/run/weft-world/state"))?;
-    mount_bind(&programs, inside("/run/weft-world/bin"))?;
+    let parent = |program: &Path| program.parent().unwrap_or(Path::new("/")).to_owned();
+    // weft-cni is in the same directory as weft.
+    mount_bind(parent(weft), inside("/run/weft-world/bin"))?;
+    mount_bind(parent(&lab), inside("/run/weft-world/lab"))?;
     mount_move(&fresh, "/run")?;
     // Plugins look for themselves there, by their numbers in this world.
     mount(
@@ -469,7 +474,14 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
     mount_fresh(Path::new("/var/lib"))?;
     fs::create_dir_all("/var/lib/weft")?;
     fs::create_dir_all(Path::new(SHARED).join("state/logs"))?;
-    Ok(Path::new(SHARED).join("bin").join(name))
+    let mounted = |directory: &str, program: &Path| {
+        let name = program.file_name().unwrap_or_default();
+        Path::new(SHARED).join(directory).join(name)
+    };
+    Ok(Programs {
+        weft: mounted("bin", weft),
+        lab: mounted("lab", &lab),
+    })
 }
 
 fn mount_fresh(path: &Path) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod flood;
 pub mod lab;
 mod peers;
 mod ports;
+pub mod program;
 pub mod usage;
 
 pub use flood::Flood;

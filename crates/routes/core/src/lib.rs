@@ -17,6 +17,7 @@ mod polling;
 mod route;
 mod schedule;
 mod shadow;
+#[cfg(feature = "simulation")]
 pub mod simulation;
 mod watch;
 

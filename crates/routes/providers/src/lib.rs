@@ -7,6 +7,7 @@ mod aws;
 mod calls;
 mod hcloud;
 mod http;
+#[cfg(feature = "memory")]
 mod memory;
 pub mod netlink;
 mod open;
@@ -19,6 +20,7 @@ pub use aws::{
 };
 pub use calls::{CallOutcome, Calls};
 pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
+#[cfg(feature = "memory")]
 pub use memory::MemoryProvider;
 pub use netlink::NetlinkProvider;
 pub use open::{KNOWN, OpenError, open};

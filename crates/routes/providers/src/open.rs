@@ -1,10 +1,8 @@
 use std::{env, io, path::Path, sync::Arc};
 
-use weft_routes::simulation::Profile;
-
 use crate::{
     AwsProvider, AwsSettings, AwsSettingsError, Calls, HcloudProvider, HcloudSettings,
-    HcloudSettingsError, MemoryProvider, SharedProvider,
+    HcloudSettingsError, SharedProvider,
 };
 
 /// Why a provider cannot be opened.
@@ -34,7 +32,7 @@ pub enum OpenError {
 
 /// The names that [`open`] knows, as `--cloud-provider` has them. `netlink` is opened by
 /// [`NetlinkProvider::open`](crate::NetlinkProvider::open): it belongs to a node and not to a cloud.
-pub const KNOWN: [&str; 3] = ["aws", "hcloud", "memory"];
+pub const KNOWN: [&str; 2] = ["aws", "hcloud"];
 
 /// Opens a provider by name, with its settings from the environment and from its cloud
 /// configuration. Nothing is asked of the cloud yet, so that a cloud that is down does not keep
@@ -55,8 +53,10 @@ pub async fn open(
             let settings = HcloudSettings::from_variables(variable)?;
             Arc::new(HcloudProvider::new(settings, calls).map_err(client("hcloud"))?)
         }
+        #[cfg(feature = "memory")]
         "memory" => {
-            let provider = MemoryProvider::new(Profile::MEMORY, Vec::new());
+            let profile = weft_routes::simulation::Profile::MEMORY;
+            let provider = crate::MemoryProvider::new(profile, Vec::new());
             Arc::new(provider.counting(calls))
         }
         unknown => {

@@ -7,7 +7,7 @@ use weft_ipam::{
 };
 
 use super::{Selection, flags::AddressFlags, wrong};
-use crate::config::ConfigError;
+use weft_program::config::ConfigError;
 
 /// Upstream's sizes.
 const MASK_V4: u8 = 24;

@@ -1,4 +1,4 @@
-use crate::config::ConfigError;
+use weft_program::config::ConfigError;
 
 /// The controllers that a command has.
 #[derive(Debug, PartialEq, Eq)]

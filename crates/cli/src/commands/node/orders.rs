@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use weft_runtime::{ask, order};
 
-use crate::{config::ConfigError, output};
+use weft_program::{config::ConfigError, output};
 
 const PAGE: &str = "/debug/controllers";
 

@@ -11,7 +11,7 @@ use weft_proxy_agent::process::ProxySetup;
 use weft_runtime::{FeatureGate, FeatureGates, Features, Stage, UnknownGates};
 
 use super::{ProxyArguments, flags::FLAGS};
-use crate::{
+use weft_program::{
     config::{ConfigError, LogConfig, Origin, Setting},
     logging::LogFormat,
 };
@@ -76,14 +76,18 @@ impl Resolved {
         configuration: KubeProxyConfiguration,
         mut warnings: Vec<String>,
     ) -> Result<Self, ConfigError> {
-        let config = configuration.check().map_err(ConfigError::Proxy)?;
+        let config = configuration.check().map_err(|error| {
+            ConfigError::invalid("the configuration of the proxy is not valid", error)
+        })?;
         if config.profiling {
             warnings.push("profiles are asked for, and there are none".to_owned());
         }
         let mut gates = FeatureGates::new(&GATES);
         for (name, enabled) in &configuration.feature_gates {
             let set = gates.set(&format!("{name}={enabled}"), UnknownGates::Warn);
-            warnings.extend(set.map_err(ConfigError::Gate)?);
+            warnings.extend(
+                set.map_err(|error| ConfigError::invalid("cannot set a feature gate", error))?,
+            );
         }
         Ok(Self {
             features: gates.freeze(),
@@ -170,9 +174,12 @@ fn decode(
     text: &str,
     warnings: &mut Vec<String>,
 ) -> Result<KubeProxyConfiguration, ConfigError> {
-    let decoded = config::decode(text).map_err(|source| ConfigError::ProxyFile {
-        path: path.to_owned(),
-        source,
+    let decoded = config::decode(text).map_err(|source| {
+        let path = path.display();
+        ConfigError::invalid(
+            format!("cannot decode the KubeProxyConfiguration in {path}"),
+            source,
+        )
     })?;
     warnings.extend(decoded.warnings);
     Ok(decoded.configuration)

@@ -18,7 +18,7 @@ use weft_proxy_agent::{
 };
 
 use super::{ProxyArguments, resolve::Resolved};
-use crate::output;
+use weft_program::output;
 
 mod diff;
 mod trace;

@@ -48,7 +48,7 @@ pub(crate) struct KubeletParts {
     pub(crate) node: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) runtime: Runtime,
-    /// This program.
+    /// The program that runs in pods.
     pub(crate) program: PathBuf,
     pub(crate) logs: PathBuf,
     pub(crate) client: Client,

@@ -13,7 +13,7 @@ async fn a_provider_that_is_not_there_is_answered_with_those_that_are() {
     let error = opened.err().unwrap().to_string();
     assert_eq!(
         error,
-        "no provider is called \"gce\"; there are aws, hcloud, memory, netlink"
+        "no provider is called \"gce\"; there are aws, hcloud, netlink"
     );
 }
 

@@ -14,7 +14,9 @@ use weft_proxy_agent::{
 use weft_runtime::connect;
 
 use super::{ABLE, ObjectFiles, outlook};
-use crate::{commands::proxy::resolve::Resolved, output};
+use weft_program::output;
+
+use crate::commands::proxy::resolve::Resolved;
 
 const AFTER_HELP: &str = "\
 Nothing is written. Works beside kube-proxy too: what it wrote is what weft would write. Exits with

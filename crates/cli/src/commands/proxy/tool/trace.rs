@@ -14,7 +14,9 @@ use weft_proxy_agent::{HostAddresses as _, host::HostDevices};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
 use super::{ABLE, ObjectFiles, outlook};
-use crate::{commands::proxy::resolve::Resolved, output};
+use weft_program::output;
+
+use crate::commands::proxy::resolve::Resolved;
 
 #[derive(Debug, Args)]
 pub(in super::super) struct TraceArguments {
