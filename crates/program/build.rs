@@ -27,7 +27,7 @@ fn set(variable: &str, value: Option<String>) {
     }
 }
 
-/// Whether git would speak of this source tree and not of a repository that happens to contain it.
+/// True if git's checkout is this source tree, and not a repository that contains it.
 fn belongs_to_this_source() -> bool {
     let manifest = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let workspace = Path::new(&manifest)

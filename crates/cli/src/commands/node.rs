@@ -1,4 +1,4 @@
-//! `weft node`: everything that a node needs in one process, and orders to it.
+//! `weft node`: the agents of a node in one process, and commands to control them.
 
 use std::{
     net::SocketAddr,
@@ -59,7 +59,7 @@ struct NodeFlags {
     /// Reach the API server by this kubeconfig; as this machine is set up without it
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Use this API server, whatever the kubeconfig says
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
     /// This node's name; the host name if absent
@@ -69,7 +69,7 @@ struct NodeFlags {
     /// proxy's configuration says, 127.0.0.1:10249 as a rule
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<SocketAddr>,
-    /// Take orders on this Unix socket
+    /// Unix socket for weft node status, start, stop and restart
     #[arg(
         long,
         value_name = "PATH",
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &NodeArguments, shared: SharedArguments) -> anyhow:
     for warning in warnings {
         warn!("{warning}");
     }
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let shutdown = signals::listen(log)?;
         let running = process.run(shutdown).await;
@@ -205,7 +205,7 @@ impl NodeFlags {
     }
 }
 
-/// Where the proxy's configuration comes from, whenever it is asked for.
+/// Reads the proxy's configuration again.
 struct ProxySource {
     file: Option<PathBuf>,
     variant: IptablesVariant,

@@ -44,7 +44,7 @@ pub(crate) struct ProxyArguments {
     file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) flags: GivenFlags,
-    /// Use this API server, whatever the kubeconfig says
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
     /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
@@ -104,7 +104,7 @@ pub(crate) struct ProxyArguments {
     pub(crate) metrics_port: Option<u16>,
 }
 
-/// Which of the two programs that are called iptables.
+/// The variant of the iptables programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IptablesVariant {
     Auto,
@@ -120,7 +120,7 @@ enum VersionRequest {
     Raw,
 }
 
-/// What was asked for.
+/// The action that the flags choose.
 #[derive(Debug)]
 enum Action {
     WriteConfig(PathBuf),
@@ -167,7 +167,7 @@ pub(crate) fn read(path: &Path) -> Result<(ConfigFile, String), ConfigError> {
 }
 
 impl Action {
-    /// kube-proxy's order, should there be several.
+    /// The first of several, in kube-proxy's order.
     fn of(arguments: &ProxyArguments) -> Self {
         match arguments {
             ProxyArguments {
@@ -212,7 +212,8 @@ fn program(
                 control: arguments.control.control_socket.clone(),
                 version: super::build().to_string(),
             };
-            let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+            let runtime =
+                tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
             runtime.block_on(async {
                 let shutdown = signals::listen(log)?;
                 let running = process.run(shutdown).await;

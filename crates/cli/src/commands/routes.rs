@@ -42,7 +42,7 @@ enum Tool {
 
 #[derive(Debug, Args)]
 struct StatusArguments {
-    /// Where the controller serves its diagnostics
+    /// URL of the controller's diagnostics
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:10258")]
     server: String,
     /// A file with a token that may get /debug/routes; loopback needs none
@@ -118,6 +118,6 @@ fn in_runtime<T>(work: impl Future<Output = Result<T, AnyError>>) -> anyhow::Res
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the async runtime")?;
     runtime.block_on(work).map_err(anyhow::Error::from_boxed)
 }

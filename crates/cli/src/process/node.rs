@@ -46,7 +46,7 @@ pub(crate) struct NodeProcess {
     pub(crate) master: Option<String>,
     /// This node's name.
     pub(crate) node: String,
-    /// Where to serve health, metrics and diagnostics.
+    /// Listener of health, metrics and diagnostics, if any.
     pub(crate) pages: Option<SocketAddr>,
     /// Path of the control socket.
     pub(crate) control: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct NodeProcess {
 
 /// The proxy of a node.
 pub(crate) struct ProxyPart {
-    /// How it proxies at first; addresses of health and diagnostics stay as they are here.
+    /// The setup of the first start; the addresses of health and diagnostics do not change later.
     pub(crate) setup: ProxySetup,
     /// Reads the configuration again, before every start of the proxy.
     pub(crate) read: ReadProxy,
@@ -124,7 +124,7 @@ impl NodeProcess {
     }
 }
 
-/// What the parts share.
+/// The manager and cluster that the parts share.
 struct Node {
     manager: Manager,
     cluster: Cluster,

@@ -61,7 +61,7 @@ fn what_is_ignored_is_told() {
     assert_eq!((run.code, written), (Some(0), defaults()), "{run:?}");
     for warning in [
         "unknown field \"colour\"",
-        "--masquerade-all is ignored, for there is a --config",
+        "--masquerade-all is ignored because --config is set",
     ] {
         assert!(run.stderr.contains(warning), "{}", run.stderr);
     }

@@ -101,7 +101,7 @@ pub(crate) struct ApiserverLayer {
     pub(crate) seed: Option<u64>,
 }
 
-/// How rights are decided, in the spelling of kube-apiserver.
+/// Authorization modes in the spelling of kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Authorization {
     #[value(name = "AlwaysAllow")]

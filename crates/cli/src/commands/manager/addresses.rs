@@ -39,7 +39,7 @@ impl AddressFlags {
         }
     }
 
-    /// What nodes get their pod CIDRs from, if they get them here.
+    /// The ranges of pod CIDRs, with --allocate-node-cidrs.
     pub(super) fn pod_cidrs(
         &self,
         selection: &Selection,

@@ -104,7 +104,7 @@ impl RenderArguments {
     }
 }
 
-/// What a present-day kernel and iptables can do.
+/// The features of a current kernel and iptables.
 const ABLE: weft_iptables::Options = weft_iptables::Options {
     random_fully: true,
     drop_invalid: true,
@@ -112,7 +112,7 @@ const ABLE: weft_iptables::Options = weft_iptables::Options {
     minimize: true,
 };
 
-/// What the proxy of the configured node would make of the objects.
+/// The rules that the proxy of the configured node derives from the objects.
 fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow::Result<Outlook> {
     let node = process::node_name(&resolved.config).context("find this node's name")?;
     let outlook = snapshot.outlook(

@@ -47,7 +47,7 @@ struct HcloudArguments {
     /// Listen on this port of loopback; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// How long reads, changes and actions take, in milliseconds
+    /// Latency of reads, changes and actions, in milliseconds
     #[arg(long, value_name = "READ,CHANGE,ACTION", default_value = "80,150,1000", value_parser = latency)]
     latency: HcloudLatency,
     /// Allow so many calls an hour, refilled continuously; 0 for no limit
@@ -72,10 +72,10 @@ struct Ec2Arguments {
     /// Listen on this port of loopback; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// How long a call takes, in milliseconds
+    /// Latency of a call, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 80)]
     latency: u64,
-    /// How long reads lag behind writes, in milliseconds
+    /// Lag of reads behind writes, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     lag: u64,
     /// Allow any number of calls

@@ -65,7 +65,7 @@ impl DiffArguments {
     }
 }
 
-/// Whoever wrote the rules may or may not have counted packets: what fits better is meant.
+/// The rules may have been written with or without packet counters; the closer match is used.
 fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Finding>, Plan)> {
     let mut best: Option<(Vec<Finding>, Plan)> = None;
     for nfacct in [true, false] {
@@ -91,7 +91,7 @@ fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Findin
 fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Snapshot> {
     let kubeconfig = resolved.config.client.kubeconfig.as_ref();
     let kubeconfig = kubeconfig.map(PathBuf::from);
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     let read = runtime.block_on(async {
         let config = weft_process::client::config(kubeconfig, master).await?;
         Snapshot::read(&connect(&config, None)?).await

@@ -20,7 +20,7 @@ use crate::commands::proxy::resolve::Resolved;
 
 #[derive(Debug, Args)]
 pub(in super::super) struct TraceArguments {
-    /// Who sends the packet
+    /// Source address of the packet
     #[arg(long = "src", value_name = "IP")]
     source: IpAddr,
     // Not a doc comment, in which the brackets would be a link.
@@ -33,7 +33,7 @@ pub(in super::super) struct TraceArguments {
     /// The device it arrives on; without, rules that ask for it are in doubt
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Follow the rules that are in this host's kernel, whoever wrote them
+    /// Follow the rules in this host's kernel, also those of other programs
     #[arg(long, conflicts_with = "objects", required_unless_present = "objects")]
     live: bool,
     #[command(flatten)]
