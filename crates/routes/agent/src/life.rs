@@ -317,7 +317,7 @@ impl Life {
                     self.conditions.want(change, now);
                 }
                 Command::Write(_) => {}
-                Command::Tell(notice) => self.notice(&notice),
+                Command::Notify(notice) => self.notice(&notice),
             }
         }
         while let Some(change) = self.conditions.next(now) {

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use serde::Deserialize as _;
 use serde_json::Value;
 use weft_providers::Provider;
-use weft_routes::{Moment, NodeList, RoutePlan, Shadow, plan};
+use weft_routes::{Moment, NodeList, RoutePlan, TableCache, plan};
 use weft_runtime::Object as _;
 
 use crate::{
@@ -57,11 +57,11 @@ pub async fn preview(
         provider.name(),
         &settings.cluster_name,
     );
-    let mut shadow = Shadow::default().with_record(store.load().await?);
-    shadow.listed(routes, Moment::START, []);
+    let mut cache = TableCache::default().with_record(store.load().await?);
+    cache.listed(routes, Moment::START, []);
     Ok(plan(
         &nodes,
-        shadow.routes(),
+        cache.routes(),
         &settings.policy(&capabilities),
     ))
 }

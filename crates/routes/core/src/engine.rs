@@ -7,9 +7,9 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use crate::{
-    Backoff, Budget, Cidr, ConditionChange, Drift, Lane, Moment, NextHop, Node, Offer, Policy,
-    Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan, Schedule,
-    Shadow, Step, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
+    Backoff, Budget, Cidr, ConditionChange, Drift, Moment, MutationQueue, NextHop, Node, Offer,
+    Policy, Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan,
+    Schedule, Step, TableCache, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
 };
 
 /// What a controller wants done. Whoever acts reports back; nothing else is remembered.
@@ -22,7 +22,7 @@ pub enum Command {
     /// Write a node's condition.
     Write(ConditionChange),
     /// Tell people; nothing to be done.
-    Tell(Notice),
+    Notify(Notice),
 }
 
 /// Something that people or metrics want to know.
@@ -80,9 +80,9 @@ pub trait Controller {
 pub struct Engine {
     policy: Policy,
     watch: NodeWatch,
-    shadow: Shadow,
+    cache: TableCache,
     schedule: Schedule,
-    lane: Lane,
+    queue: MutationQueue,
     backoff: Backoff,
     budget: Budget,
     random: Random,
@@ -90,7 +90,7 @@ pub struct Engine {
     trigger: Trigger,
     listed: bool,
     list_failures: u32,
-    lane_wake: Option<Moment>,
+    queue_wake: Option<Moment>,
     missing: BTreeMap<SharedStr, BTreeSet<Cidr>>,
     blocked: BTreeSet<SharedStr>,
     refused: Vec<Refusal>,
@@ -103,9 +103,9 @@ impl Engine {
         Self {
             policy,
             watch: NodeWatch::default(),
-            shadow: Shadow::new(timing.settle),
+            cache: TableCache::new(timing.settle),
             schedule: Schedule::new(timing),
-            lane: Lane::new(parallel),
+            queue: MutationQueue::new(parallel),
             backoff: Backoff::default(),
             budget: Budget::default(),
             random: Random::new(seed),
@@ -113,7 +113,7 @@ impl Engine {
             trigger: Trigger::Start,
             listed: false,
             list_failures: 0,
-            lane_wake: None,
+            queue_wake: None,
             missing: BTreeMap::new(),
             blocked: BTreeSet::new(),
             refused: Vec::new(),
@@ -124,13 +124,13 @@ impl Engine {
     /// Starts with routes that an earlier process recorded as ours.
     #[must_use]
     pub fn with_record(mut self, record: impl IntoIterator<Item = (IpNet, NextHop)>) -> Self {
-        self.shadow = self.shadow.with_record(record);
+        self.cache = self.cache.with_record(record);
         self
     }
 
     /// What is believed about the provider.
-    pub fn shadow(&self) -> &Shadow {
-        &self.shadow
+    pub fn cache(&self) -> &TableCache {
+        &self.cache
     }
 
     /// Which destinations wait after which error.
@@ -145,22 +145,22 @@ impl Engine {
 
     fn pass(&mut self, trigger: Trigger, now: Moment) {
         self.schedule.passed(now);
-        let plan = plan(self.watch.list(), self.shadow.routes(), &self.policy);
-        self.shadow.adopt(&plan.kept);
-        self.lane.submit(plan.executable());
+        let plan = plan(self.watch.list(), self.cache.routes(), &self.policy);
+        self.cache.adopt(&plan.kept);
+        self.queue.submit(plan.executable());
         let planned: BTreeSet<&Cidr> = plan.steps.iter().map(Step::destination).collect();
         self.backoff
             .retain(|destination| planned.contains(destination));
-        self.tell_refusals(&plan);
-        self.judge(&plan);
-        self.tell(Notice::Pass(trigger, Box::new(plan)));
+        self.notify_refusals(&plan);
+        self.write_conditions(&plan);
+        self.notify(Notice::Pass(trigger, Box::new(plan)));
     }
 
-    fn tell(&mut self, notice: Notice) {
-        self.out.push(Command::Tell(notice));
+    fn notify(&mut self, notice: Notice) {
+        self.out.push(Command::Notify(notice));
     }
 
-    fn tell_refusals(&mut self, plan: &RoutePlan) {
+    fn notify_refusals(&mut self, plan: &RoutePlan) {
         let fresh: Vec<Refusal> = plan
             .refusals
             .iter()
@@ -168,14 +168,14 @@ impl Engine {
             .cloned()
             .collect();
         for refusal in fresh {
-            self.tell(Notice::Refused(refusal));
+            self.notify(Notice::Refused(refusal));
         }
         self.refused.clone_from(&plan.refusals);
     }
 
     /// Says about each node what can be said already. A node whose routes are just being made is
     /// not called unavailable first: it would be tainted for a second for nothing.
-    fn judge(&mut self, plan: &RoutePlan) {
+    fn write_conditions(&mut self, plan: &RoutePlan) {
         self.missing.clear();
         self.blocked.clear();
         if plan.observe_only || !self.watch.list().complete {
@@ -198,16 +198,16 @@ impl Engine {
             }
         }
         for (name, reason) in said {
-            self.say(&name, reason);
+            self.write_condition(&name, reason);
         }
     }
 
-    fn say(&mut self, name: &SharedStr, reason: Reason) {
+    fn write_condition(&mut self, name: &SharedStr, reason: Reason) {
         let conditions = self.policy.conditions;
         let Some(node) = self.watch.get_mut(name) else {
             return;
         };
-        if reason.is_news(node.network_unavailable.as_ref(), conditions) {
+        if reason.needs_write(node.network_unavailable.as_ref(), conditions) {
             // Our own write counts before the watch brings it back.
             node.network_unavailable = Some(reason.to_condition());
             let node = name.clone();
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     fn succeeded(&mut self, step: &Step, now: Moment) {
-        self.shadow.applied(step, now);
+        self.cache.applied(step, now);
         self.backoff.succeeded(step);
         let Some(node) = step.node() else {
             return;
@@ -229,7 +229,7 @@ impl Engine {
         if missing.is_empty() {
             self.missing.remove(node);
             if !self.blocked.contains(node) {
-                self.say(node, Reason::RouteCreated);
+                self.write_condition(node, Reason::RouteCreated);
             }
         }
     }
@@ -239,10 +239,10 @@ impl Engine {
             self.budget.limited(after, now);
         }
         if error.needs_list() {
-            self.shadow.doubt(&step, now);
+            self.cache.doubt(&step, now);
         }
         let again = self.backoff.failed(&step, &error, now, &mut self.random);
-        if self.shadow.has_doubts() {
+        if self.cache.has_doubts() {
             self.schedule.list_by(again, Trigger::Doubt);
         }
         let held_back = matches!(error, ProviderError::RateLimited { .. });
@@ -250,13 +250,13 @@ impl Engine {
             && self.missing.contains_key(node)
             && !held_back
         {
-            self.say(&node.clone(), Reason::NoRouteCreated);
+            self.write_condition(&node.clone(), Reason::NoRouteCreated);
         }
-        self.tell(Notice::Failed(Box::new(step.clone()), error, again));
+        self.notify(Notice::Failed(Box::new(step.clone()), error, again));
         if outdated {
             self.schedule.replan(now);
         } else {
-            self.lane.put_back(step);
+            self.queue.put_back(step);
         }
     }
 
@@ -275,21 +275,21 @@ impl Engine {
     }
 
     fn mutate(&mut self, now: Moment) {
-        self.lane_wake = None;
+        self.queue_wake = None;
         if !self.listed {
             return;
         }
         loop {
             let offer = self
-                .lane
-                .offer(&self.backoff, &self.budget, &self.shadow, now);
+                .queue
+                .offer(&self.backoff, &self.budget, &self.cache, now);
             match offer {
                 Offer::Go(ticket, step) => {
                     self.budget.spend();
                     self.out.push(Command::Mutate(ticket, *step));
                 }
                 Offer::Later(at) => {
-                    self.lane_wake = Some(at);
+                    self.queue_wake = Some(at);
                     return;
                 }
                 Offer::Nothing => return,
@@ -341,13 +341,13 @@ impl Controller for Engine {
                 self.list_failures = 0;
                 self.listed = true;
                 let drift = self
-                    .shadow
-                    .listed(routes, self.asked, self.lane.under_way());
+                    .cache
+                    .listed(routes, self.asked, self.queue.under_way());
                 self.schedule.listed(now);
                 if !drift.is_empty() {
-                    self.tell(Notice::Drifted(drift));
+                    self.notify(Notice::Drifted(drift));
                 }
-                if self.shadow.has_doubts() {
+                if self.cache.has_doubts() {
                     self.schedule.list_by(now, Trigger::Doubt);
                 }
                 self.pass(self.trigger, now);
@@ -359,13 +359,13 @@ impl Controller for Engine {
                 self.list_failures = self.list_failures.saturating_add(1);
                 let wait = wait(&error, self.list_failures, &mut self.random);
                 self.schedule.list_failed(now + wait);
-                self.tell(Notice::ListFailed(error));
+                self.notify(Notice::ListFailed(error));
             }
         }
     }
 
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment) {
-        let Some((step, outdated)) = self.lane.ended(ticket) else {
+        let Some((step, outdated)) = self.queue.ended(ticket) else {
             return;
         };
         let deleted = step.wanted().is_none();
@@ -396,7 +396,7 @@ impl Controller for Engine {
     }
 
     fn record(&self) -> Vec<(IpNet, NextHop)> {
-        self.shadow.record().cloned().collect()
+        self.cache.record().cloned().collect()
     }
 
     fn rate_observed(&mut self, rate: RateLimit, now: Moment) {
@@ -417,7 +417,7 @@ impl Controller for Engine {
             .schedule
             .next_list()
             .map(|(at, trigger)| at.max(self.budget.ready_at(purpose(trigger), now)));
-        let waits = [list, self.schedule.next_pass(), self.lane_wake];
+        let waits = [list, self.schedule.next_pass(), self.queue_wake];
         waits.into_iter().flatten().min()
     }
 }

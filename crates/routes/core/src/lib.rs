@@ -9,15 +9,15 @@ mod budget;
 mod cidr;
 mod engine;
 mod error;
-mod lane;
+mod mutation_queue;
 mod node;
 mod plan;
 mod policy;
-mod polling;
+mod reconciler;
 mod route;
 mod schedule;
-mod shadow;
 pub mod simulation;
+mod table_cache;
 mod watch;
 
 pub use backoff::Backoff;
@@ -25,17 +25,17 @@ pub use budget::{Budget, LONGEST_PAUSE, Priority, RateLimit};
 pub use cidr::{Cidr, CidrError};
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;
-pub use lane::{Lane, Offer, Ticket};
+pub use mutation_queue::{MutationQueue, Offer, Ticket};
 pub use node::{AddressKind, Blocks, Condition, Node, NodeAddress, NodeList};
 pub use plan::{
-    Action, ConditionChange, CreateReason, DeleteReason, Forecast, Left, LeftReason, Reason,
+    Action, ConditionChange, CreateReason, DeleteReason, Forecast, LeftAlone, LeftReason, Reason,
     Refusal, RefusalReason, ReplaceReason, RoutePlan, Step, Verdict, Wanted, Withheld,
     WithheldReason, plan,
 };
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
-pub use polling::{Clockwork, Reconciler, Ticker};
+pub use reconciler::{PassTimer, Reconciler, Ticker};
 pub use route::{Mark, NextHop, Route, Target};
 pub use schedule::{Schedule, Timing, Trigger};
-pub use shadow::{Drift, Shadow};
+pub use table_cache::{Drift, TableCache};
 pub use watch::NodeWatch;
 pub use weft_model::{Moment, Random};

@@ -44,7 +44,7 @@ pub struct RoutePlan {
     /// Routes that are right as they are.
     pub kept: Vec<Route>,
     /// Routes that look as if they were not needed, and are left alone.
-    pub left: Vec<Left>,
+    pub left: Vec<LeftAlone>,
     /// Steps that would be right but are not believed.
     pub withheld: Vec<Withheld>,
     /// What nodes ask for and cannot get.
@@ -84,7 +84,7 @@ impl RoutePlan {
 
 /// A route that nobody asked for and that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftAlone {
     /// The route.
     pub route: Route,
     /// Why it stays.

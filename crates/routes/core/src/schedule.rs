@@ -9,7 +9,7 @@ pub struct Timing {
     /// storm cannot starve anybody.
     pub debounce: Duration,
     /// The least time between the beginnings of two passes.
-    pub floor: Duration,
+    pub min_interval: Duration,
     /// How often the table is read to see whether it is as believed.
     pub verify: Option<Duration>,
     /// `--min-resync-period`: how often at least a pass with a fresh list runs.
@@ -22,7 +22,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             debounce: Duration::from_millis(250),
-            floor: Duration::from_secs(1),
+            min_interval: Duration::from_secs(1),
             verify: Some(Duration::from_secs(30 * 60)),
             resync: Duration::from_secs(12 * 60 * 60),
             settle: Duration::from_secs(5),
@@ -111,10 +111,10 @@ impl Schedule {
     /// When a pass runs on what is known. `None` if nothing happened, or if a list is under way:
     /// the pass after it will do.
     pub fn next_pass(&self) -> Option<Moment> {
-        let floor = self.last_pass.map(|last| last + self.timing.floor);
+        let min_interval = self.last_pass.map(|last| last + self.timing.min_interval);
         let ready = self.ready_at.filter(|_| self.listing.is_none())?;
         self.last_list?;
-        Some(floor.map_or(ready, |floor| floor.max(ready)))
+        Some(min_interval.map_or(ready, |min_interval| min_interval.max(ready)))
     }
 
     /// The table is being read.

@@ -4,7 +4,7 @@
 //! A [`Scenario`] says what happens, an [`Arm`] who deals with it, [`run`] plays it, and a
 //! [`Report`] tells how it went. The same seed gives the same report.
 
-mod ledger;
+mod oracle;
 mod provider;
 mod queue;
 mod report;
@@ -17,4 +17,4 @@ pub use queue::TokenQueue;
 pub use report::{Calls, Report};
 pub use run::{Arm, run};
 pub use scenario::Scenario;
-pub use trace::{Churn, Fleet, Happening, Trace};
+pub use trace::{Churn, ClusterEvent, Fleet, Trace};

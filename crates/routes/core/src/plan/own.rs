@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::{
-    Action, CreateReason, DeleteReason, Left, LeftReason, Refusal, RefusalReason, ReplaceReason,
-    RoutePlan, Step, Wanted,
+    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, Refusal, RefusalReason,
+    ReplaceReason, RoutePlan, Step, Wanted,
     claims::{Claims, leads_to},
     guard,
 };
@@ -125,7 +125,7 @@ fn delete(route: &Route, reason: DeleteReason) -> Step {
 }
 
 fn leave(plan: &mut RoutePlan, route: &Route, reason: LeftReason) {
-    plan.left.push(Left {
+    plan.left.push(LeftAlone {
         route: route.clone(),
         reason,
     });

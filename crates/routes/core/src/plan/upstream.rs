@@ -3,7 +3,7 @@
 //! Kept as they are, odd corners included, because whoever turns the gate off wants what they
 //! know: texts are compared and not ranges, a blackhole that carries its node's name is deleted
 //! and made again only by the next pass, a foreign route in the range is deleted, and creating is
-//! not limited to the range. Left out is the one accident: without an event recorder a failed
+//! not limited to the range. LeftAlone out is the one accident: without an event recorder a failed
 //! create counted as success.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use super::{
-    Action, CreateReason, DeleteReason, Left, LeftReason, RoutePlan, Step, Verdict, Wanted,
+    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, RoutePlan, Step, Verdict, Wanted,
 };
 use crate::{Mark, Node, NodeAddress, NodeList, Policy, Route};
 
@@ -31,7 +31,7 @@ pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> Route
         routes.iter().partition(|route| route.mark == Mark::Foreign);
     let listed: Vec<Route> = listed.into_iter().cloned().collect();
     let mut plan = plan_listed(nodes, &listed, policy);
-    plan.left.extend(foreign.into_iter().map(|route| Left {
+    plan.left.extend(foreign.into_iter().map(|route| LeftAlone {
         route: route.clone(),
         reason: LeftReason::NotOurs,
     }));
@@ -100,14 +100,14 @@ fn deletes(
 ) {
     for route in routes {
         let Ok(net) = route.destination.net() else {
-            plan.left.push(Left {
+            plan.left.push(LeftAlone {
                 route: route.clone(),
                 reason: LeftReason::Unreadable,
             });
             continue;
         };
         if !is_responsible(&net, policy) {
-            plan.left.push(Left {
+            plan.left.push(LeftAlone {
                 route: route.clone(),
                 reason: LeftReason::OutOfRange,
             });

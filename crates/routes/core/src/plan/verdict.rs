@@ -61,7 +61,7 @@ impl Reason {
         matches!(self, Self::NoRouteCreated)
     }
 
-    fn is_one(text: &str) -> bool {
+    fn is_ours(text: &str) -> bool {
         [
             Self::RouteCreated,
             Self::NoRouteCreated,
@@ -80,7 +80,7 @@ impl Reason {
     }
 
     /// Whether a node that says `present` has to be told.
-    pub fn is_news(self, present: Option<&Condition>, policy: ConditionPolicy) -> bool {
+    pub fn needs_write(self, present: Option<&Condition>, policy: ConditionPolicy) -> bool {
         let says_it = |present: &Condition| {
             present.status == self.status() && *present.reason == *self.as_str()
         };
@@ -88,7 +88,7 @@ impl Reason {
             ConditionPolicy::Off => false,
             ConditionPolicy::Own => !present.is_some_and(says_it),
             ConditionPolicy::RespectCni => match present {
-                Some(present) => Self::is_one(&present.reason) && !says_it(present),
+                Some(present) => Self::is_ours(&present.reason) && !says_it(present),
                 None => true,
             },
         }
@@ -132,7 +132,7 @@ impl RoutePlan {
             let node = nodes.get(name)?;
             let reason = verdict.reason(node, &done)?;
             reason
-                .is_news(node.network_unavailable.as_ref(), policy.conditions)
+                .needs_write(node.network_unavailable.as_ref(), policy.conditions)
                 .then(|| ConditionChange {
                     node: name.clone(),
                     reason,

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Clockwork, Moment, Node};
+use crate::{Moment, Node, PassTimer};
 
 /// Seconds for one token, and the longest wait for one.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl TokenQueue {
     }
 }
 
-impl Clockwork for TokenQueue {
+impl PassTimer for TokenQueue {
     fn node_changed(&mut self, old: Option<&Node>, new: Option<&Node>, now: Moment) {
         if Self::accepts(old, new) {
             self.add(now);

@@ -92,7 +92,7 @@ impl Report {
     }
 
     /// The life of superfluous routes that so many percent did not exceed.
-    pub fn stale_life(&self, percent: usize) -> Duration {
+    pub fn stale_time(&self, percent: usize) -> Duration {
         percentile(&self.stale, percent)
     }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Report {
             self.mean_wait().as_secs_f64(),
             self.wait(50).as_secs_f64(),
             self.wait(99).as_secs_f64(),
-            self.stale_life(99).as_secs_f64(),
+            self.stale_time(99).as_secs_f64(),
             self.conditions,
             self.unmet,
             self.left_over,

@@ -11,7 +11,7 @@ use crate::{Cidr, Moment, Node, NodeAddress, Random, Route};
 
 /// Something that happens to a cluster or its provider.
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub enum ClusterEvent {
     /// A node was added or changed.
     Apply(Node),
     /// A node was deleted.
@@ -32,7 +32,7 @@ pub struct Trace {
     /// Nodes that are there at the start, with their routes.
     pub initial: Vec<Node>,
     /// In order of time.
-    pub events: Vec<(Moment, Happening)>,
+    pub events: Vec<(Moment, ClusterEvent)>,
 }
 
 impl Trace {
@@ -48,7 +48,7 @@ impl Trace {
 /// again soon after it was freed.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    born: u32,
+    joined: u32,
     taken: BTreeSet<u32>,
 }
 
@@ -60,8 +60,8 @@ impl Fleet {
 
     /// A node as it will be when it has joined.
     pub fn join(&mut self) -> Node {
-        let number = self.born;
-        self.born += 1;
+        let number = self.joined;
+        self.joined += 1;
         let mut free = 0;
         while self.taken.contains(&free) {
             free += 1;
@@ -135,7 +135,7 @@ impl Churn {
                     alive.push(node);
                 } else if let Some(node) = pick(&mut alive, &mut random) {
                     fleet.leave(&node);
-                    trace.events.push((at, Happening::Delete(node.name)));
+                    trace.events.push((at, ClusterEvent::Delete(node.name)));
                 }
             }
             // A range is free when its node is gone, not before.
@@ -167,11 +167,11 @@ pub(crate) fn joins(trace: &mut Trace, node: &Node, at: Moment, random: &mut Ran
     };
     let range_at = at + random.between(millis(20), millis(300));
     let address_at = range_at.max(at + random.between(millis(300), millis(2500)));
-    trace.events.push((at, Happening::Apply(bare)));
-    trace.events.push((range_at, Happening::Apply(ranged)));
+    trace.events.push((at, ClusterEvent::Apply(bare)));
+    trace.events.push((range_at, ClusterEvent::Apply(ranged)));
     trace
         .events
-        .push((address_at, Happening::Apply(node.clone())));
+        .push((address_at, ClusterEvent::Apply(node.clone())));
 }
 
 /// Every ten seconds a node that is there from the start reports that it is alive.
@@ -179,8 +179,8 @@ fn heartbeats(trace: &mut Trace, end: Moment) {
     let gone: BTreeSet<SharedStr> = trace
         .events
         .iter()
-        .filter_map(|(_, happening)| match happening {
-            Happening::Delete(name) => Some(name.clone()),
+        .filter_map(|(_, event)| match event {
+            ClusterEvent::Delete(name) => Some(name.clone()),
             _ => None,
         })
         .collect();
@@ -190,7 +190,7 @@ fn heartbeats(trace: &mut Trace, end: Moment) {
     };
     let mut at = Moment::seconds(10);
     while at < end {
-        trace.events.push((at, Happening::Apply(node.clone())));
+        trace.events.push((at, ClusterEvent::Apply(node.clone())));
         at = at + Duration::from_secs(10);
     }
 }

@@ -52,7 +52,7 @@ impl Bench {
     /// What it asks for now; notices left out.
     fn poll(&mut self) -> Vec<Command> {
         let mut commands = self.engine.poll(self.now);
-        commands.retain(|command| !matches!(command, Command::Tell(_)));
+        commands.retain(|command| !matches!(command, Command::Notify(_)));
         commands
     }
 
@@ -460,7 +460,7 @@ fn a_delete_of_what_is_gone_already_is_done() {
     let (_, ticket, _) = mutations(bench.wait(1_000)).remove(0);
     bench.end(ticket, Err(ProviderError::Gone));
     assert!(bench.wait(60_000).is_empty());
-    assert_eq!(bench.engine.shadow().routes().len(), 1);
+    assert_eq!(bench.engine.cache().routes().len(), 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const PARALLEL: usize = 200;
 const ATTEMPTS: u32 = 5;
 
 /// Decides when upstream's reconciler runs its next pass.
-pub trait Clockwork {
+pub trait PassTimer {
     /// A node was added (`old` absent), changed, or deleted (`new` absent).
     fn node_changed(&mut self, old: Option<&Node>, new: Option<&Node>, now: Moment);
     /// When the next pass is due, if one is.
@@ -45,7 +45,7 @@ impl Ticker {
     }
 }
 
-impl Clockwork for Ticker {
+impl PassTimer for Ticker {
     fn node_changed(&mut self, _: Option<&Node>, _: Option<&Node>, _: Moment) {}
 
     fn due(&self) -> Option<Moment> {
@@ -64,7 +64,7 @@ impl Clockwork for Ticker {
 #[derive(Debug)]
 pub struct Reconciler<C> {
     policy: Policy,
-    clockwork: C,
+    timer: C,
     nodes: NodeList,
     random: Random,
     phase: Phase,
@@ -91,12 +91,12 @@ struct Work {
     deletes_open: usize,
 }
 
-impl<C: Clockwork> Reconciler<C> {
-    /// Reconciles by the policy whenever the clockwork says so.
-    pub fn new(policy: Policy, clockwork: C, seed: u64) -> Self {
+impl<C: PassTimer> Reconciler<C> {
+    /// Reconciles by the policy whenever the timer says so.
+    pub fn new(policy: Policy, timer: C, seed: u64) -> Self {
         Self {
             policy,
-            clockwork,
+            timer,
             nodes: NodeList::default(),
             random: Random::new(seed),
             phase: Phase::Idle,
@@ -108,7 +108,7 @@ impl<C: Clockwork> Reconciler<C> {
 
     fn replace(&mut self, name: &str, new: Option<Node>, now: Moment) {
         let old = self.nodes.nodes.remove(name);
-        self.clockwork.node_changed(old.as_ref(), new.as_ref(), now);
+        self.timer.node_changed(old.as_ref(), new.as_ref(), now);
         if let Some(new) = new {
             self.nodes.nodes.insert(new.name.clone(), new);
         }
@@ -148,7 +148,7 @@ impl<C: Clockwork> Reconciler<C> {
                 self.out.push(Command::Write(change));
             }
         }
-        self.clockwork.ended(false, now);
+        self.timer.ended(false, now);
     }
 }
 
@@ -192,7 +192,7 @@ impl Work {
     }
 }
 
-impl<C: Clockwork> Controller for Reconciler<C> {
+impl<C: PassTimer> Controller for Reconciler<C> {
     fn node_applied(&mut self, node: Node, now: Moment) {
         let name = node.name.clone();
         self.replace(&name, Some(node), now);
@@ -240,13 +240,13 @@ impl<C: Clockwork> Controller for Reconciler<C> {
                 self.record = plan.kept.iter().filter_map(Route::key).collect();
                 self.record.sort_unstable();
                 let notice = Notice::Pass(Trigger::Periodic, Box::new(plan.clone()));
-                self.out.push(Command::Tell(notice));
+                self.out.push(Command::Notify(notice));
                 self.phase = Phase::Working(Box::new(Work::new(plan)));
             }
             Err(error) => {
-                self.out.push(Command::Tell(Notice::ListFailed(error)));
+                self.out.push(Command::Notify(Notice::ListFailed(error)));
                 self.phase = Phase::Idle;
-                self.clockwork.ended(true, now);
+                self.timer.ended(true, now);
             }
         }
     }
@@ -268,7 +268,7 @@ impl<C: Clockwork> Controller for Reconciler<C> {
         if let Err(error) = result {
             let step = Box::new(work.plan.steps[step].clone());
             self.out
-                .push(Command::Tell(Notice::Failed(step, error, now + pause)));
+                .push(Command::Notify(Notice::Failed(step, error, now + pause)));
         }
     }
 
@@ -279,9 +279,9 @@ impl<C: Clockwork> Controller for Reconciler<C> {
 
     fn poll(&mut self, now: Moment) -> Vec<Command> {
         self.advance(now);
-        let due = self.clockwork.due().is_some_and(|at| at <= now);
+        let due = self.timer.due().is_some_and(|at| at <= now);
         if due && self.nodes.complete && matches!(self.phase, Phase::Idle) {
-            self.clockwork.started(now);
+            self.timer.started(now);
             self.phase = Phase::Listing;
             self.out.push(Command::List);
         }
@@ -290,7 +290,7 @@ impl<C: Clockwork> Controller for Reconciler<C> {
 
     fn wake(&self, _: Moment) -> Option<Moment> {
         match &self.phase {
-            Phase::Idle if self.nodes.complete => self.clockwork.due(),
+            Phase::Idle if self.nodes.complete => self.timer.due(),
             Phase::Idle | Phase::Listing => None,
             Phase::Working(work) => work.later.first().map(|(at, _)| *at),
         }

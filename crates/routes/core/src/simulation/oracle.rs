@@ -21,7 +21,7 @@ struct Need {
 
 /// Knows the truth about the cluster, and judges what controllers do to the provider.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Oracle {
     nodes: BTreeMap<SharedStr, Node>,
     needs: BTreeMap<Cidr, Need>,
     stale: BTreeMap<Cidr, Moment>,
@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     pub(super) report: Report,
 }
 
-impl Ledger {
+impl Oracle {
     pub(super) fn nodes(&self) -> Vec<Node> {
         self.nodes.values().cloned().collect()
     }

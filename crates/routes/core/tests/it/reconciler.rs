@@ -16,7 +16,7 @@ fn reconciler() -> Reconciler<Ticker> {
 
 fn poll(reconciler: &mut Reconciler<Ticker>, now: Moment) -> Vec<Command> {
     let mut commands = reconciler.poll(now);
-    commands.retain(|command| !matches!(command, Command::Tell(_)));
+    commands.retain(|command| !matches!(command, Command::Notify(_)));
     commands
 }
 

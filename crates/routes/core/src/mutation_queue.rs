@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weft_model::SharedStr;
 
-use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
+use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Step, TableCache};
 
 /// Mutations on one route table: which wait, which are under way, and what may go next.
 ///
@@ -10,7 +10,7 @@ use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
 /// others run side by side up to the provider's limit. The newest plan replaces whatever was
 /// waiting, so nothing outdated is ever begun; whoever waited already comes before newcomers.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct MutationQueue {
     limit: usize,
     waiting: VecDeque<Step>,
     running: BTreeMap<Ticket, Running>,
@@ -42,7 +42,7 @@ pub enum Offer {
     Nothing,
 }
 
-impl Lane {
+impl MutationQueue {
     /// For a provider that takes so many mutations at once.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Lane {
         &mut self,
         backoff: &Backoff,
         budget: &Budget,
-        shadow: &Shadow,
+        cache: &TableCache,
         now: Moment,
     ) -> Offer {
         if self.running.len() >= self.limit || self.waiting.is_empty() {
@@ -105,7 +105,7 @@ impl Lane {
             let ready = backoff
                 .ready_at(step)
                 .max(budget.ready_at(priority(step), now));
-            let doubtful = shadow.is_doubtful(step.destination());
+            let doubtful = cache.is_doubtful(step.destination());
             if !collides && !doubtful && ready <= now {
                 found = Some(place);
                 break;

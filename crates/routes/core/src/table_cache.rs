@@ -12,7 +12,7 @@ use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step, Wanted};
 /// With it an event costs mutations only; reading the table is for verification. It also
 /// remembers which routes are ours where the provider's carry no mark.
 #[derive(Clone, Debug, Default)]
-pub struct Shadow {
+pub struct TableCache {
     routes: Vec<Route>,
     listed_at: Option<Moment>,
     record: BTreeSet<(IpNet, NextHop)>,
@@ -39,7 +39,7 @@ impl Drift {
     }
 }
 
-impl Shadow {
+impl TableCache {
     /// Knows nothing yet. Lists of some providers lag behind their mutations; what was changed
     /// less than `settle` before a list is believed over the list.
     pub fn new(settle: Duration) -> Self {
