@@ -118,13 +118,13 @@ impl Holding {
 
 /// Follows NodeNetworkConfigs as long as it lives.
 pub(super) struct BlockFeed {
-    book: Book,
+    cache: BlockCache,
     _following: AbortOnDropHandle<()>,
 }
 
 /// Objects by node, where one that cannot be read is noted without content; absent before the
 /// first complete list.
-type Book = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
+type BlockCache = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -138,26 +138,26 @@ impl BlockFeed {
         ended: CancellationToken,
         noticed: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let book = Book::default();
-        let (cluster, objects, pages) = (cluster.clone(), objects.clone(), book.clone());
+        let cache = BlockCache::default();
+        let (cluster, objects, shared) = (cluster.clone(), objects.clone(), cache.clone());
         // Informers are given back when the controller stops, and not when it next starts.
         let following = async move {
             tokio::select! {
                 () = ended.cancelled() => {}
-                () = follow(&cluster, &objects, &pages, &noticed) => {}
+                () = follow(&cluster, &objects, &shared, &noticed) => {}
             }
         };
         Self {
-            book,
+            cache,
             _following: AbortOnDropHandle::new(tokio::spawn(following)),
         }
     }
 
     /// What a node holds.
     pub(super) fn of(&self, node: &str) -> Holding {
-        match &*lock(&self.book) {
+        match &*lock(&self.cache) {
             None => Holding::Unknown,
-            Some(pages) => match pages.get(node) {
+            Some(by_node) => match by_node.get(node) {
                 None => Holding::Known(None),
                 Some(None) => Holding::Unknown,
                 Some(Some(object)) => Holding::Known(Some(object.clone())),
@@ -169,7 +169,7 @@ impl BlockFeed {
 async fn follow(
     cluster: &Cluster,
     objects: &NetworkObjects,
-    book: &Book,
+    cache: &BlockCache,
     noticed: &(impl Fn() + Sync),
 ) {
     let kind = network_kind(objects);
@@ -181,35 +181,39 @@ async fn follow(
             return;
         }
         let informer = cluster.cache().informer_of::<NodeBlocks>(&kind, &spec);
-        keep(informer.subscribe(), book, noticed).await;
-        *lock(book) = None;
+        update_cache(informer.subscribe(), cache, noticed).await;
+        *lock(cache) = None;
         tracing::warn!(%kind, "blocks of nodes are not known; routes to them stay as they are");
         noticed();
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Keeps the book until the watch ends.
-async fn keep(mut changes: Subscription<NodeBlocks>, book: &Book, noticed: &(impl Fn() + Sync)) {
+/// Keeps the cache until the watch ends.
+async fn update_cache(
+    mut changes: Subscription<NodeBlocks>,
+    cache: &BlockCache,
+    noticed: &(impl Fn() + Sync),
+) {
     let mut first = Some(HashMap::new());
     while let Some(change) = changes.next().await {
-        let mut kept = lock(book);
+        let mut kept = lock(cache);
         // Before the first complete list nobody may see what is there of it.
-        let Some(pages) = first.as_mut().or(kept.as_mut()) else {
+        let Some(by_node) = first.as_mut().or(kept.as_mut()) else {
             return;
         };
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
-                pages.insert(new.name().into(), Some(new));
+                by_node.insert(new.name().into(), Some(new));
             }
-            Change::Deleted { last, .. } => drop(pages.remove(last.name())),
+            Change::Deleted { last, .. } => drop(by_node.remove(last.name())),
             Change::Undecodable(object) => {
                 tracing::error!(key = %object.key, error = object.error, "cannot read a NodeNetworkConfig");
-                pages.insert((&*object.key.name).into(), None);
+                by_node.insert((&*object.key.name).into(), None);
             }
             Change::Synced => {
-                if let Some(pages) = first.take() {
-                    *kept = Some(pages);
+                if let Some(by_node) = first.take() {
+                    *kept = Some(by_node);
                 }
             }
             Change::Closed(_) => return,

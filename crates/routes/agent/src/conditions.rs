@@ -52,12 +52,12 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// and the last word counts.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    wanted: BTreeMap<SharedStr, Wish>,
+    wanted: BTreeMap<SharedStr, Desired>,
     writing: BTreeSet<SharedStr>,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct Desired {
     reason: Reason,
     at: Moment,
     failures: u32,
@@ -65,12 +65,12 @@ struct Wish {
 
 impl Conditions {
     pub(crate) fn want(&mut self, change: ConditionChange, now: Moment) {
-        let wish = Wish {
+        let desired = Desired {
             reason: change.reason,
             at: now,
             failures: 0,
         };
-        self.wanted.insert(change.node, wish);
+        self.wanted.insert(change.node, desired);
     }
 
     /// The node is gone.
@@ -83,12 +83,12 @@ impl Conditions {
         if self.writing.len() >= PARALLEL {
             return None;
         }
-        let mut wishes = self.wanted.iter();
-        let (node, wish) =
-            wishes.find(|(node, wish)| wish.at <= now && !self.writing.contains(*node))?;
+        let mut desired = self.wanted.iter();
+        let (node, desired) =
+            desired.find(|(node, desired)| desired.at <= now && !self.writing.contains(*node))?;
         let change = ConditionChange {
             node: node.clone(),
-            reason: wish.reason,
+            reason: desired.reason,
         };
         self.writing.insert(change.node.clone());
         Some(change)
@@ -97,15 +97,15 @@ impl Conditions {
     /// A write ended.
     pub(crate) fn written(&mut self, change: &ConditionChange, done: bool, now: Moment) {
         self.writing.remove(&change.node);
-        let Some(wish) = self.wanted.get_mut(&change.node) else {
+        let Some(desired) = self.wanted.get_mut(&change.node) else {
             return;
         };
-        if done && wish.reason == change.reason {
+        if done && desired.reason == change.reason {
             self.wanted.remove(&change.node);
         } else if !done {
-            let factor = 2_u32.saturating_pow(wish.failures.min(6));
-            wish.failures = wish.failures.saturating_add(1);
-            wish.at = now + (RETRY.0 * factor).min(RETRY.1);
+            let factor = 2_u32.saturating_pow(desired.failures.min(6));
+            desired.failures = desired.failures.saturating_add(1);
+            desired.at = now + (RETRY.0 * factor).min(RETRY.1);
         }
     }
 
@@ -118,7 +118,7 @@ impl Conditions {
             .wanted
             .iter()
             .filter(|(node, _)| !self.writing.contains(*node));
-        idle.map(|(_, wish)| wish.at).min()
+        idle.map(|(_, desired)| desired.at).min()
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_written_after_the_one_before() {
+    fn the_latest_condition_is_written_after_the_one_before() {
         let now = Moment::START;
         let mut conditions = Conditions::default();
         conditions.want(says(Reason::NoRouteCreated), now);

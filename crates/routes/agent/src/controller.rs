@@ -14,7 +14,7 @@ use weft_runtime::{
 };
 
 use crate::{
-    Announce, RoutesMetrics, RoutesSettings, StatusBoard, life::Life, record::RecordStore,
+    RouteEvents, RoutesMetrics, RoutesSettings, StatusBoard, record::RecordStore, run::Run,
     settings::Mode, views::RouteNode,
 };
 
@@ -43,7 +43,7 @@ pub struct RoutesParts {
     /// Where to count.
     pub metrics: RoutesMetrics,
     /// Where to say what people should know.
-    pub announce: Announce,
+    pub events: RouteEvents,
     /// Where to show how routes stand.
     pub board: StatusBoard,
 }
@@ -57,7 +57,7 @@ pub(super) struct Parts {
     pub(super) record: Option<RecordStore>,
     pub(super) own_node: Option<String>,
     pub(super) metrics: RoutesMetrics,
-    pub(super) announce: Announce,
+    pub(super) events: RouteEvents,
     pub(super) board: StatusBoard,
     pub(super) signal: Arc<Notify>,
     pub(super) table_changed: AtomicBool,
@@ -123,7 +123,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         record,
         own_node: parts.own_node,
         metrics: parts.metrics,
-        announce: parts.announce,
+        events: parts.events,
         board: parts.board,
         signal,
         table_changed: AtomicBool::new(false),
@@ -131,7 +131,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
     });
     let controller = builder.build(RouteReconciler {
         parts: shared.clone(),
-        life: Mutex::new(None),
+        run: Mutex::new(None),
     });
     let _first = shared.bell.set(controller.bell());
     tokio::spawn(follow_state(shared.clone(), controller.clone()));
@@ -171,21 +171,21 @@ async fn follow_table(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
 
 struct RouteReconciler {
     parts: Arc<Parts>,
-    life: Mutex<Option<Life>>,
+    run: Mutex<Option<Run>>,
 }
 
 impl Reconciler<RoutesKey> for RouteReconciler {
     async fn reconcile(&self, context: Context<RoutesKey>) -> Result<Action, ReconcileError> {
-        let mut kept = self.life.lock().await;
+        let mut kept = self.run.lock().await;
         // Out of its place while it works: one that panics or is cut short does not come back, and
         // the next begins with a look at the table.
-        let life = kept.take().filter(|life| !life.is_over());
-        let mut life = match life {
-            Some(life) => life,
-            None => Life::begin(self.parts.clone(), context.cancelled().clone()).await?,
+        let run = kept.take().filter(|run| !run.is_over());
+        let mut run = match run {
+            Some(run) => run,
+            None => Run::begin(self.parts.clone(), context.cancelled().clone()).await?,
         };
-        let done = life.work(&context).await;
-        *kept = Some(life);
+        let done = run.work(&context).await;
+        *kept = Some(run);
         done
     }
 }

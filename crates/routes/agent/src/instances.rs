@@ -49,7 +49,7 @@ struct Pending {
     node: Node,
     at: Moment,
     /// How often the provider's answer did not fit. Nobody hears of the node before the first.
-    misfits: u32,
+    mismatches: u32,
 }
 
 impl Instances {
@@ -88,13 +88,13 @@ impl Instances {
         match self.pending.get_mut(&node.name) {
             Some(pending) if same(pending) => {
                 pending.node = node.clone();
-                (pending.misfits > 0).then_some(node)
+                (pending.mismatches > 0).then_some(node)
             }
             _ => {
                 let pending = Pending {
                     node,
                     at: now,
-                    misfits: 0,
+                    mismatches: 0,
                 };
                 self.pending.insert(pending.node.name.clone(), pending);
                 None
@@ -142,7 +142,7 @@ impl Instances {
     }
 
     /// The provider answered somebody else: an outage is over.
-    pub(crate) fn answers(&mut self) {
+    pub(crate) fn outage_over(&mut self) {
         self.pause.take_if(|pause| !pause.limited);
     }
 
@@ -154,28 +154,28 @@ impl Instances {
         now: Moment,
     ) -> Result<Vec<Node>, ProviderError> {
         self.asking = false;
-        let told = answer.result.inspect_err(|error| self.failed(error, now))?;
+        let known = answer.result.inspect_err(|error| self.failed(error, now))?;
         (self.failures, self.pause) = (0, None);
         for id in asked {
             // A machine that the provider does not know has no addresses.
-            let addresses = told.get(id).cloned().unwrap_or_default();
+            let addresses = known.get(id).cloned().unwrap_or_default();
             self.known.insert(id.clone(), addresses);
         }
         let about = |pending: &Pending| {
             let id = pending.node.provider_id.as_ref();
             id.is_some_and(|id| asked.contains(id))
         };
-        let mut heard = Vec::new();
+        let mut checked = Vec::new();
         for name in self.pending.keys().cloned().collect::<Vec<_>>() {
             let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
                 continue;
             };
-            pending.misfits = pending.misfits.saturating_add(1);
-            pending.at = now + grown(RECHECK, pending.misfits);
+            pending.mismatches = pending.mismatches.saturating_add(1);
+            pending.at = now + grown(RECHECK, pending.mismatches);
             let node = pending.node.clone();
-            heard.extend(self.check(node, now));
+            checked.extend(self.check(node, now));
         }
-        Ok(heard)
+        Ok(checked)
     }
 
     fn failed(&mut self, error: &ProviderError, now: Moment) {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    fn told(address: &str) -> Answer<InstanceAddresses> {
+    fn answer(address: &str) -> Answer<InstanceAddresses> {
         Answer::ok([("17".into(), vec![address.parse().unwrap()])].into())
     }
 
@@ -225,32 +225,38 @@ mod tests {
     }
 
     #[test]
-    fn nobody_hears_of_a_node_before_the_provider_was_asked() {
+    fn a_node_is_held_back_until_the_provider_was_asked() {
         let mut instances = instances();
         assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
         let asked = instances.ask(FIRST).unwrap();
         assert_eq!(asked, ["17"]);
         assert_eq!(instances.ask(FIRST), None, "one question at a time");
-        let heard = instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        let checked = instances
+            .answered(&asked, answer("10.0.0.1"), FIRST)
+            .unwrap();
         assert_eq!(
-            heard[0].instance_addresses,
+            checked[0].instance_addresses,
             Some(vec!["10.0.0.1".parse().unwrap()])
         );
         assert_eq!(instances.wake(), None);
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_told_and_asked_about_again() {
+    fn a_mismatch_is_passed_on_and_asked_about_again() {
         let mut instances = instances();
         assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
         let asked = instances.ask(FIRST).unwrap();
-        let heard = instances.answered(&asked, told("10.0.0.2"), FIRST).unwrap();
-        assert_eq!(heard.len(), 1, "the rules refuse it with a reason");
+        let checked = instances
+            .answered(&asked, answer("10.0.0.2"), FIRST)
+            .unwrap();
+        assert_eq!(checked.len(), 1, "the rules refuse it with a reason");
         assert_eq!(instances.wake(), Some(FIRST + RECHECK.0));
         let later = FIRST + RECHECK.0;
         let asked = instances.ask(later).unwrap();
-        let heard = instances.answered(&asked, told("10.0.0.1"), later).unwrap();
-        assert!(instances.fits(&heard[0]));
+        let checked = instances
+            .answered(&asked, answer("10.0.0.1"), later)
+            .unwrap();
+        assert!(instances.fits(&checked[0]));
         assert_eq!(instances.wake(), None);
     }
 
@@ -295,13 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_ends_for_all_when_the_provider_answers_anybody() {
+    fn an_outage_ends_for_all_nodes_when_the_provider_answers_any_call() {
         let mut instances = in_an_outage(ProviderError::Uncertain);
-        instances.answers();
+        instances.outage_over();
         assert_eq!(instances.ask(FIRST).unwrap(), ["17", "18"]);
         let after = Duration::from_secs(30);
         let mut limited = in_an_outage(ProviderError::RateLimited { after: Some(after) });
-        limited.answers();
+        limited.outage_over();
         assert_eq!(limited.ask(FIRST), None, "it wants fewer calls");
         assert_eq!(limited.wake(), Some(FIRST + after));
     }
@@ -320,11 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_address_is_asked_about_before_anybody_hears_of_it() {
+    fn a_node_with_a_new_address_is_held_back_until_the_provider_was_asked() {
         let mut instances = instances();
         instances.check(node("10.0.0.1"), FIRST);
         let asked = instances.ask(FIRST).unwrap();
-        instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        instances
+            .answered(&asked, answer("10.0.0.1"), FIRST)
+            .unwrap();
         assert!(instances.check(node("10.0.0.1"), FIRST).is_some());
         assert_eq!(instances.check(node("10.0.0.254"), FIRST), None);
         assert!(instances.ask(FIRST).is_some());

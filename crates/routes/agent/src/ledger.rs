@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_written_down_before_it_is_made() {
+    fn a_route_is_recorded_before_it_is_created() {
         let mut ledger = Ledger::new(BTreeSet::new());
         ledger.hold(Ticket(1), create(1));
         assert_eq!(released(&mut ledger), []);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_down_is_not_made() {
+    fn a_route_that_cannot_be_recorded_is_not_created() {
         let mut ledger = Ledger::new(BTreeSet::new());
         ledger.hold(Ticket(1), create(1));
         let entries = ledger.save(Vec::new(), false, Moment::START).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_answer_leaves_nothing_believed_that_may_have_been_struck_out() {
+    fn after_a_lost_answer_entries_that_may_have_been_removed_do_not_count_as_recorded() {
         let mut ledger = Ledger::new([entry(1), entry(2)].into());
         let entries = ledger.save(vec![entry(2)], true, Moment::START).unwrap();
         ledger.hold(Ticket(1), create(1));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_struck_out_when_nothing_else_is_going_on() {
+    fn entries_of_deleted_routes_are_removed_only_when_idle() {
         let mut ledger = Ledger::new([entry(1)].into());
         assert_eq!(ledger.save(Vec::new(), false, Moment::START), None);
         assert_eq!(ledger.wake(Vec::new()), Some(Moment::START));

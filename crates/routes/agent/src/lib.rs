@@ -4,26 +4,26 @@
 //! [`controller()`] watches nodes, calls the provider within the time left to lead, writes
 //! conditions and events, and remembers which routes are ours.
 
-mod announce;
 mod blocks;
 mod conditions;
 mod controller;
 mod egress;
+mod events;
 mod instances;
+mod joining;
 mod ledger;
-mod life;
 pub mod metrics;
-mod newcomers;
 mod preview;
 pub mod process;
 mod record;
+mod run;
 mod settings;
 pub mod status;
 mod views;
 
-pub use announce::Announce;
 pub use controller::{NAME, RoutesKey, RoutesParts, controller};
 pub use egress::{Egress, EgressError};
+pub use events::RouteEvents;
 pub use metrics::RoutesMetrics;
 pub use preview::preview;
 pub use settings::{Mode, RoutesSettings};

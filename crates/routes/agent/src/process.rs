@@ -14,7 +14,7 @@ use weft_process::identity;
 use weft_providers::{Calls, NetlinkProvider, SharedProvider, netlink::NetlinkSettings, open};
 use weft_runtime::{Cluster, EventRecorder, Failure, LeaderConfig};
 
-use crate::{Announce, Egress, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard};
+use crate::{Egress, RouteEvents, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard};
 
 /// The route controller of a process.
 #[derive(Clone, Debug)]
@@ -87,15 +87,15 @@ impl RoutesProcess {
         }
         let own_node = self.table.own_node();
         let client = cluster.client().clone();
-        let events = EventRecorder::new(client, "route_controller", &identity());
+        let recorder = EventRecorder::new(client, "route_controller", &identity());
         Ok(RoutesParts {
             cluster: cluster.clone(),
             provider,
             // Kernel routes carry a mark.
             record_namespace: own_node.is_none().then_some(self.namespace),
             own_node,
-            announce: Announce {
-                events: (!self.settings.observe).then_some(events),
+            events: RouteEvents {
+                recorder: (!self.settings.observe).then_some(recorder),
                 about,
             },
             settings: self.settings,

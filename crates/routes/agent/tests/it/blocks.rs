@@ -140,7 +140,7 @@ async fn without_the_kind_pod_cidrs_are_routed_and_blocks_stay_where_they_are() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_route_blocks_does_not_look_at_them() {
+async fn without_route_blocks_the_objects_are_not_watched() {
     let world = World::new();
     install(&world.client).await;
     world.add_node(1).await;

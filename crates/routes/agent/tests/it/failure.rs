@@ -21,7 +21,7 @@ fn fails(call: Option<CallKind>, times: u32, error: ProviderError) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failed_create_is_told_and_made_good_within_five_seconds() {
+async fn one_failed_create_is_reported_and_retried_within_five_seconds() {
     let fault = fails(
         Some(CallKind::Create),
         1,
@@ -132,7 +132,7 @@ async fn a_route_deleted_behind_our_back_is_found_by_verification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_route_in_the_range_is_left_alone() {
+async fn a_foreign_route_in_the_range_is_left_alone() {
     let world = World::new();
     world.provider.with_table(|table| {
         let mut foreign =
@@ -159,7 +159,7 @@ async fn somebody_elses_route_in_the_range_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_tells_its_address_is_named_after_a_minute() {
+async fn a_node_that_never_reports_an_address_is_named_after_a_minute() {
     let world = World::new();
     let running = world.start(World::settings());
     let silent = serde_json::json!({

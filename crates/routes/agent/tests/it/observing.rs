@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::world::{World, eventually};
 
 #[tokio::test(start_paused = true)]
-async fn whoever_observes_counts_and_writes_nothing() {
+async fn observe_mode_counts_and_writes_nothing() {
     let world = World::new();
     let mut settings = World::settings();
     settings.observe = true;

@@ -14,7 +14,7 @@ use weft_apiserver::ApiServer;
 use weft_providers::MemoryProvider;
 use weft_routes::simulation::{Fault, Profile};
 use weft_routes_agent::{
-    Announce, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+    RouteEvents, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
 use weft_runtime::{Cluster, Controller, EventRecorder, Gate, prometheus_text};
 
@@ -77,13 +77,13 @@ impl World {
         let metrics = RoutesMetrics::register(&mut registry);
         let provider = self.provider.clone().counting(metrics.calls.clone());
         let board = StatusBoard::default();
-        let announce = Announce {
-            events: Some(EventRecorder::new(
+        let events = RouteEvents {
+            recorder: Some(EventRecorder::new(
                 self.client.clone(),
                 "route_controller",
                 "test",
             )),
-            ..Announce::default()
+            ..RouteEvents::default()
         };
         let parts = RoutesParts {
             cluster: Cluster::new("local", self.client.clone()),
@@ -92,7 +92,7 @@ impl World {
             record_namespace: Some("kube-system".to_owned()),
             own_node: None,
             metrics,
-            announce,
+            events,
             board: board.clone(),
         };
         let controller = controller(parts, None);

@@ -24,15 +24,15 @@ use crate::{
     conditions::{self, Conditions},
     controller::{Parts, RoutesKey},
     instances::Instances,
+    joining::JoiningNodes,
     ledger::Ledger,
     metrics::PassOutcome,
-    newcomers::Newcomers,
     record::Entry,
     views::RouteNode,
 };
 
 /// What is known in one life.
-pub(super) struct Life {
+pub(super) struct Run {
     parts: Arc<Parts>,
     token: CancellationToken,
     begun: Instant,
@@ -45,7 +45,7 @@ pub(super) struct Life {
     unreadable: BTreeSet<ObjectKey>,
     instances: Option<Instances>,
     conditions: Conditions,
-    newcomers: Newcomers,
+    joining: JoiningNodes,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
     /// Before the first list nothing is known, and nothing must be forgotten.
@@ -65,7 +65,7 @@ enum Done {
 
 type Work<'a> = FuturesUnordered<BoxFuture<'a, Done>>;
 
-impl Life {
+impl Run {
     /// Begins; what an earlier life recorded as ours is ours.
     pub(super) async fn begin(
         parts: Arc<Parts>,
@@ -99,7 +99,7 @@ impl Life {
             unreadable: BTreeSet::new(),
             listed: false,
             conditions: Conditions::default(),
-            newcomers: Newcomers::new(&parts.settings.policy(capabilities)),
+            joining: JoiningNodes::new(&parts.settings.policy(capabilities)),
             asked_for: BTreeSet::new(),
             ledger: writes.then(|| Ledger::new(recorded)),
             tight: false,
@@ -141,7 +141,7 @@ impl Life {
             {
                 self.controller.table_changed(self.now());
             }
-            if self.newcomers.became_late(self.now()) {
+            if self.joining.became_overdue(self.now()) {
                 self.controller.replan(self.now());
             }
             self.begin_work(&parts, context, &mut work);
@@ -174,7 +174,7 @@ impl Life {
             asks,
             record,
             self.conditions.wake(),
-            self.newcomers.wake(),
+            self.joining.wake(),
         ];
         waits.into_iter().flatten().min()
     }
@@ -199,7 +199,7 @@ impl Life {
             let projected = self.project(node, &holding);
             let name = node.name().into();
             self.fed.insert(name, (node.clone(), holding));
-            self.newcomers.seen(&projected, now);
+            self.joining.seen(&projected, now);
             if let Some(node) = self.check(projected, now) {
                 self.controller.node_applied(node, now);
             }
@@ -244,7 +244,7 @@ impl Life {
             let holding = self.holding(node);
             let projected = self.project(node, &holding);
             fed.insert(node.name().into(), (node.clone(), holding));
-            self.newcomers.seen(&projected, now);
+            self.joining.seen(&projected, now);
             checked.extend(self.check(projected, now));
         }
         if checked.len() < present.len() {
@@ -277,7 +277,7 @@ impl Life {
 
     fn remove(&mut self, name: &str, now: Moment) {
         self.fed.remove(name);
-        self.newcomers.forget(name);
+        self.joining.forget(name);
         self.conditions.forget(name);
         if let Some(instances) = &mut self.instances {
             instances.forget(name);
@@ -416,7 +416,7 @@ impl Life {
     /// Whoever waits for the provider to answer again need not wait longer.
     fn provider_answers(&mut self) {
         if let Some(instances) = &mut self.instances {
-            instances.answers();
+            instances.outage_over();
         }
     }
 
@@ -456,14 +456,14 @@ impl Life {
         match &result {
             Err(error) if !gone => {
                 parts.metrics.stepped(&step, error.label());
-                parts.announce.failed(&step, error, took);
+                parts.events.failed(&step, error, took);
                 tracing::warn!(%step, %error, ?took, "route not changed");
             }
             _ => {
                 parts.metrics.stepped(&step, "ok");
                 parts.board.done(&step);
                 tracing::info!(%step, ?took, "route changed");
-                if let Some(waited) = self.newcomers.routed(&step, now) {
+                if let Some(waited) = self.joining.routed(&step, now) {
                     parts.metrics.created_after(waited);
                 }
                 self.provider_answers();
@@ -524,11 +524,11 @@ impl Life {
         if let Some(ledger) = &mut self.ledger {
             ledger.planned(plan);
         }
-        for refusal in self.newcomers.planned(plan) {
+        for refusal in self.joining.planned(plan) {
             self.refused(&refusal);
         }
         if plan.forecast.is_tight() && !self.tight {
-            parts.announce.tight(&plan.forecast);
+            parts.events.quota_tight(&plan.forecast);
         }
         self.tight = plan.forecast.is_tight();
         if !plan.withheld.is_empty() {
@@ -545,7 +545,7 @@ impl Life {
         tracing::warn!(%refusal, "a node gets no route");
         let known = self.fed.get(&*refusal.node);
         let uid = known.map(|(node, _)| node.uid());
-        self.parts.announce.refused(refusal, uid);
+        self.parts.events.refused(refusal, uid);
     }
 }
 

@@ -8,23 +8,23 @@ use weft_runtime::{EventLevel, EventNote, EventRecorder};
 
 /// Says things as events, unless nothing may be written.
 #[derive(Clone, Debug, Default)]
-pub struct Announce {
+pub struct RouteEvents {
     /// Where to say them.
-    pub events: Option<EventRecorder>,
+    pub recorder: Option<EventRecorder>,
     /// What the whole is about: the lease by which the controller is known.
     pub about: ObjectReference,
 }
 
-impl Announce {
-    fn say(&self, about: ObjectReference, reason: &'static str, note: String) {
-        if let Some(events) = &self.events {
+impl RouteEvents {
+    fn warn(&self, about: ObjectReference, reason: &'static str, note: String) {
+        if let Some(recorder) = &self.recorder {
             let note = EventNote {
                 level: EventLevel::Warning,
                 reason,
                 action: "SyncRoutes",
                 note,
             };
-            events.record_about(about, note);
+            recorder.record_about(about, note);
         }
     }
 
@@ -38,17 +38,17 @@ impl Announce {
             wanted.uid, wanted.destination, wanted.node
         );
         let about = node(&wanted.node, Some(&wanted.uid));
-        self.say(about, "FailedToCreateRoute", note);
+        self.warn(about, "FailedToCreateRoute", note);
     }
 
     /// A node gets no route.
     pub(crate) fn refused(&self, refusal: &Refusal, uid: Option<&str>) {
         let about = node(&refusal.node, uid);
-        self.say(about, refusal.reason.label(), refusal.to_string());
+        self.warn(about, refusal.reason.label(), refusal.to_string());
     }
 
     /// The table is nearly full.
-    pub(crate) fn tight(&self, forecast: &Forecast) {
+    pub(crate) fn quota_tight(&self, forecast: &Forecast) {
         let quota = forecast.quota.unwrap_or_default();
         let note = format!(
             "{} of {quota} routes are in use and {} will be; {} will not fit",
@@ -57,7 +57,7 @@ impl Announce {
             forecast.missing()
         );
         tracing::warn!("{note}");
-        self.say(self.about.clone(), "RouteQuotaTight", note);
+        self.warn(self.about.clone(), "RouteQuotaTight", note);
     }
 }
 
