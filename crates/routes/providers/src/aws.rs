@@ -18,7 +18,7 @@ mod failure;
 mod form;
 mod instance;
 mod listing;
-mod reach;
+mod route_target;
 mod settings;
 mod signer;
 mod tables;
@@ -27,7 +27,7 @@ mod wire;
 use api::{Api, Operation};
 pub use cloud_config::{CloudConfig, CloudConfigError};
 use form::Form;
-use reach::{Reach, Reaches};
+use route_target::{RouteTarget, RouteTargets};
 pub use settings::{AwsSettings, AwsSettingsError, TableChoice};
 use tables::Tables;
 
@@ -37,7 +37,7 @@ use tables::Tables;
 pub struct AwsProvider {
     api: Api,
     tables: Tables,
-    reaches: Reaches,
+    targets: RouteTargets,
     quota: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ impl AwsProvider {
         Ok(Self {
             api: Api::new(settings, calls)?,
             tables,
-            reaches: Reaches::default(),
+            targets: RouteTargets::default(),
             quota,
         })
     }
@@ -63,10 +63,10 @@ impl AwsProvider {
     }
 
     async fn create(&self, new: &Wanted) -> Result<(), ProviderError> {
-        let (tables, reach) = self.prepare(new).await?;
+        let (tables, target) = self.prepare(new).await?;
         let mut changed = false;
         for table in &tables {
-            let form = Form::route(table, &new.destination)?.to(&reach);
+            let form = Form::route(table, &new.destination)?.to(&target);
             let done = self.change(Operation::CreateRoute, form, new).await;
             done.map_err(|error| half_way(error, changed))?;
             changed = true;
@@ -75,10 +75,10 @@ impl AwsProvider {
     }
 
     async fn replace(&self, new: &Wanted) -> Result<(), ProviderError> {
-        let (tables, reach) = self.prepare(new).await?;
+        let (tables, target) = self.prepare(new).await?;
         let mut changed = false;
         for table in &tables {
-            let form = || Ok(Form::route(table, &new.destination)?.to(&reach));
+            let form = || Ok(Form::route(table, &new.destination)?.to(&target));
             let mut done = self.change(Operation::ReplaceRoute, form()?, new).await;
             // A route that is missing in one of several tables is what this step is for.
             if done == Err(ProviderError::Conflict) && tables.len() > 1 {
@@ -102,16 +102,16 @@ impl AwsProvider {
             }
         }
         if let Some(NextHop::Instance(id)) = &old.next_hop {
-            self.reaches.forget(id);
+            self.targets.forget(id);
         }
         result
     }
 
-    async fn prepare(&self, new: &Wanted) -> Result<(Vec<SharedStr>, Reach), ProviderError> {
+    async fn prepare(&self, new: &Wanted) -> Result<(Vec<SharedStr>, RouteTarget), ProviderError> {
         let instance = instance_of(new)?;
         let tables = self.tables.ids(&self.api).await?;
-        let reach = self.reaches.prepare(&self.api, &instance, new.address());
-        Ok((tables, reach.await?))
+        let target = self.targets.prepare(&self.api, &instance, new.address());
+        Ok((tables, target.await?))
     }
 
     /// Makes a call that leads packets to an instance. If the instance is not what it was, what is
@@ -124,7 +124,7 @@ impl AwsProvider {
     ) -> Result<(), ProviderError> {
         let result = self.api.change(operation, form).await;
         if let (Err(ProviderError::NotReady(_)), Ok(instance)) = (&result, instance_of(new)) {
-            self.reaches.forget(&instance);
+            self.targets.forget(&instance);
         }
         result
     }

@@ -40,11 +40,11 @@ impl HcloudProvider {
     /// Talks to the endpoint of the settings. Call it on a runtime: actions are polled by a task
     /// that lives as long as the provider.
     pub fn new(settings: HcloudSettings, calls: Calls) -> io::Result<Self> {
-        let (poll, patience) = (settings.poll, settings.action_timeout);
+        let (poll, timeout) = (settings.poll, settings.action_timeout);
         let (network, quota) = (NetworkId::new(&settings.network), settings.quota);
         let api = Arc::new(Api::new(settings, calls)?);
         Ok(Self {
-            actions: Actions::start(api.clone(), poll, patience),
+            actions: Actions::start(api.clone(), poll, timeout),
             api,
             network,
             quota,

@@ -70,7 +70,7 @@ impl Effect {
 }
 
 impl HttpError {
-    pub(crate) fn sort(self, effect: Effect) -> ProviderError {
+    pub(crate) fn classify(self, effect: Effect) -> ProviderError {
         match self {
             Self::NotSent => ProviderError::Retry("no connection".into()),
             Self::Lost => effect.broken("no answer"),

@@ -109,7 +109,7 @@ impl Api {
             self.signer.sign(&mut request.0, &request.1).await?;
             let request = request.0.map(|()| Full::new(request.1));
             let answer = self.http.send(request).await;
-            let answer = answer.map_err(|error| error.sort(operation.effect()))?;
+            let answer = answer.map_err(|error| error.classify(operation.effect()))?;
             decode(&answer, operation)
         };
         self.calls.count(operation.counted_as(), call).await
@@ -126,8 +126,8 @@ impl Api {
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             )
             .body(());
-        let unspeakable = |_| ProviderError::Invalid("the request cannot be written".into());
-        Ok((request.map_err(unspeakable)?, Bytes::from(body)))
+        let invalid = |_| ProviderError::Invalid("the request cannot be written".into());
+        Ok((request.map_err(invalid)?, Bytes::from(body)))
     }
 }
 
@@ -147,11 +147,11 @@ fn decode<T: DeserializeOwned>(
         let read = quick_xml::de::from_reader(&*answer.body);
         return read.map_err(|error: quick_xml::DeError| garbage(&error.to_string()));
     }
-    let told = quick_xml::de::from_reader::<_, wire::ProblemReply>(&*answer.body).ok();
-    let problem = told.and_then(|reply| reply.errors.errors.into_iter().next());
+    let reply = quick_xml::de::from_reader::<_, wire::ProblemReply>(&*answer.body).ok();
+    let problem = reply.and_then(|reply| reply.errors.errors.into_iter().next());
     Err(problem.map_or_else(
-        || failure::sort_status(answer.status, operation),
-        |problem| failure::sort(&problem, answer.status, operation),
+        || failure::classify_status(answer.status, operation),
+        |problem| failure::classify(&problem, answer.status, operation),
     ))
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_somebody_else_is_no_success_though_it_is_well_formed() {
+    fn a_well_formed_page_of_another_server_is_not_a_success() {
         let read = |body| decode::<wire::Done>(&answered(body), Operation::CreateRoute);
         let page = read("<html><body>It works!</body></html>");
         assert!(matches!(page, Err(ProviderError::Garbage(_))), "{page:?}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_tables_is_no_empty_list_of_tables() {
+    fn an_answer_without_tables_is_not_an_empty_list_of_tables() {
         let read =
             |body| decode::<wire::RouteTables>(&answered(body), Operation::DescribeRouteTables);
         let bare = read("<DescribeRouteTablesResponse><requestId/></DescribeRouteTablesResponse>");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_nothing_is_named() {
+    fn an_error_names_the_line_that_cannot_be_parsed() {
         let error = CloudConfig::parse("[Global]\nRouteTableID\n").unwrap_err();
         assert!(error.to_string().contains("line 2"), "{error}");
     }

@@ -5,8 +5,12 @@ use super::{api::Operation, wire::Problem};
 use crate::http::shortened;
 
 /// What a code of EC2 means for us.
-pub(super) fn sort(problem: &Problem, status: StatusCode, operation: Operation) -> ProviderError {
-    let told = || {
+pub(super) fn classify(
+    problem: &Problem,
+    status: StatusCode,
+    operation: Operation,
+) -> ProviderError {
+    let message = || {
         shortened(&format!("{}: {}", problem.code, problem.message))
             .as_str()
             .into()
@@ -24,16 +28,16 @@ pub(super) fn sort(problem: &Problem, status: StatusCode, operation: Operation) 
         | "InvalidInstanceID.NotFound"
         | "IncorrectInstanceState"
         | "IncorrectState"
-        | "InvalidNetworkInterfaceID.NotFound" => ProviderError::NotReady(told()),
+        | "InvalidNetworkInterfaceID.NotFound" => ProviderError::NotReady(message()),
         code if is_throttling(code) => ProviderError::RateLimited { after: None },
         code if is_forbidden(code) => ProviderError::Forbidden,
-        _ if status.is_server_error() => sort_status(status, operation),
-        _ => ProviderError::Invalid(told()),
+        _ if status.is_server_error() => classify_status(status, operation),
+        _ => ProviderError::Invalid(message()),
     }
 }
 
 /// What an answer means that carries no code.
-pub(super) fn sort_status(status: StatusCode, operation: Operation) -> ProviderError {
+pub(super) fn classify_status(status: StatusCode, operation: Operation) -> ProviderError {
     match status {
         StatusCode::TOO_MANY_REQUESTS => ProviderError::RateLimited { after: None },
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProviderError::Forbidden,

@@ -1,7 +1,7 @@
 use ipnet::IpNet;
 use weft_routes::{Cidr, ProviderError};
 
-use super::reach::Reach;
+use super::route_target::RouteTarget;
 
 /// The parameters of a call.
 #[derive(Clone, Debug, Default)]
@@ -27,10 +27,10 @@ impl Form {
         Ok(table.with(parameter, &net.to_string()))
     }
 
-    pub(super) fn to(self, reach: &Reach) -> Self {
-        match reach {
-            Reach::Instance(id) => self.with("InstanceId", id),
-            Reach::Interface(id) => self.with("NetworkInterfaceId", id),
+    pub(super) fn to(self, target: &RouteTarget) -> Self {
+        match target {
+            RouteTarget::Instance(id) => self.with("InstanceId", id),
+            RouteTarget::Interface(id) => self.with("NetworkInterfaceId", id),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{InstanceAddresses, pages::Pages};
 
 /// So many values fit into one filter.
-const TOGETHER: usize = 200;
+const BATCH: usize = 200;
 
 /// The instance that a provider id names: the last element of `aws:///<zone>/<id>` or the id alone.
 pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
@@ -30,8 +30,8 @@ pub(super) async fn addresses(
     instances: &[SharedStr],
 ) -> Result<InstanceAddresses, ProviderError> {
     let mut found = InstanceAddresses::new();
-    for together in instances.chunks(TOGETHER) {
-        let ids = together.iter().map(SharedStr::as_str);
+    for batch in instances.chunks(BATCH) {
+        let ids = batch.iter().map(SharedStr::as_str);
         let form = Form::default().filter("instance-id", ids);
         for instance in describe(api, form).await? {
             if instance.state.name != "terminated" {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_list_is_no_route_of_ours_to_think_about() {
+    fn a_prefix_list_is_not_listed() {
         assert_eq!(read(&TableRoute::default()), None);
     }
 }

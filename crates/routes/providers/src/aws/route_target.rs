@@ -15,7 +15,7 @@ use super::{
 
 /// What a route names to lead to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum RouteTarget {
     /// The instance itself: it has one interface.
     Instance(SharedStr),
     /// One of its several interfaces.
@@ -24,39 +24,39 @@ pub(super) enum Reach {
 
 /// The instances that accept packets of others, and how they are reached: looked at once each.
 #[derive(Debug, Default)]
-pub(super) struct Reaches(Mutex<BTreeMap<SharedStr, Reach>>);
+pub(super) struct RouteTargets(Mutex<BTreeMap<SharedStr, RouteTarget>>);
 
-impl Reaches {
+impl RouteTargets {
     /// Switches the source/destination check off, if that was not done yet.
     pub(super) async fn prepare(
         &self,
         api: &Api,
         instance: &SharedStr,
         address: Option<IpAddr>,
-    ) -> Result<Reach, ProviderError> {
+    ) -> Result<RouteTarget, ProviderError> {
         let known = self.known().get(instance).cloned();
-        if let Some(reach) = known {
-            return Ok(reach);
+        if let Some(target) = known {
+            return Ok(target);
         }
         let form = Form::default()
             .with("InstanceId", instance)
             .with("SourceDestCheck.Value", "false");
-        let reach = match api.change(Operation::ModifyInstanceAttribute, form).await {
-            Ok(()) => Reach::Instance(instance.clone()),
+        let target = match api.change(Operation::ModifyInstanceAttribute, form).await {
+            Ok(()) => RouteTarget::Instance(instance.clone()),
             // EC2 says so, in words that are not to be relied on, of an instance with several
             // interfaces; of one that is gone the next call says it again.
             Err(ProviderError::NotReady(_)) => by_interface(api, instance, address).await?,
             Err(error) => return Err(error),
         };
-        self.known().insert(instance.clone(), reach.clone());
-        Ok(reach)
+        self.known().insert(instance.clone(), target.clone());
+        Ok(target)
     }
 
     pub(super) fn forget(&self, instance: &str) {
         self.known().remove(instance);
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, Reach>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, RouteTarget>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,7 +65,7 @@ async fn by_interface(
     api: &Api,
     id: &SharedStr,
     address: Option<IpAddr>,
-) -> Result<Reach, ProviderError> {
+) -> Result<RouteTarget, ProviderError> {
     let form = Form::default().with("InstanceId.1", id);
     let found = instance::describe(api, form).await?;
     let interfaces = found.first().map(|one| one.interfaces.items.as_slice());
@@ -77,7 +77,7 @@ async fn by_interface(
         .with("SourceDestCheck.Value", "false");
     api.change(Operation::ModifyNetworkInterfaceAttribute, form)
         .await?;
-    Ok(Reach::Interface(interface))
+    Ok(RouteTarget::Interface(interface))
 }
 
 /// The interface with the node's address, otherwise the first.

@@ -16,19 +16,19 @@ use super::{
 use crate::Answer;
 
 /// So many actions fit into one question.
-const TOGETHER: usize = 25;
+const BATCH: usize = 25;
 
 /// Waits for actions. All that are outstanding are asked for together by one task, which ends with
 /// this.
 #[derive(Debug)]
 pub(super) struct Actions {
-    waits: mpsc::UnboundedSender<Wait>,
+    waits: mpsc::UnboundedSender<Waiter>,
     task: JoinHandle<()>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct Waiter {
     id: u64,
     purpose: Purpose,
     deadline: Instant,
@@ -36,7 +36,7 @@ struct Wait {
 }
 
 impl Actions {
-    pub(super) fn start(api: Arc<Api>, interval: Duration, patience: Duration) -> Self {
+    pub(super) fn start(api: Arc<Api>, interval: Duration, timeout: Duration) -> Self {
         let (waits, asked) = mpsc::unbounded_channel();
         let poller = Poller {
             api,
@@ -46,7 +46,7 @@ impl Actions {
         Self {
             waits,
             task: tokio::spawn(poller.run(asked)),
-            patience,
+            timeout,
         }
     }
 
@@ -56,10 +56,10 @@ impl Actions {
             return Answer::from(result);
         }
         let (done, ended) = oneshot::channel();
-        let wait = Wait {
+        let wait = Waiter {
             id: action.id,
             purpose,
-            deadline: Instant::now() + self.patience,
+            deadline: Instant::now() + self.timeout,
             done,
         };
         let uncertain = Answer::from(Err(ProviderError::Uncertain));
@@ -82,8 +82,8 @@ fn ending(purpose: Purpose, action: &wire::Action) -> Option<Result<(), Provider
         ActionStatus::Success => Some(Ok(())),
         ActionStatus::Error => {
             let error = action.error.as_ref();
-            let sort = |problem| failure::sort_action(problem, purpose);
-            Some(Err(error.map_or(ProviderError::Uncertain, sort)))
+            let classify = |problem| failure::classify_action(problem, purpose);
+            Some(Err(error.map_or(ProviderError::Uncertain, classify)))
         }
     }
 }
@@ -91,11 +91,11 @@ fn ending(purpose: Purpose, action: &wire::Action) -> Option<Result<(), Provider
 struct Poller {
     api: Arc<Api>,
     interval: Duration,
-    open: Vec<Wait>,
+    open: Vec<Waiter>,
 }
 
 impl Poller {
-    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Wait>) {
+    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Waiter>) {
         let mut pause = self.interval;
         loop {
             if self.open.is_empty() {
@@ -112,13 +112,13 @@ impl Poller {
             while let Ok(wait) = asked.try_recv() {
                 self.open.push(wait);
             }
-            self.give_up();
+            self.expire();
             pause = self.ask().await;
         }
     }
 
     /// Tells those who waited long enough, and forgets those who went away.
-    fn give_up(&mut self) {
+    fn expire(&mut self) {
         let now = Instant::now();
         let waits = std::mem::take(&mut self.open);
         for wait in waits.into_iter().filter(|wait| !wait.done.is_closed()) {
@@ -137,15 +137,12 @@ impl Poller {
         let mut left = Vec::new();
         let mut rest = std::mem::take(&mut self.open).into_iter();
         loop {
-            let together: Vec<Wait> = rest.by_ref().take(TOGETHER).collect();
-            if together.is_empty() {
+            let batch: Vec<Waiter> = rest.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
                 break;
             }
-            let ids: Vec<String> = together
-                .iter()
-                .map(|wait| format!("id={}", wait.id))
-                .collect();
-            let path = format!("actions?{}&per_page={TOGETHER}", ids.join("&"));
+            let ids: Vec<String> = batch.iter().map(|wait| format!("id={}", wait.id)).collect();
+            let path = format!("actions?{}&per_page={BATCH}", ids.join("&"));
             let answer = self
                 .api
                 .read::<wire::ActionsReply>(Purpose::Poll, &path)
@@ -157,7 +154,7 @@ impl Poller {
             if let Some(rate) = answer.rate.filter(|rate| rate.remaining == 0) {
                 pause = pause.max(next_call_after(rate));
             }
-            left.extend(tell(together, &answer));
+            left.extend(complete(batch, &answer));
         }
         self.open = left;
         pause
@@ -165,7 +162,7 @@ impl Poller {
 }
 
 /// Tells those whose action ended or will never be heard of; returns the others.
-fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
+fn complete(waits: Vec<Waiter>, answer: &Answer<wire::ActionsReply>) -> Vec<Waiter> {
     let mut left = Vec::new();
     for wait in waits {
         let result = match &answer.result {

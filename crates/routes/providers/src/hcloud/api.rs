@@ -108,7 +108,7 @@ impl Api {
             let token = self.token.current();
             let request = self.request(&token, method, path, body)?;
             let answer = self.http.send(request).await;
-            let answer = answer.map_err(|error| error.sort(purpose.effect()))?;
+            let answer = answer.map_err(|error| error.classify(purpose.effect()))?;
             rate = rate_limit(&answer.headers, SystemTime::now());
             decode(&answer, purpose, rate).map_err(|error| without(&token, error))
         };
@@ -132,8 +132,8 @@ impl Api {
                 header::USER_AGENT,
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             );
-        let unspeakable = |_| ProviderError::Invalid("the request cannot be written".into());
-        request.body(Full::new(body)).map_err(unspeakable)
+        let invalid = |_| ProviderError::Invalid("the request cannot be written".into());
+        request.body(Full::new(body)).map_err(invalid)
     }
 }
 
@@ -147,10 +147,10 @@ fn decode<T: DeserializeOwned>(
             |error: serde_json::Error| ProviderError::Garbage(error.to_string().as_str().into());
         return serde_json::from_slice(&answer.body).map_err(garbage);
     }
-    let told = serde_json::from_slice::<wire::ProblemReply>(&answer.body);
-    Err(match told {
-        Ok(reply) => failure::sort(&reply.error, purpose, rate),
-        Err(_) => failure::sort_status(answer.status, purpose, rate),
+    let problem = serde_json::from_slice::<wire::ProblemReply>(&answer.body);
+    Err(match problem {
+        Ok(reply) => failure::classify(&reply.error, purpose, rate),
+        Err(_) => failure::classify_status(answer.status, purpose, rate),
     })
 }
 

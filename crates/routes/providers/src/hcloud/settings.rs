@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_at_the_start() {
+    fn invalid_settings_are_refused_at_the_start() {
         let with = |name, value| {
             let both = [("HCLOUD_TOKEN", "t0ken"), ("HCLOUD_NETWORK", "prod")];
             read(&[both[0], both[1], (name, value)]).unwrap_err()

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_sorted_by_what_to_do_about_them() {
+    fn errors_are_classified_by_what_to_do_about_them() {
         let write = |errno| writing(&kernel(errno)).label();
         for errno in [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::INVAL] {
             assert_eq!(write(errno), "not_ready");

@@ -57,7 +57,7 @@ impl Follower {
         self.learn(&routing).await;
         while let Some(event) = events.next().await {
             if self.matters(&event) {
-                let lost = self.rest(&mut events).await;
+                let lost = self.wait_until_quiet(&mut events).await;
                 self.changed.notify_one();
                 if lost {
                     return;
@@ -101,7 +101,7 @@ impl Follower {
     }
 
     /// Waits for the end of a burst. True if the connection broke.
-    async fn rest(&mut self, events: &mut Events) -> bool {
+    async fn wait_until_quiet(&mut self, events: &mut Events) -> bool {
         let begun = Instant::now();
         let mut until = begun + QUIET;
         loop {
@@ -194,19 +194,19 @@ mod tests {
     #[test]
     fn a_link_of_the_node_matters_when_packets_begin_or_cease_to_pass() {
         let mut follower = follower();
-        let mut told = |interface, up| {
+        let mut matters = |interface, up| {
             let change = Change::Link { interface, up };
             follower.matters(&Event { change, port: 0 })
         };
-        assert!(told(2, true), "nothing was known of it");
-        assert!(!told(2, true));
-        assert!(told(2, false));
-        assert!(!told(2, false));
-        assert!(told(2, true));
+        assert!(matters(2, true), "nothing was known of it");
+        assert!(!matters(2, true));
+        assert!(matters(2, false));
+        assert!(!matters(2, false));
+        assert!(matters(2, true));
     }
 
     #[test]
-    fn links_and_addresses_of_pods_are_no_news() {
+    fn links_and_addresses_of_pods_are_ignored() {
         let mut follower = follower();
         let known = [
             address("127.0.0.1", 1),
@@ -215,34 +215,34 @@ mod tests {
             address("fe80::1", 4),
         ];
         follower.know(&known);
-        let mut told = |change| follower.matters(&Event { change, port: 0 });
+        let mut matters = |change| follower.matters(&Event { change, port: 0 });
         let link = |interface, up| Change::Link { interface, up };
-        assert!(told(link(2, true)));
-        assert!(!told(link(3, true)));
-        assert!(!told(link(4, true)));
-        assert!(!told(Change::LinkGone { interface: 3 }));
-        assert!(told(Change::LinkGone { interface: 2 }));
-        assert!(!told(Change::Address(address("fe80::9", 5))));
-        assert!(!told(Change::Address(address("10.244.1.1", 5))));
-        assert!(!told(link(5, true)));
-        assert!(told(Change::Address(address("10.0.0.9", 5))));
-        assert!(told(link(5, false)));
-        assert!(told(Change::Lost));
-        assert!(told(link(3, true)), "an address of it may be lost");
+        assert!(matters(link(2, true)));
+        assert!(!matters(link(3, true)));
+        assert!(!matters(link(4, true)));
+        assert!(!matters(Change::LinkGone { interface: 3 }));
+        assert!(matters(Change::LinkGone { interface: 2 }));
+        assert!(!matters(Change::Address(address("fe80::9", 5))));
+        assert!(!matters(Change::Address(address("10.244.1.1", 5))));
+        assert!(!matters(link(5, true)));
+        assert!(matters(Change::Address(address("10.0.0.9", 5))));
+        assert!(matters(link(5, false)));
+        assert!(matters(Change::Lost));
+        assert!(matters(link(3, true)), "an address of it may be lost");
     }
 
     #[test]
-    fn our_own_writes_other_tables_other_ranges_and_single_addresses_are_no_news() {
+    fn our_own_writes_other_tables_other_ranges_and_single_addresses_are_ignored() {
         let mut follower = follower();
-        let mut told = |change, port| follower.matters(&Event { change, port });
+        let mut matters = |change, port| follower.matters(&Event { change, port });
         let ours = route("10.244.1.0/24", 201);
-        assert!(!told(Change::RouteDeleted(ours.clone()), OWN));
-        assert!(!told(Change::RouteWritten(ours.clone()), OWN));
-        assert!(told(Change::RouteDeleted(ours.clone()), 0));
-        assert!(told(Change::RouteWritten(route("10.244.1.0/24", 4)), 9));
-        assert!(!told(Change::RouteWritten(route("10.244.1.7/32", 4)), 9));
-        assert!(!told(Change::RouteWritten(route("192.0.2.0/24", 4)), 9));
+        assert!(!matters(Change::RouteDeleted(ours.clone()), OWN));
+        assert!(!matters(Change::RouteWritten(ours.clone()), OWN));
+        assert!(matters(Change::RouteDeleted(ours.clone()), 0));
+        assert!(matters(Change::RouteWritten(route("10.244.1.0/24", 4)), 9));
+        assert!(!matters(Change::RouteWritten(route("10.244.1.7/32", 4)), 9));
+        assert!(!matters(Change::RouteWritten(route("192.0.2.0/24", 4)), 9));
         let elsewhere = KernelRoute { table: 9, ..ours };
-        assert!(!told(Change::RouteDeleted(elsewhere), 9));
+        assert!(!matters(Change::RouteDeleted(elsewhere), 9));
     }
 }

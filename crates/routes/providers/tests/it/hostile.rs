@@ -236,7 +236,7 @@ async fn numbers_that_fit_nowhere_are_garbage() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_no_answer() {
+async fn a_body_without_end_is_an_error() {
     let server = Server::start(|_, _| (String::new(), " ".repeat(33 << 20))).await;
     let listed = server.hcloud().list().await;
     assert_eq!(label(&listed), "retry");

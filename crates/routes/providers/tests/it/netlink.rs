@@ -75,7 +75,7 @@ fn pods_of_three_nodes_reach_each_other_over_both_families() {
 }
 
 #[test]
-fn somebody_elses_route_survives_and_is_reported() {
+fn a_foreign_route_survives_and_is_reported() {
     lab::inside(|lab| {
         let network = Network::new(lab);
         let node = network.node(1);
@@ -346,7 +346,7 @@ fn a_change_of_the_metric_moves_routes_when_they_are_replaced() {
 }
 
 #[test]
-fn changes_by_others_are_told_and_our_own_are_not() {
+fn foreign_changes_are_reported_and_our_own_are_not() {
     lab::inside(|lab| {
         let network = Network::new(lab);
         let node = network.node(1);

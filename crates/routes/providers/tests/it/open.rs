@@ -8,7 +8,7 @@ use weft_providers::{Calls, OpenError};
 use weft_testkit::clouds::{Ec2Double, Ec2Options, HcloudDouble, HcloudOptions};
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_answered_with_those_that_are() {
+async fn an_unknown_provider_is_an_error_that_lists_the_known_ones() {
     let opened = weft_providers::open("gce", None, Calls::default()).await;
     let error = opened.err().unwrap().to_string();
     assert_eq!(

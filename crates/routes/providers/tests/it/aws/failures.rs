@@ -161,7 +161,7 @@ async fn a_lost_answer_to_a_change_is_uncertain_and_to_a_question_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_that_makes_no_sense_is_no_empty_table_and_no_success() {
+async fn an_invalid_answer_is_neither_an_empty_table_nor_a_success() {
     let double = double(options()).await;
     let provider = provider(&double);
     for action in ["DescribeRouteTables", "CreateRoute", "DeleteRoute"] {
