@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cidr_is_an_error_and_keeps_its_text() {
+    fn an_invalid_cidr_is_an_error_and_keeps_its_text() {
         for text in [
             "",
             "10.0.0.0",

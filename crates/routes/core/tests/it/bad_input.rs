@@ -30,7 +30,7 @@ fn refusal(bad: Node, policy: &Policy) -> RefusalReason {
 }
 
 #[test]
-fn a_bad_range_or_address_is_refused_by_name_and_costs_nobody_else() {
+fn a_bad_range_or_address_is_refused_by_name_and_affects_no_other_node() {
     let ip = |text: &str| text.parse().unwrap();
     let address = &["10.0.1.1"][..];
     let cases: [(&[&str], &[&str], RefusalReason); 12] = [

@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_routes_and_unknown_ones_that_nobody_claims_are_never_touched(
+    fn foreign_routes_and_unmarked_ones_that_no_node_claims_are_never_touched(
         (nodes, routes) in any_world()
     ) {
         let nodes = NodeList::complete(nodes);

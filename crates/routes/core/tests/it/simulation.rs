@@ -74,7 +74,7 @@ fn harmless(report: &Report) {
 }
 
 #[test]
-fn churn_without_faults_costs_hardly_more_calls_than_it_must_and_nobody_waits() {
+fn churn_without_faults_costs_hardly_more_calls_than_it_must_and_no_node_waits() {
     for (nodes, per_hour, burst) in [
         (20, 4.0, 1),
         (100, 40.0, 1),
@@ -476,7 +476,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_goes_wrong_for_a_while_nothing_is_harmed_and_all_is_well_in_the_end(
+    fn after_any_passing_faults_nothing_was_harmed_and_every_need_is_met(
         seed in 0..u64::MAX,
         faults in prop::collection::vec(any_fault(), 0..6),
         restart in prop::option::of(100..1700_u64),

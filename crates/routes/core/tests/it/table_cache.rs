@@ -24,7 +24,7 @@ fn listed(routes: Vec<Route>) -> TableCache {
 }
 
 #[test]
-fn our_own_mutations_are_no_drift() {
+fn our_own_mutations_are_not_drift() {
     let mut cache = listed(vec![there(1), there(2)]);
     let fresh = node("n3", &["10.120.3.0/24"], &["10.0.3.1"]);
     let stays = node("n1", &["10.120.1.0/24"], &["10.0.1.1"]);
@@ -63,7 +63,7 @@ fn a_list_that_lags_behind_a_fresh_mutation_does_not_undo_it() {
 }
 
 #[test]
-fn a_destination_with_a_mutation_under_way_stays_as_believed() {
+fn a_destination_with_a_mutation_under_way_stays_as_cached() {
     let mut cache = listed(vec![there(1)]);
     let busy = there(1).destination;
     assert!(cache.listed(vec![], at(100), [&busy]).is_empty());
@@ -84,7 +84,7 @@ fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process(
 }
 
 #[test]
-fn doubts_end_with_a_list() {
+fn a_list_settles_what_was_doubtful() {
     let mut cache = listed(vec![]);
     let destination = there(1).destination;
     let step = step(1);
