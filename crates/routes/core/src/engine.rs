@@ -1,3 +1,8 @@
+//! The route controller in watch mode, as a state machine without I/O.
+//!
+//! Node events and provider answers go in, [`Command`]s come out. Node events cost mutations only;
+//! the table is read at the start, after uncertain answers and outside changes, and to verify.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -12,7 +17,7 @@ use crate::{
     Schedule, Step, TableCache, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
 };
 
-/// What a controller wants done. Whoever acts reports back; nothing else is remembered.
+/// A request of a [`Controller`] to its driver, which reports the result back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read the table and report it with [`Controller::listed`].
@@ -21,27 +26,28 @@ pub enum Command {
     Mutate(Ticket, Step),
     /// Write a node's condition.
     Write(ConditionChange),
-    /// Tell people; nothing to be done.
+    /// Log, count or publish it; nothing has to be reported back.
     Notify(Notice),
 }
 
-/// Something that people or metrics want to know.
+/// An occurrence for logs, events, metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A pass was planned: why, and what it is going to do.
+    /// A pass was planned: its trigger and its plan.
     Pass(Trigger, Box<RoutePlan>),
-    /// A list differed from what was believed.
+    /// A list differed from the cached table.
     Drifted(Drift),
-    /// A node asks for something it cannot get, and did not the last time.
+    /// A node is refused a route, and was not in the pass before.
     Refused(Refusal),
-    /// A mutation failed; it is tried again then.
+    /// A mutation failed; it is tried again at that time.
     Failed(Box<Step>, ProviderError, Moment),
     /// The table could not be read.
     ListFailed(ProviderError),
 }
 
-/// Decides what to do and when. Driven from outside: events and answers go in with the time they
-/// came, commands come out, and [`Controller::wake`] says when to ask again if nothing happens.
+/// Decides what to do and when. Its driver passes in events and answers with the time at which they
+/// came, executes the commands of [`Controller::poll`], and polls again at [`Controller::wake`] if
+/// nothing happens before.
 pub trait Controller {
     /// A node was added or changed.
     fn node_applied(&mut self, node: Node, now: Moment);
@@ -58,24 +64,24 @@ pub trait Controller {
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
     /// Something outside changed the table: it has to be read again soon.
     fn table_changed(&mut self, _now: Moment) {}
-    /// Something has to be looked at again although no node changed.
+    /// A pass is needed although no node changed.
     fn replan(&mut self, _now: Moment) {}
-    /// The provider refused a call that is none of ours because there were too many.
+    /// The provider rate-limited a call that this controller did not ask for.
     fn rate_limited(&mut self, _after: Option<Duration>, _now: Moment) {}
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
-    /// The routes that are ours, to be kept for the next process where routes carry no marks.
+    /// The routes owned by this cluster, to be kept for the next process where routes carry no
+    /// marks.
     fn record(&self) -> Vec<(IpNet, NextHop)> {
         Vec::new()
     }
-    /// What has to be done now.
+    /// The commands to execute now; each is returned once.
     fn poll(&mut self, now: Moment) -> Vec<Command>;
-    /// When to poll again if nothing happens before.
+    /// Time at which to poll again if nothing happens before; `None` to wait for an event.
     fn wake(&self, now: Moment) -> Option<Moment>;
 }
 
-/// Our rules in watch mode: events cost mutations only, every route is retried for itself, and
-/// the table is read to verify.
+/// The controller in watch mode: every route is retried with a backoff of its own.
 #[derive(Debug)]
 pub struct Engine {
     policy: Policy,
@@ -98,7 +104,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For a provider that takes `parallel` mutations at once. The seed is for jitter.
+    /// Runs at most `parallel` mutations at the same time. The seed is for jitter.
     pub fn new(policy: Policy, timing: Timing, parallel: usize, seed: u64) -> Self {
         Self {
             policy,
@@ -128,17 +134,17 @@ impl Engine {
         self
     }
 
-    /// What is believed about the provider.
+    /// The cached table of the provider.
     pub fn cache(&self) -> &TableCache {
         &self.cache
     }
 
-    /// Which destinations wait after which error.
+    /// The destinations that wait for a retry, with their last errors.
     pub fn backoff(&self) -> &Backoff {
         &self.backoff
     }
 
-    /// What the provider still allows.
+    /// The calls that the provider still allows.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -173,8 +179,8 @@ impl Engine {
         self.refused.clone_from(&plan.refusals);
     }
 
-    /// Says about each node what can be said already. A node whose routes are just being made is
-    /// not called unavailable first: it would be tainted for a second for nothing.
+    /// Writes the conditions of nodes whose state is final in this plan. A node whose routes are
+    /// being created is not marked unavailable first: it would be tainted for a second for nothing.
     fn write_conditions(&mut self, plan: &RoutePlan) {
         self.missing.clear();
         self.blocked.clear();
@@ -298,7 +304,7 @@ impl Engine {
     }
 }
 
-/// A list that others wait for may use what verification must leave.
+/// Lists that nodes wait for may use the calls that verification has to leave.
 fn purpose(trigger: Trigger) -> Priority {
     match trigger {
         Trigger::Start | Trigger::Doubt | Trigger::NodeChange => Priority::Create,

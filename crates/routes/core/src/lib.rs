@@ -1,8 +1,9 @@
-//! The route controller's decisions: which routes the nodes of a cluster need, what has to change
-//! at the provider, and when.
+//! Decisions of the route controller: the routes that the nodes of a cluster need, the changes to
+//! make at the provider, and the time to make them.
 //!
-//! Nothing here acts. Time comes in as a [`Moment`], chance as a [`Random`] with a seed, and the
-//! provider's answers as values; so a day of a cluster's life runs in a test within a second.
+//! Nothing here does I/O. Time comes in as a [`Moment`], randomness as a [`Random`] with a seed,
+//! and the provider's answers as values; so a simulated day of a cluster runs in a test within a
+//! second.
 
 mod backoff;
 mod budget;
@@ -33,7 +34,7 @@ pub use plan::{
     WithheldReason, plan,
 };
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
-pub use reconciler::{PassTimer, Reconciler, Ticker};
+pub use reconciler::{PassEnd, PassTimer, Reconciler, Ticker};
 pub use route::{Mark, NextHop, Route, Target};
 pub use schedule::{Schedule, Timing, Trigger};
 pub use table_cache::{Drift, TableCache};

@@ -1,3 +1,9 @@
+//! The reconciler of cloud-provider 1.36, used with the feature gate off: list, change everything,
+//! wait, write conditions.
+//!
+//! It keeps no cache, and within a pass it retries only creates that end in a conflict; its
+//! planning rules are in `plan/upstream.rs`.
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -19,16 +25,25 @@ const ATTEMPTS: u32 = 5;
 pub trait PassTimer {
     /// A node was added (`old` absent), changed, or deleted (`new` absent).
     fn node_changed(&mut self, old: Option<&Node>, new: Option<&Node>, now: Moment);
-    /// When the next pass is due, if one is.
+    /// Time of the next pass; `None` if none is due.
     fn due(&self) -> Option<Moment>;
     /// A pass begins.
     fn started(&mut self, now: Moment);
-    /// A pass ended; it failed if the table could not be read.
-    fn ended(&mut self, failed: bool, now: Moment);
+    /// A pass ended.
+    fn ended(&mut self, end: PassEnd, now: Moment);
 }
 
-/// A pass every period, from start to start, without jitter; one that takes longer delays the
-/// next. Events mean nothing.
+/// End of a pass of upstream's reconciler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassEnd {
+    /// All steps were tried.
+    Completed,
+    /// The table could not be read, so there was no plan.
+    ListFailed,
+}
+
+/// Starts a pass every period, measured from start to start, without jitter; a pass that takes
+/// longer delays the next. Node events are ignored.
 #[derive(Clone, Debug)]
 pub struct Ticker {
     period: Duration,
@@ -56,11 +71,11 @@ impl PassTimer for Ticker {
         self.next = now + self.period;
     }
 
-    fn ended(&mut self, _: bool, _: Moment) {}
+    fn ended(&mut self, _: PassEnd, _: Moment) {}
 }
 
-/// Upstream's reconciler: read the table, change everything at once, wait for all of it, write
-/// conditions. What failed is left to the next pass.
+/// Reads the table, starts all changes at once, waits for all of them, writes conditions. Changes
+/// that failed are left to the next pass.
 #[derive(Debug)]
 pub struct Reconciler<C> {
     policy: Policy,
@@ -92,7 +107,7 @@ struct Work {
 }
 
 impl<C: PassTimer> Reconciler<C> {
-    /// Reconciles by the policy whenever the timer says so.
+    /// Runs a pass whenever the timer says so. The seed is for jitter.
     pub fn new(policy: Policy, timer: C, seed: u64) -> Self {
         Self {
             policy,
@@ -148,7 +163,7 @@ impl<C: PassTimer> Reconciler<C> {
                 self.out.push(Command::Write(change));
             }
         }
-        self.timer.ended(false, now);
+        self.timer.ended(PassEnd::Completed, now);
     }
 }
 
@@ -173,7 +188,7 @@ impl Work {
         self.waiting.pop_front()
     }
 
-    /// A step ended; returns whether it is worth another attempt.
+    /// A step ended; returns whether to try it again within this pass.
     fn ended(&mut self, step: usize, result: &Result<(), ProviderError>) -> bool {
         let creates = self.plan.steps[step].wanted().is_some();
         if !creates {
@@ -246,7 +261,7 @@ impl<C: PassTimer> Controller for Reconciler<C> {
             Err(error) => {
                 self.out.push(Command::Notify(Notice::ListFailed(error)));
                 self.phase = Phase::Idle;
-                self.timer.ended(true, now);
+                self.timer.ended(PassEnd::ListFailed, now);
             }
         }
     }
@@ -272,7 +287,8 @@ impl<C: PassTimer> Controller for Reconciler<C> {
         }
     }
 
-    /// Upstream keeps no record; this one is for our own rules, should the gate be switched on.
+    /// Upstream keeps no record; this one is for [`Engine`](crate::Engine), should the gate be
+    /// switched on.
     fn record(&self) -> Vec<(IpNet, NextHop)> {
         self.record.clone()
     }

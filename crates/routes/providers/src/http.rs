@@ -52,7 +52,7 @@ pub(crate) enum HttpError {
     Lost,
 }
 
-/// Whether a call changes something.
+/// True if a call changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Read,

@@ -87,9 +87,9 @@ pub struct Capabilities {
     pub settle: Duration,
     /// How many routes its table holds, if that is known.
     pub quota: Option<usize>,
-    /// Whether it can say which addresses a machine has.
+    /// True if it can say which addresses a machine has.
     pub knows_instances: bool,
-    /// Whether reading the table costs nothing, so that it may be read every minute.
+    /// True if reading the table costs nothing, so that it may be read every minute.
     pub free_lists: bool,
     /// Labels of a node on which its routes depend: a change of one triggers a pass, as a change of
     /// address does.

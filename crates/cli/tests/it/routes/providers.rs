@@ -154,9 +154,9 @@ fn a_token_that_is_refused_is_an_error_in_the_log_and_not_in_words() {
     with_hcloud(&mut command, &double).env("HCLOUD_TOKEN", "another-s3cr3t");
     let _running = stage.start("refused.log", &mut command);
     stage.add_node(1, "hcloud://1");
-    eventually("not allowed", || {
+    eventually("permission denied", || {
         let log = stage.log("refused.log");
-        if log.contains("not allowed") {
+        if log.contains("permission denied") {
             Ok(())
         } else {
             Err(log)

@@ -1,3 +1,5 @@
+//! Event loop of a simulation.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
@@ -12,14 +14,14 @@ use crate::{
     Ticket, simulation::Fleet,
 };
 
-/// Who deals with a scenario.
+/// The controller that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// Upstream with the gate off: a pass every period.
     Polling(Duration),
     /// Upstream with the gate on, as a model.
     UpstreamWatch,
-    /// Ours.
+    /// Our controller in watch mode.
     Ours,
 }
 
@@ -45,7 +47,7 @@ impl Arm {
     }
 }
 
-/// Plays a scenario to its end.
+/// Plays a scenario to its end and reports the result.
 pub fn run(arm: Arm, scenario: &Scenario) -> Report {
     let mut simulation = Simulation::new(arm, scenario);
     while let Some(next) = simulation.next() {
@@ -144,7 +146,7 @@ impl<'a> Simulation<'a> {
         .min()
     }
 
-    /// Lets happen what happens now.
+    /// Delivers the events that are due.
     fn deliver_events(&mut self) {
         if self.watch_down_until.is_some_and(|until| until <= self.now) {
             self.watch_down_until = None;
@@ -188,7 +190,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Brings the answers that are due.
+    /// Delivers the answers that are due.
     fn answer(&mut self) {
         while let Some(entry) = self.calls.first_entry()
             && entry.key().0 <= self.now
@@ -229,7 +231,7 @@ impl<'a> Simulation<'a> {
         answer
     }
 
-    /// Does what the controller asks for now.
+    /// Executes the controller's commands.
     fn act(&mut self) {
         let commands = self.controller.poll(self.now);
         self.idle = commands.is_empty();

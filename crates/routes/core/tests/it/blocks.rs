@@ -1,4 +1,4 @@
-//! Blocks of pools, routed beside pod CIDRs.
+//! Routes of address pool blocks, next to those of pod CIDRs.
 
 use weft_routes::{
     Blocks, Cidr, Controller as _, Engine, LeftReason, Mark, Moment, Node, NodeList, Policy,

@@ -1,4 +1,4 @@
-//! How rate limits are learned and shared out.
+//! Rate limits: learned from answers and shared out by priority.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Our controller, driven by hand: what it asks for, and when.
+//! The controller in watch mode, driven step by step: its commands and their times.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Bench {
         bench
     }
 
-    /// What it asks for now; notices left out.
+    /// The commands of now, without notices.
     fn poll(&mut self) -> Vec<Command> {
         let mut commands = self.engine.poll(self.now);
         commands.retain(|command| !matches!(command, Command::Notify(_)));

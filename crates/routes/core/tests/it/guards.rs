@@ -1,4 +1,4 @@
-//! What is not deleted, and in which order the rest happens.
+//! Limits on deletes, and the sequence of steps.
 
 use weft_routes::{
     DeleteCap, LeftReason, Mark, Node, NodeList, Policy, Route, Unmarked, WithheldReason,

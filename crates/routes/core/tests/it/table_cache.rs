@@ -1,4 +1,4 @@
-//! What is believed about the provider, and how a list corrects it.
+//! The cached table, and its correction by lists.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ impl Operation {
         }
     }
 
-    /// Whether repeating it blindly could do harm. Switching a check off twice is switching it off.
+    /// True if repeating it blindly could do harm. Switching a check off twice is switching it off.
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::CreateRoute | Self::ReplaceRoute | Self::DeleteRoute => Effect::Change,
@@ -169,7 +169,7 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
     name.strip_suffix("Response") == Some(operation.action())
 }
 
-/// Whether an answer becomes values of a size that fits its own: an empty element of seven bytes would
+/// True if an answer becomes values of a size that fits its own: an empty element of seven bytes would
 /// become a route of hundreds.
 fn is_bounded(body: &[u8]) -> bool {
     // One part more than tags.

@@ -32,7 +32,7 @@ pub(super) fn calls_after(rate: RateLimit, calls: usize) -> Duration {
         .min(LONGEST_PAUSE)
 }
 
-/// Whether so few calls are left that they belong to changes: a node waits for each of them.
+/// True if so few calls are left that they belong to changes: a node waits for each of them.
 pub(super) fn is_low(rate: RateLimit) -> bool {
     rate.remaining <= rate.limit / 10
 }

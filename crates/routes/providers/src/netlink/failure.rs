@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(writing(&silent), ProviderError::Uncertain);
         assert_eq!(
             reading(&silent).to_string(),
-            "passing failure: netlink: cannot list routes: timed out"
+            "temporary failure: netlink: cannot list routes: timed out"
         );
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Follower {
     own_port: u32,
     /// The interfaces that have, or had, addresses of the node; `None` if all of them count.
     interfaces: Option<HashSet<u32>>,
-    /// Whether packets pass a link. Links tell of themselves for many reasons.
+    /// True if packets pass a link. Links tell of themselves for many reasons.
     links: HashMap<u32, bool>,
     changed: Arc<Notify>,
 }
@@ -86,7 +86,7 @@ impl Follower {
         self.interfaces = Some(own.map(|entry| entry.interface).collect());
     }
 
-    /// Whether an address can be one by which other nodes are reached.
+    /// True if an address can be one by which other nodes are reached.
     fn is_of_node(&self, address: IpAddr) -> bool {
         let local = match address {
             IpAddr::V4(address) => address.is_loopback(),
@@ -147,7 +147,7 @@ impl Follower {
         }
     }
 
-    /// Whether a route is ours, or where one of ours could be. Nodes have ranges, and routes to
+    /// True if a route is ours, or where one of ours could be. Nodes have ranges, and routes to
     /// single addresses lead to pods of this one.
     fn is_in_our_way(&self, route: &KernelRoute) -> bool {
         let destination = &route.destination;

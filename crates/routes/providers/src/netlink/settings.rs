@@ -18,7 +18,7 @@ pub struct NetlinkSettings {
     pub cluster_cidrs: Vec<IpNet>,
     /// How other nodes are reached.
     pub gateways: Gateways,
-    /// Whether packets to pods of no node are refused here, instead of being sent to where
+    /// True if packets to pods of no node are refused here, instead of being sent to where
     /// everything else goes, from where they may come back.
     pub fallback: bool,
 }

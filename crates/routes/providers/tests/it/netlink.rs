@@ -278,7 +278,7 @@ fn look_up(target: IpAddr, done: &AtomicBool) -> (u64, u64) {
     (looked, lost)
 }
 
-/// Whether a packet to an address would leave. Connecting sends none, and looks for the route.
+/// True if a packet to an address would leave. Connecting sends none, and looks for the route.
 fn has_route(target: IpAddr) -> bool {
     let any = if target.is_ipv4() { "0.0.0.0" } else { "::" };
     let any: IpAddr = any.parse().unwrap();
