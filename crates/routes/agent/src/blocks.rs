@@ -1,7 +1,7 @@
-//! Which blocks of pools the nodes hold, as their NodeNetworkConfigs say.
+//! Blocks of address pools that nodes hold, from their NodeNetworkConfigs.
 //!
-//! Nobody waits for them: as long as they cannot be listed, be it that their kind is not installed,
-//! pod CIDRs are routed, and what leads to a node stays.
+//! The controller does not wait for them. While they cannot be listed, for example because their
+//! kind is not installed, pod CIDRs are routed and existing routes to nodes stay.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use weft_runtime::{
     Change, Cluster, Kind, KindState, Metadata, Object as _, Subscription, WatchSpec, projection,
 };
 
-/// The kind of NodeNetworkConfigs in this group.
+/// The kind NodeNetworkConfig in the group of `objects`.
 pub(crate) fn network_kind(objects: &NetworkObjects) -> Kind {
     let [group, version, plural, kind] = objects.node_network_configs();
     Kind::new(group, version, plural, kind)
 }
 
-/// How soon something that ended is watched again.
+/// Pause before a watch that ended is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A NodeNetworkConfig, decoded to what is routed.
+/// A NodeNetworkConfig, reduced to the ranges that are routed.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeBlocks {
     metadata: Metadata,
@@ -53,7 +53,7 @@ struct Container {
     ip_assignments: Box<[IpNet]>,
 }
 
-/// Addresses and blocks; an entry that is neither is the address daemon's to complain about.
+/// Parses addresses and blocks. Invalid entries are skipped; the IPAM daemon reports them.
 fn ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<[IpNet]>, D::Error> {
     #[derive(Deserialize)]
     struct Entry {
@@ -69,7 +69,8 @@ fn ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<[IpNet]>, D:
 }
 
 impl NodeBlocks {
-    /// What a node holds. An object of another node of that name says nothing about this one.
+    /// The blocks of the node with this UID; unknown if the object belongs to a former node of the
+    /// same name.
     pub(super) fn of_node(&self, uid: &str) -> Blocks {
         let mut owners = self.owners().into_iter();
         let owner = owners.find(|owner| owner.controller && owner.kind == "Node");
@@ -81,20 +82,20 @@ impl NodeBlocks {
     }
 }
 
-/// What is known of the blocks of one node.
+/// State of knowledge about the blocks of one node.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Holding {
     /// Blocks are not routed.
     #[default]
     Off,
-    /// Nothing.
+    /// No list yet, or the object cannot be decoded.
     Unknown,
-    /// This; nothing is held where there is no object.
+    /// The node's object; a node without one holds no blocks.
     Known(Option<Arc<NodeBlocks>>),
 }
 
 impl Holding {
-    /// Whether it is the same as before, without a look inside.
+    /// True if both refer to the same object; contents are not compared.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Off, Self::Off)
@@ -105,7 +106,7 @@ impl Holding {
         }
     }
 
-    /// The same for the rules.
+    /// The blocks for planning.
     pub(super) fn blocks(&self, uid: &str) -> Blocks {
         match self {
             Self::Off => Blocks::None,
@@ -116,14 +117,14 @@ impl Holding {
     }
 }
 
-/// Follows NodeNetworkConfigs as long as it lives.
+/// Watches NodeNetworkConfigs until it is dropped.
 pub(super) struct BlockFeed {
     cache: BlockCache,
     _following: AbortOnDropHandle<()>,
 }
 
-/// Objects by node, where one that cannot be read is noted without content; absent before the
-/// first complete list.
+/// NodeNetworkConfigs by node; `None` inside for one that cannot be decoded, and `None` for all
+/// before the first complete list.
 type BlockCache = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -131,7 +132,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl BlockFeed {
-    /// Begins; `noticed` is called whenever something has changed.
+    /// Starts the watch; `noticed` is called after every change.
     pub(super) fn open(
         cluster: &Cluster,
         objects: &NetworkObjects,
@@ -140,7 +141,7 @@ impl BlockFeed {
     ) -> Self {
         let cache = BlockCache::default();
         let (cluster, objects, shared) = (cluster.clone(), objects.clone(), cache.clone());
-        // Informers are given back when the controller stops, and not when it next starts.
+        // The informer is released when the controller stops, not when it starts again.
         let following = async move {
             tokio::select! {
                 () = ended.cancelled() => {}
@@ -153,7 +154,7 @@ impl BlockFeed {
         }
     }
 
-    /// What a node holds.
+    /// What is known about the blocks of a node.
     pub(super) fn of(&self, node: &str) -> Holding {
         match &*lock(&self.cache) {
             None => Holding::Unknown,
@@ -183,13 +184,13 @@ async fn follow(
         let informer = cluster.cache().informer_of::<NodeBlocks>(&kind, &spec);
         update_cache(informer.subscribe(), cache, noticed).await;
         *lock(cache) = None;
-        tracing::warn!(%kind, "blocks of nodes are not known; routes to them stay as they are");
+        tracing::warn!(%kind, "watch of NodeNetworkConfigs ended; routes to nodes stay until it is restored");
         noticed();
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Keeps the cache until the watch ends.
+/// Updates the cache until the watch ends.
 async fn update_cache(
     mut changes: Subscription<NodeBlocks>,
     cache: &BlockCache,
@@ -198,7 +199,7 @@ async fn update_cache(
     let mut first = Some(HashMap::new());
     while let Some(change) = changes.next().await {
         let mut kept = lock(cache);
-        // Before the first complete list nobody may see what is there of it.
+        // A partial first list must not be visible.
         let Some(by_node) = first.as_mut().or(kept.as_mut()) else {
             return;
         };
@@ -208,7 +209,7 @@ async fn update_cache(
             }
             Change::Deleted { last, .. } => drop(by_node.remove(last.name())),
             Change::Undecodable(object) => {
-                tracing::error!(key = %object.key, error = object.error, "cannot read a NodeNetworkConfig");
+                tracing::error!(key = %object.key, error = object.error, "cannot decode NodeNetworkConfig");
                 by_node.insert((&*object.key.name).into(), None);
             }
             Change::Synced => {

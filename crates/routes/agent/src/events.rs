@@ -1,4 +1,4 @@
-//! What is said about nodes as events.
+//! Kubernetes events about nodes and about the route quota.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use weft_routes::{Forecast, ProviderError, Refusal, Step};
 use weft_runtime::{EventLevel, EventNote, EventRecorder};
 
-/// Says things as events, unless nothing may be written.
+/// Publishes warning events of the route controller.
 #[derive(Clone, Debug, Default)]
 pub struct RouteEvents {
-    /// Where to say them.
+    /// `None` in observe mode: events are dropped.
     pub recorder: Option<EventRecorder>,
-    /// What the whole is about: the lease by which the controller is known.
+    /// Object of events that concern no node: the lease of the controller.
     pub about: ObjectReference,
 }
 
@@ -28,7 +28,7 @@ impl RouteEvents {
         }
     }
 
-    /// A route could not be made, in upstream's words.
+    /// A create or replacement failed; reason and text are upstream's.
     pub(crate) fn failed(&self, step: &Step, error: &ProviderError, took: Duration) {
         let Some(wanted) = step.wanted() else {
             return;
@@ -47,7 +47,7 @@ impl RouteEvents {
         self.warn(about, refusal.reason.label(), refusal.to_string());
     }
 
-    /// The table is nearly full.
+    /// The provider's table is nearly full.
     pub(crate) fn quota_tight(&self, forecast: &Forecast) {
         let quota = forecast.quota.unwrap_or_default();
         let note = format!(
@@ -56,7 +56,8 @@ impl RouteEvents {
             forecast.after,
             forecast.missing()
         );
-        tracing::warn!("{note}");
+        let (present, after, missing) = (forecast.present, forecast.after, forecast.missing());
+        tracing::warn!(present, after, quota, missing, "route table is nearly full");
         self.warn(self.about.clone(), "RouteQuotaTight", note);
     }
 }

@@ -1,4 +1,4 @@
-//! How far nodes are: who waits for us, and for whom we wait.
+//! Tracks joining nodes: waiting for an address, overdue, or waiting for a route.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,18 +8,18 @@ use std::{
 use weft_model::SharedStr;
 use weft_routes::{Cidr, Moment, NextHopKind, Node, Policy, Refusal, RoutePlan, Step};
 
-/// How long a joining node may take until its address and machine are known.
+/// Time in which a joining node should report its address and machine.
 const JOINING: Duration = Duration::from_secs(60);
 
-/// What is known about the beginning of nodes.
+/// The progress of every node with a range towards its first route.
 #[derive(Debug)]
 pub(crate) struct JoiningNodes {
     needs_address: bool,
     needs_machine: bool,
     nodes: HashMap<SharedStr, JoiningNode>,
-    /// Ranges that have had their route, so that repairs are no first waits.
+    /// Ranges that had a route before, so that a repair is not measured as a first wait.
     routed: BTreeSet<(SharedStr, Cidr)>,
-    /// What was reported about nodes that never became ready.
+    /// Node and reason of refusals that were reported.
     reported: BTreeSet<(SharedStr, &'static str)>,
 }
 
@@ -27,22 +27,22 @@ pub(crate) struct JoiningNodes {
 struct JoiningNode {
     uid: SharedStr,
     stage: Stage,
-    /// Blocks come and go with pods, and are nothing that a joining node waits for.
+    /// Blocks come and go with pods; a joining node does not wait for them.
     pod_cidrs: Vec<Cidr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has a range and nothing to send packets to; that is normal until then.
+    /// Range known, next hop not; normal until this time.
     Joining(Moment),
-    /// It should have been ready by now.
+    /// Next hop still not known after the time allowed.
     Overdue,
-    /// Its range and where to send packets are known since then.
+    /// Range and next hop known since this time.
     Ready(Moment),
 }
 
 impl JoiningNodes {
-    /// By what the rules need of a node.
+    /// Takes from the policy what a node needs to be routed to.
     pub(crate) fn new(policy: &Policy) -> Self {
         let by_machine = policy.next_hop == NextHopKind::Instance;
         Self {
@@ -54,9 +54,9 @@ impl JoiningNodes {
         }
     }
 
-    /// A node was seen.
+    /// A node was added or changed.
     pub(crate) fn seen(&mut self, node: &Node, now: Moment) {
-        // Another node of the same name begins anew.
+        // Another node of the same name starts again.
         let known = self.nodes.get(&node.name);
         if known.is_some_and(|known| known.uid != node.uid) {
             self.forget(&node.name);
@@ -98,7 +98,7 @@ impl JoiningNodes {
         self.reported.retain(|(node, _)| **node != *name);
     }
 
-    /// Whether somebody became late: a pass can say about them what there is to say.
+    /// Marks nodes whose time is over. True if there are any: a pass is needed to report them.
     pub(crate) fn became_overdue(&mut self, now: Moment) -> bool {
         let mut any = false;
         for entry in self.nodes.values_mut() {
@@ -110,7 +110,7 @@ impl JoiningNodes {
         any
     }
 
-    /// When the next one will be late.
+    /// Time at which the next node becomes overdue.
     pub(crate) fn wake(&self) -> Option<Moment> {
         let joining = self.nodes.values().filter_map(|entry| match entry.stage {
             Stage::Joining(until) => Some(until),
@@ -119,8 +119,8 @@ impl JoiningNodes {
         joining.min()
     }
 
-    /// A pass was planned. Returns what is to be reported about late nodes: the rules keep it to
-    /// themselves while a node joins.
+    /// A pass was planned. Returns the refusals of overdue nodes that were not reported yet; the
+    /// engine reports none that are normal for a joining node.
     pub(crate) fn planned(&mut self, plan: &RoutePlan) -> Vec<Refusal> {
         for route in &plan.kept {
             if let Some(node) = route.target.node() {
@@ -141,7 +141,8 @@ impl JoiningNodes {
         news
     }
 
-    /// A route was made. Returns how long its node waited, if it is the first for its range.
+    /// A route was created. Returns how long its node waited, if it is the first route for one of
+    /// its pod CIDRs.
     pub(crate) fn routed(&mut self, step: &Step, now: Moment) -> Option<Duration> {
         let node = step.node()?;
         let first = self
@@ -189,7 +190,7 @@ mod tests {
         let mut joining = JoiningNodes::new(&policy());
         joining.seen(&node(None), Moment::seconds(1));
         joining.seen(&node(Some("10.0.0.1")), Moment::seconds(5));
-        // What else changes about the node does not begin it anew.
+        // Other changes of the node do not start the wait again.
         joining.seen(&node(Some("10.0.0.1")), Moment::seconds(7));
         let step = planned(node(Some("10.0.0.1"))).steps.remove(0);
         let waited = joining.routed(&step, Moment::seconds(8));

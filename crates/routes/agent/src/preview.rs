@@ -1,4 +1,4 @@
-//! What would be done, without doing it.
+//! Dry run of the route controller.
 
 use std::{collections::HashMap, error::Error, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     views::RouteNode,
 };
 
-/// Reads nodes and table once, and plans.
+/// Reads nodes and table once, and returns the plan of a pass. Changes nothing.
 pub async fn preview(
     client: &Client,
     provider: &dyn Provider,
@@ -66,7 +66,7 @@ pub async fn preview(
     ))
 }
 
-/// The objects that name blocks, read once.
+/// The NodeNetworkConfigs, read once.
 enum Held {
     Off,
     Unknown,

@@ -86,7 +86,7 @@ fn hetzner_gets_its_routes_and_tells_how_they_stand() {
         "{status}"
     );
     assert!(
-        status.contains("2 routes, 2 of 100 when everything is done, "),
+        status.contains("2 routes, 2 of 100 after open steps, "),
         "{status}"
     );
 

@@ -35,7 +35,7 @@ fn whoever_observes_needs_no_lease_and_changes_nothing() {
     stage.add_node(1, "hcloud://1");
     eventually("a wish in the log", || {
         let log = stage.log("observer.log");
-        if log.contains("would change") {
+        if log.contains("route would change") {
             Ok(())
         } else {
             Err(log)
