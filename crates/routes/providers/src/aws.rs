@@ -1,4 +1,4 @@
-//! Routes of the route tables of a VPC, by EC2's query API.
+//! Provider `aws`: routes in the route tables of a VPC, by EC2's query API.
 //!
 //! A list is one call (and one more for each further page); a create, a replacement and a delete
 //! are one call for each table. Before the first route to an instance its source/destination check
@@ -31,8 +31,8 @@ use route_target::{RouteTarget, RouteTargets};
 pub use settings::{AwsSettings, AwsSettingsError, TableChoice};
 use tables::Tables;
 
-/// The route tables of one cluster. All of them get the same routes: there is one for each zone,
-/// where there are several.
+/// The route tables of one cluster. All of them get the same routes; where there are several, there
+/// is one for each zone.
 #[derive(Debug)]
 pub struct AwsProvider {
     api: Api,
@@ -42,7 +42,7 @@ pub struct AwsProvider {
 }
 
 impl AwsProvider {
-    /// Talks to the endpoint of the settings.
+    /// Connects on the first call.
     pub fn new(settings: AwsSettings, calls: Calls) -> io::Result<Self> {
         let tables = Tables::new(settings.tables.clone());
         let quota = settings.quota;
@@ -80,7 +80,7 @@ impl AwsProvider {
         for table in &tables {
             let form = || Ok(Form::route(table, &new.destination)?.to(&target));
             let mut done = self.change(Operation::ReplaceRoute, form()?, new).await;
-            // A route that is missing in one of several tables is what this step is for.
+            // The route may be missing in some of several tables: create it there.
             if done == Err(ProviderError::Conflict) && tables.len() > 1 {
                 done = self.change(Operation::CreateRoute, form()?, new).await;
             }
@@ -114,8 +114,8 @@ impl AwsProvider {
         Ok((tables, target.await?))
     }
 
-    /// Makes a call that leads packets to an instance. If the instance is not what it was, what is
-    /// remembered about it is wrong.
+    /// Makes a call that routes packets to an instance. If the instance changed, the remembered
+    /// target is dropped.
     async fn change(
         &self,
         operation: Operation,
@@ -136,10 +136,10 @@ fn instance_of(new: &Wanted) -> Result<SharedStr, ProviderError> {
         _ => new.provider_id.as_ref(),
     };
     let id = named.and_then(|id| instance::id(id));
-    id.ok_or_else(|| ProviderError::NotReady("the node names no instance".into()))
+    id.ok_or_else(|| ProviderError::NotReady("node has no EC2 instance ID".into()))
 }
 
-/// Some tables have the route and some have not.
+/// After a change of some tables, the failure of the others leaves an uncertain state.
 fn half_way(error: ProviderError, changed: bool) -> ProviderError {
     if changed {
         ProviderError::Uncertain

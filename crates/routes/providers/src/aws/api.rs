@@ -1,3 +1,5 @@
+//! Signed calls of EC2's query API.
+
 use std::io;
 
 use bytes::Bytes;
@@ -13,10 +15,11 @@ use crate::{
     http::{Effect, HttpAnswer, HttpClient, shortened},
 };
 
-/// Tags of the largest answer: a page of 40 tables with 1,000 routes each, a dozen tags for a route.
+/// Maximum number of XML tags in an answer: a page of 40 tables with 1,000 routes each, a dozen
+/// tags for a route.
 const MOST_TAGS: usize = 500_000;
 
-/// Signed calls.
+/// Signed calls, counted by operation.
 #[derive(Debug)]
 pub(super) struct Api {
     http: HttpClient,
@@ -25,7 +28,7 @@ pub(super) struct Api {
     calls: Calls,
 }
 
-/// The actions of EC2 that we use.
+/// The EC2 actions in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     DescribeRouteTables,
@@ -50,7 +53,7 @@ impl Operation {
         }
     }
 
-    /// Under which it is counted.
+    /// Value of the metric label `operation`.
     fn counted_as(self) -> &'static str {
         match self {
             Self::DescribeRouteTables => "list",
@@ -64,7 +67,8 @@ impl Operation {
         }
     }
 
-    /// True if repeating it blindly could do harm. Switching a check off twice is switching it off.
+    /// Effect for the classification of lost answers. Switching a check off twice is harmless, so
+    /// it counts as a read.
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::CreateRoute | Self::ReplaceRoute | Self::DeleteRoute => Effect::Change,
@@ -86,7 +90,7 @@ impl Api {
         })
     }
 
-    /// Makes a call that answers no more than that it is done.
+    /// Makes a call whose answer is only success or failure.
     pub(super) async fn change(
         &self,
         operation: Operation,
@@ -94,7 +98,7 @@ impl Api {
     ) -> Result<(), ProviderError> {
         let reply: wire::Done = self.call(operation, &form).await?;
         if reply.done == Some(false) {
-            return Err(ProviderError::Garbage("neither done nor an error".into()));
+            return Err(ProviderError::Garbage("neither success nor error".into()));
         }
         Ok(())
     }
@@ -126,7 +130,7 @@ impl Api {
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             )
             .body(());
-        let invalid = |_| ProviderError::Invalid("the request cannot be written".into());
+        let invalid = |_| ProviderError::Invalid("cannot build the request".into());
         Ok((request.map_err(invalid)?, Bytes::from(body)))
     }
 }
@@ -137,7 +141,7 @@ fn decode<T: DeserializeOwned>(
 ) -> Result<T, ProviderError> {
     if answer.status.is_success() {
         let garbage = |reason: &str| ProviderError::Garbage(shortened(reason).as_str().into());
-        // The reader of values does not look at the outermost name, and much may be absent.
+        // The deserializer ignores the name of the root element, and many elements are optional.
         if !is_answer_to(operation, &answer.body) {
             return Err(garbage("not an answer to the request"));
         }
@@ -169,10 +173,10 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
     name.strip_suffix("Response") == Some(operation.action())
 }
 
-/// True if an answer becomes values of a size that fits its own: an empty element of seven bytes would
-/// become a route of hundreds.
+/// True if the number of tags is bounded: an empty element of seven bytes would become a route of
+/// hundreds.
 fn is_bounded(body: &[u8]) -> bool {
-    // One part more than tags.
+    // There is one part more than there are tags.
     let mut parts = body.split(|byte| *byte == b'<');
     parts.nth(MOST_TAGS + 1).is_none()
 }

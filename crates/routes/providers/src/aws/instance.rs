@@ -1,3 +1,5 @@
+//! EC2 instances: their IDs and addresses.
+
 use weft_model::SharedStr;
 use weft_routes::ProviderError;
 
@@ -8,10 +10,10 @@ use super::{
 };
 use crate::{InstanceAddresses, pages::Pages};
 
-/// So many values fit into one filter.
+/// Number of values that fit into one filter.
 const BATCH: usize = 200;
 
-/// The instance that a provider id names: the last element of `aws:///<zone>/<id>` or the id alone.
+/// The instance ID in a provider ID: the last element of `aws:///<zone>/<id>`, or the ID alone.
 pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
     let path = match provider_id.split_once("://") {
         Some(("aws", path)) => path,
@@ -23,7 +25,7 @@ pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
     (!name.is_empty()).then(|| SharedStr::new(id))
 }
 
-/// The addresses of these instances. They are asked for by a filter: a call that names one unknown
+/// The addresses of these instances. They are selected by a filter: a call with one unknown
 /// instance as a parameter fails for all.
 pub(super) async fn addresses(
     api: &Api,

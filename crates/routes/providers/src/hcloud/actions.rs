@@ -1,3 +1,5 @@
+//! Waits for Hetzner actions to end, polled in batches.
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
@@ -15,11 +17,10 @@ use super::{
 };
 use crate::Answer;
 
-/// So many actions fit into one question.
+/// Number of actions in one poll.
 const BATCH: usize = 25;
 
-/// Waits for actions. All that are outstanding are asked for together by one task, which ends with
-/// this.
+/// Waiters for actions. One task polls all of them together, and ends with this value.
 #[derive(Debug)]
 pub(super) struct Actions {
     waits: mpsc::UnboundedSender<Waiter>,
@@ -50,7 +51,7 @@ impl Actions {
         }
     }
 
-    /// How an action ended that was just begun.
+    /// Waits for the end of an action that was just started.
     pub(super) async fn wait(&self, purpose: Purpose, action: wire::Action) -> Answer<()> {
         if let Some(result) = ending(purpose, &action) {
             return Answer::from(result);
@@ -105,7 +106,7 @@ impl Poller {
                 self.open.push(wait);
                 pause = self.interval;
             }
-            // Nobody waits longer than wanted, however long the limit says to pause.
+            // A waiter's deadline comes before the pause that the rate limit asks for.
             let until = self.open.iter().map(|wait| wait.deadline).min();
             let pause_ends = Instant::now() + pause;
             tokio::time::sleep_until(until.map_or(pause_ends, |until| until.min(pause_ends))).await;
@@ -117,7 +118,7 @@ impl Poller {
         }
     }
 
-    /// Tells those who waited long enough, and forgets those who went away.
+    /// Answers waiters whose deadline has passed, and drops those whose caller is gone.
     fn expire(&mut self) {
         let now = Instant::now();
         let waits = std::mem::take(&mut self.open);
@@ -131,7 +132,7 @@ impl Poller {
         }
     }
 
-    /// Asks for all that are open and tells those that ended. Says how long to pause.
+    /// Polls all open actions and answers those that ended. Returns the pause before the next poll.
     async fn ask(&mut self) -> Duration {
         let mut pause = self.interval;
         let mut left = Vec::new();
@@ -150,7 +151,7 @@ impl Poller {
             if let Err(ProviderError::RateLimited { after: Some(after) }) = answer.result {
                 pause = pause.max(after);
             }
-            // The next call would be refused, and spend nothing but patience.
+            // The next call would be refused.
             if let Some(rate) = answer.rate.filter(|rate| rate.remaining == 0) {
                 pause = pause.max(next_call_after(rate));
             }
@@ -161,7 +162,7 @@ impl Poller {
     }
 }
 
-/// Tells those whose action ended or will never be heard of; returns the others.
+/// Answers the waiters whose action ended or is unknown to the API; returns the others.
 fn complete(waits: Vec<Waiter>, answer: &Answer<wire::ActionsReply>) -> Vec<Waiter> {
     let mut left = Vec::new();
     for wait in waits {
@@ -171,13 +172,13 @@ fn complete(waits: Vec<Waiter>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait
                 None => Some(Err(ProviderError::Uncertain)),
             },
             Err(ProviderError::Forbidden) => Some(Err(ProviderError::Uncertain)),
-            // The question failed, not the action.
+            // The poll failed, not the action.
             Err(_) => None,
         };
         match result {
             Some(result) => {
                 let rate = answer.rate;
-                // Nobody there any more is as good as told.
+                // The caller may be gone.
                 wait.done.send(Answer { result, rate }).ok();
             }
             None => left.push(wait),

@@ -1,3 +1,5 @@
+//! Calls of the Hetzner Cloud API.
+
 use std::{io, time::SystemTime};
 
 use bytes::Bytes;
@@ -18,7 +20,7 @@ use crate::{
     http::{Effect, HttpAnswer, HttpClient, shortened},
 };
 
-/// The calls that we make.
+/// Authenticated calls, counted by purpose.
 #[derive(Debug)]
 pub(super) struct Api {
     http: HttpClient,
@@ -27,7 +29,7 @@ pub(super) struct Api {
     calls: Calls,
 }
 
-/// What a call is for.
+/// Purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     List,
@@ -38,7 +40,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Under which it is counted.
+    /// Value of the metric label `operation`.
     fn operation(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -76,7 +78,7 @@ impl Api {
         self.call(purpose, Method::GET, path, Bytes::new()).await
     }
 
-    /// Begins to add or delete a route.
+    /// Starts the action that adds or deletes a route.
     pub(super) async fn change(
         &self,
         purpose: Purpose,
@@ -132,7 +134,7 @@ impl Api {
                 header::USER_AGENT,
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             );
-        let invalid = |_| ProviderError::Invalid("the request cannot be written".into());
+        let invalid = |_| ProviderError::Invalid("cannot build the request".into());
         request.body(Full::new(body)).map_err(invalid)
     }
 }
@@ -154,9 +156,9 @@ fn decode<T: DeserializeOwned>(
     })
 }
 
-/// The error, without the token should the other side have repeated it.
+/// The error, with the token replaced should the server have repeated it.
 fn without(token: &Secret, error: ProviderError) -> ProviderError {
-    // Shortened afterwards: of half a token the cut would see nothing.
+    // Shortened afterwards: half a token would not be recognised.
     let cut = |text: &str| shortened(&token.cut_from(text)).as_str().into();
     match error {
         ProviderError::Retry(text) => ProviderError::Retry(cut(&text)),

@@ -1,10 +1,12 @@
+//! Classification of Hetzner API errors.
+
 use http::StatusCode;
 use weft_routes::{ProviderError, RateLimit};
 
 use super::{api::Purpose, rate::next_call_after, wire::Problem};
 use crate::http::shortened;
 
-/// What a code of the API means for us.
+/// Classifies an error code of the API.
 pub(super) fn classify(
     problem: &Problem,
     purpose: Purpose,
@@ -19,15 +21,15 @@ pub(super) fn classify(
     match problem.code.as_str() {
         "rate_limit_exceeded" => limited(rate),
         "locked" => ProviderError::Locked,
-        // Conflict: the network changed while the call ran, and the call did nothing. Which routes
-        // there are is as well known as before, so it is no conflict for us.
+        // Conflict: the network changed while the call ran, and the call did nothing. The cached
+        // routes are as valid as before, so it is not [`ProviderError::Conflict`].
         "conflict" | "maintenance" | "unavailable" => ProviderError::Retry(message()),
         "not_found" => match purpose {
             Purpose::Delete | Purpose::Instances => ProviderError::Gone,
             _ => ProviderError::Invalid(message()),
         },
         "invalid_input" => match purpose {
-            // Another route or a subnet is in the way, or the route is not what we believed.
+            // Another route or a subnet is in the way, or the route differs from the cached one.
             Purpose::Create if names_field(problem, "destination") => ProviderError::Conflict,
             Purpose::Delete => ProviderError::Conflict,
             _ => ProviderError::Invalid(message()),
@@ -42,7 +44,8 @@ pub(super) fn classify(
     }
 }
 
-/// What an action's error means: it was begun, so only what says that nothing changed is believed.
+/// Classifies the error of an action. It was started, so only codes that say that nothing changed
+/// are taken as such.
 pub(super) fn classify_action(problem: &Problem, purpose: Purpose) -> ProviderError {
     let error = classify(problem, purpose, None);
     match error {
@@ -53,7 +56,7 @@ pub(super) fn classify_action(problem: &Problem, purpose: Purpose) -> ProviderEr
     }
 }
 
-/// What an answer means that carries no code.
+/// Classifies a response without an error code.
 pub(super) fn classify_status(
     status: StatusCode,
     purpose: Purpose,
@@ -63,7 +66,11 @@ pub(super) fn classify_status(
         StatusCode::TOO_MANY_REQUESTS => limited(rate),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProviderError::Forbidden,
         _ if status.is_server_error() => purpose.effect().broken(status.as_str()),
-        _ => ProviderError::Garbage(format!("status {status} without a code").as_str().into()),
+        _ => ProviderError::Garbage(
+            format!("status {status} without an error code")
+                .as_str()
+                .into(),
+        ),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Tells when the table has to be read again.
+//! Watches kernel events and reports when the table has to be read again.
 //!
-//! On a node links, addresses and routes come and go with every pod, and none of that has to do
-//! with other nodes. What matters is what happens to interfaces with addresses of the node itself,
-//! to routes of ours, and to routes of others where ours are or could be.
+//! On a node links, addresses and routes come and go with every pod, and none of that concerns
+//! other nodes. Relevant are events of interfaces with node addresses, of our routes, and of
+//! foreign routes in the cluster's ranges.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,20 +22,21 @@ use weft_host::{
 
 use super::{Gateways, NetlinkSettings};
 
-/// How long it has to be quiet before somebody is told: changes come in bursts.
+/// Time without relevant events before a change is reported: changes come in bursts.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long a burst may last: a link that never rests must not keep its routes from repair.
+/// Longest delay of a report: a link that keeps flapping must not delay the repair of routes for
+/// ever.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Sorts events into those that may have cost us a route, or gave way to one, and all others.
+/// Filter of events: relevant ones may have removed a route of ours or made room for one.
 #[derive(Debug)]
 pub(super) struct Follower {
     settings: NetlinkSettings,
-    /// What we wrote ourselves is no news.
+    /// Netlink port of our own writes, whose events are ignored.
     own_port: u32,
-    /// The interfaces that have, or had, addresses of the node; `None` if all of them count.
+    /// Interfaces that have, or had, node addresses; `None` if all of them count.
     interfaces: Option<HashSet<u32>>,
-    /// True if packets pass a link. Links tell of themselves for many reasons.
+    /// Last known state of links: many link events do not change it.
     links: HashMap<u32, bool>,
     changed: Arc<Notify>,
 }
@@ -51,7 +52,7 @@ impl Follower {
         }
     }
 
-    /// Follows events until their connection breaks; after that the table is read by the clock
+    /// Follows events until their connection breaks; after that the table is read periodically
     /// only.
     pub(super) async fn follow(mut self, routing: Routing, mut events: Events) {
         self.learn(&routing).await;
@@ -68,8 +69,8 @@ impl Follower {
         self.changed.notify_one();
     }
 
-    /// Reads which interfaces are the node's, if that is not known. Those that need no address can
-    /// be any; and if it cannot be read, all of them count.
+    /// Reads which interfaces have node addresses, if that is not known. With on-link gateways, or
+    /// if it cannot be read, all interfaces count.
     async fn learn(&mut self, routing: &Routing) {
         if self.interfaces.is_none()
             && self.settings.gateways == Gateways::Direct
@@ -86,7 +87,8 @@ impl Follower {
         self.interfaces = Some(own.map(|entry| entry.interface).collect());
     }
 
-    /// True if an address can be one by which other nodes are reached.
+    /// True if other nodes may be reached from this address: not loopback, IPv6 link-local or in
+    /// the cluster's ranges.
     fn is_of_node(&self, address: IpAddr) -> bool {
         let local = match address {
             IpAddr::V4(address) => address.is_loopback(),
@@ -100,7 +102,7 @@ impl Follower {
         known.is_none_or(|known| known.contains(&interface))
     }
 
-    /// Waits for the end of a burst. True if the connection broke.
+    /// Waits for the end of a burst. Returns true if the connection broke.
     async fn wait_until_quiet(&mut self, events: &mut Events) -> bool {
         let begun = Instant::now();
         let mut until = begun + QUIET;
@@ -135,7 +137,8 @@ impl Follower {
                 }
                 own
             }
-            // Among what is lost may be addresses, so until they are read all interfaces count.
+            // Address events may be lost, so all interfaces count until the addresses are read
+            // again.
             Change::Lost => {
                 self.interfaces = None;
                 self.links.clear();
@@ -147,8 +150,8 @@ impl Follower {
         }
     }
 
-    /// True if a route is ours, or where one of ours could be. Nodes have ranges, and routes to
-    /// single addresses lead to pods of this one.
+    /// True if a route in our table is ours, or could take the place of one. Foreign routes to
+    /// single addresses are ignored: they lead to pods of this node.
     fn is_in_our_way(&self, route: &KernelRoute) -> bool {
         let destination = &route.destination;
         let single = destination.prefix_len() == destination.max_prefix_len();

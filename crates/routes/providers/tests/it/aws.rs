@@ -1,4 +1,4 @@
-//! The aws provider against a double of EC2.
+//! The aws provider against a test double of EC2.
 
 use std::{net::Ipv4Addr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The hcloud provider against a double of Hetzner's API.
+//! The hcloud provider against a test double of Hetzner's API.
 
 use std::time::Duration;
 

@@ -229,7 +229,7 @@ async fn numbers_that_fit_nowhere_are_garbage() {
         let provider = server.hcloud();
         let listed = provider.list().await;
         assert_eq!(label(&listed), "garbage", "{number}");
-        assert_eq!(listed.rate, None, "a limit that is no limit");
+        assert_eq!(listed.rate, None, "an invalid rate limit");
         let step = create("10.244.1.0/24", via("10.0.0.2"));
         assert_eq!(label(&provider.apply(&step).await), "garbage", "{number}");
     }

@@ -1,6 +1,7 @@
-//! Providers by name.
+//! Opening providers by name.
 //!
-//! Variables are given to child processes, never set in this one: other tests run beside.
+//! Environment variables are given to child processes, never set in this one: other tests run at
+//! the same time.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -13,7 +14,7 @@ async fn an_unknown_provider_is_an_error_that_lists_the_known_ones() {
     let error = opened.err().unwrap().to_string();
     assert_eq!(
         error,
-        "no provider is called \"gce\"; there are aws, hcloud, memory, netlink"
+        "\"gce\" is not a provider: expected aws, hcloud, memory or netlink"
     );
 }
 

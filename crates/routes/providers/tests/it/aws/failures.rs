@@ -1,4 +1,4 @@
-//! How calls go wrong.
+//! Failed calls of EC2, and their classification.
 
 use weft_providers::Answer;
 use weft_testkit::clouds::Throttle;
@@ -89,7 +89,7 @@ async fn what_is_there_or_missing_is_seen_by_the_double_itself() {
     assert_eq!(
         double.calls_of("CreateRoute"),
         1,
-        "a missing route is not made up for"
+        "a missing route is not created instead"
     );
     let gone = provider.apply(&delete("10.244.2.0/24", to("i-1"))).await;
     assert_eq!(gone.result, Err(ProviderError::Gone));

@@ -1,4 +1,4 @@
-//! How calls go wrong.
+//! Failed calls of Hetzner's API, and their classification.
 
 use weft_providers::Answer;
 use weft_testkit::clouds::HcloudLatency;

@@ -1,4 +1,4 @@
-//! Which addresses servers really have.
+//! Addresses of servers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
