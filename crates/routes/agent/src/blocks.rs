@@ -154,7 +154,7 @@ impl BlockFeed {
         }
     }
 
-    /// What is known about the blocks of a node.
+    /// The present knowledge about the blocks of a node.
     pub(super) fn of(&self, node: &str) -> Holding {
         match &*lock(&self.cache) {
             None => Holding::Unknown,

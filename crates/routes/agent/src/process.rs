@@ -66,7 +66,7 @@ impl RoutesProcess {
             Table::Kernel { settings, .. } => {
                 let provider = NetlinkProvider::open(settings.clone())?.counting(calls);
                 for warning in provider.warnings(&sysctl::Settings::default()).await? {
-                    tracing::warn!("{warning}");
+                    tracing::warn!(%warning, "kernel setting drops pod traffic");
                 }
                 Ok(Arc::new(provider))
             }

@@ -50,7 +50,7 @@ pub(super) struct Run {
     joining: JoiningNodes,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
-    /// Whether the table was read; before that no entry is removed from the record.
+    /// True once the table was read; before that no entry is removed from the record.
     listed: bool,
     tight: bool,
     running: HashMap<Ticket, Step>,

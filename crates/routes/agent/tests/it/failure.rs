@@ -1,3 +1,5 @@
+//! Failures of the provider, of the API server and of single nodes.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -223,7 +225,7 @@ async fn a_route_whose_making_was_not_answered_is_deleted_with_its_node() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
     let world = World::left_by_a_stopped_controller([1, 2]).await;
-    // A newer schema, say. Whoever starts now never saw it in another state.
+    // A newer schema, say. A controller that starts now never saw the node in another state.
     let odd = serde_json::json!({"kind": "Node", "apiVersion": "v1",
         "metadata": {"name": "node-2", "uid": "odd"}, "spec": {"podCIDRs": 5}});
     assert!(world.server.faults().inject_raw("nodes", "", "node-2", odd));
@@ -232,7 +234,7 @@ async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
     world.has_routes_to(1..=3).await;
     tokio::time::sleep(Duration::from_secs(7200)).await;
     assert_eq!(world.table(), World::routes_to(1..=3));
-    // Deletes wait while it cannot be read, and are made up for when it is gone.
+    // Deletes wait while it cannot be decoded, and are carried out when it is gone.
     world.delete_node(1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.table(), World::routes_to(1..=3));

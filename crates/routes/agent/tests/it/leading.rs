@@ -1,3 +1,5 @@
+//! Start, stop and leader election of the route controller.
+
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};

@@ -1,4 +1,4 @@
-//! A cluster, a table, and a controller between them.
+//! Test setup: an embedded API server, a simulated route table, and a controller between them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -158,7 +158,7 @@ impl World {
             .collect()
     }
 
-    /// What the table must be for these nodes.
+    /// The expected table for these nodes.
     pub(crate) fn routes_to(numbers: impl IntoIterator<Item = u8>) -> BTreeMap<String, String> {
         let route = |number| (format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
         numbers.into_iter().map(route).collect()
@@ -264,7 +264,7 @@ impl Running {
     }
 }
 
-/// Waits for a condition that nothing announces.
+/// Polls until a condition is met.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let poll = async {
         while !condition() {
