@@ -38,7 +38,7 @@ pub enum HcloudSettingsError {
     #[error("HCLOUD_ENDPOINT needs http:// or https:// and a host")]
     IncompleteEndpoint,
     /// The token cannot be read.
-    #[error("cannot read the token")]
+    #[error(transparent)]
     Token(#[from] TokenError),
     /// The quota is not a number.
     #[error("WEFT_HCLOUD_ROUTE_QUOTA is not a number")]
