@@ -1,4 +1,4 @@
-//! Masquerades pod traffic that leaves the cluster, by iptables rules on every node.
+//! Masquerades pod traffic that leaves the cluster, by iptables rules of this node.
 //!
 //! CNI plugins can masquerade too, but know only one pod's subnet: between nodes with a range each
 //! they would hide pods from each other. Here all ranges of the cluster are known.

@@ -10,7 +10,7 @@ use weft_routes::{
     Unmarked,
 };
 
-/// Operator settings of the route controller; `weft routes` maps its flags to them.
+/// Settings of the route controller, as the commands read them from flags.
 #[derive(Clone, Debug)]
 pub struct RoutesSettings {
     /// Value of `--cluster-cidr`.

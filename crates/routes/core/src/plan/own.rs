@@ -1,8 +1,9 @@
-//! Our planning rules.
+//! Our planning rules: safe on bad input, and never touching foreign routes.
 //!
 //! Ranges are compared and not texts. A range that moves is one step. A route is deleted only if it
-//! is ours, or unmarked in a range that [`Unmarked::Claim`] gives to this cluster alone, and if no
-//! node claims its destination. Doubtful routes stay and are reported.
+//! is ours, or unmarked in a range that [`Unmarked::Claim`] gives to this cluster alone; and only
+//! if no node claims its destination in the cluster's ranges, or another route for it is kept.
+//! Doubtful routes stay and are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Upstream's fixed interval, used with the gate off.
+//! Upstream's reconciler at a fixed interval, used with the feature gate off.
 
 use std::time::Duration;
 
