@@ -1,4 +1,4 @@
-//! Writes `NetworkUnavailable` as upstream does.
+//! Writes the node condition `NetworkUnavailable`, as upstream does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,8 +15,10 @@ use serde_json::json;
 use weft_model::SharedStr;
 use weft_routes::{ConditionChange, Moment, Reason};
 
-/// A merge by type in `nodes/status`, so that nobody else's condition is touched; a node that is
-/// gone needs none.
+use crate::write::WriteOutcome;
+
+/// Patches `nodes/status` by a strategic merge, which leaves all other conditions alone. A node
+/// that is gone is not an error.
 pub(crate) async fn write(client: Client, change: &ConditionChange) -> kube::Result<()> {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let status = if change.reason.status() {
@@ -43,21 +45,20 @@ pub(crate) async fn write(client: Client, change: &ConditionChange) -> kube::Res
     }
 }
 
-/// Writes that run at once.
+/// Maximum number of writes at the same time.
 const PARALLEL: usize = 16;
-/// First and longest wait after a failed write.
+/// First and longest wait after a failed write; it doubles in between.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Conditions that have to be written: one at a time for each node, so that none overtakes another,
-/// and the last word counts.
+/// Queue of conditions to write: one write at a time for each node, and only the latest condition.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    wanted: BTreeMap<SharedStr, Wish>,
+    wanted: BTreeMap<SharedStr, Desired>,
     writing: BTreeSet<SharedStr>,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct Desired {
     reason: Reason,
     at: Moment,
     failures: u32,
@@ -65,51 +66,51 @@ struct Wish {
 
 impl Conditions {
     pub(crate) fn want(&mut self, change: ConditionChange, now: Moment) {
-        let wish = Wish {
+        let desired = Desired {
             reason: change.reason,
             at: now,
             failures: 0,
         };
-        self.wanted.insert(change.node, wish);
+        self.wanted.insert(change.node, desired);
     }
 
-    /// The node is gone.
+    /// The node was deleted.
     pub(crate) fn forget(&mut self, node: &str) {
         self.wanted.remove(node);
     }
 
-    /// What to write next. Say the end with [`Conditions::written`].
+    /// Takes the next condition to write. Report the result with [`Conditions::written`].
     pub(crate) fn next(&mut self, now: Moment) -> Option<ConditionChange> {
         if self.writing.len() >= PARALLEL {
             return None;
         }
-        let mut wishes = self.wanted.iter();
-        let (node, wish) =
-            wishes.find(|(node, wish)| wish.at <= now && !self.writing.contains(*node))?;
+        let mut desired = self.wanted.iter();
+        let (node, desired) =
+            desired.find(|(node, desired)| desired.at <= now && !self.writing.contains(*node))?;
         let change = ConditionChange {
             node: node.clone(),
-            reason: wish.reason,
+            reason: desired.reason,
         };
         self.writing.insert(change.node.clone());
         Some(change)
     }
 
     /// A write ended.
-    pub(crate) fn written(&mut self, change: &ConditionChange, done: bool, now: Moment) {
+    pub(crate) fn written(&mut self, change: &ConditionChange, outcome: WriteOutcome, now: Moment) {
         self.writing.remove(&change.node);
-        let Some(wish) = self.wanted.get_mut(&change.node) else {
+        let Some(desired) = self.wanted.get_mut(&change.node) else {
             return;
         };
-        if done && wish.reason == change.reason {
+        if outcome == WriteOutcome::Failed {
+            let factor = 2_u32.saturating_pow(desired.failures.min(6));
+            desired.failures = desired.failures.saturating_add(1);
+            desired.at = now + (RETRY.0 * factor).min(RETRY.1);
+        } else if desired.reason == change.reason {
             self.wanted.remove(&change.node);
-        } else if !done {
-            let factor = 2_u32.saturating_pow(wish.failures.min(6));
-            wish.failures = wish.failures.saturating_add(1);
-            wish.at = now + (RETRY.0 * factor).min(RETRY.1);
         }
     }
 
-    /// When to look again, if nothing happens before.
+    /// Time of the next write; `None` if there is none, or until one ends.
     pub(crate) fn wake(&self) -> Option<Moment> {
         if self.writing.len() >= PARALLEL {
             return None;
@@ -118,7 +119,7 @@ impl Conditions {
             .wanted
             .iter()
             .filter(|(node, _)| !self.writing.contains(*node));
-        idle.map(|(_, wish)| wish.at).min()
+        idle.map(|(_, desired)| desired.at).min()
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_written_after_the_one_before() {
+    fn the_latest_condition_is_written_after_the_one_before() {
         let now = Moment::START;
         let mut conditions = Conditions::default();
         conditions.want(says(Reason::NoRouteCreated), now);
@@ -142,10 +143,10 @@ mod tests {
         conditions.want(says(Reason::RouteCreated), now);
         assert_eq!(conditions.next(now), None, "one at a time");
         assert_eq!(conditions.wake(), None);
-        conditions.written(&first, true, now);
+        conditions.written(&first, WriteOutcome::Written, now);
         let second = conditions.next(now).unwrap();
         assert_eq!(second, says(Reason::RouteCreated));
-        conditions.written(&second, true, now);
+        conditions.written(&second, WriteOutcome::Written, now);
         assert_eq!((conditions.next(now), conditions.wake()), (None, None));
     }
 
@@ -156,7 +157,7 @@ mod tests {
         conditions.want(says(Reason::RouteCreated), now);
         for seconds in [1, 2, 4, 8] {
             let change = conditions.next(now).unwrap();
-            conditions.written(&change, false, now);
+            conditions.written(&change, WriteOutcome::Failed, now);
             assert_eq!(conditions.next(now), None);
             now = now + Duration::from_secs(seconds);
             assert_eq!(conditions.wake(), Some(now));

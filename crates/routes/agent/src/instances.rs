@@ -1,8 +1,8 @@
-//! Checks what nodes say about themselves with the provider.
+//! Checks node addresses against the provider's view of their instances.
 //!
-//! A kubelet writes its own addresses, so a compromised one could claim another machine's, or the
-//! gateway's, and have a range led there. Where the provider can be asked, a node counts only with
-//! what the provider says about its machine.
+//! A kubelet writes its own addresses, so a compromised one could claim those of another machine or
+//! of the gateway, and have a range routed there. Where the provider reports instance addresses, a
+//! node is passed on only with the provider's answer about its instance.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,17 +13,17 @@ use weft_model::{IpFamily, SharedStr};
 use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{Moment, Node, NodeAddress, ProviderError};
 
-/// First and longest wait after the provider could not be asked. One question is for all machines,
-/// so that a long outage costs four a minute, however many nodes wait for it to end.
+/// First and longest wait after a failed call. One call is for all instances, so that a long outage
+/// costs four calls a minute, however many nodes wait for its end.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
-/// First and longest wait after an answer that makes no sense. It may have taken many calls: a list
-/// without end is read up to a bound.
+/// First and longest wait after an invalid answer. It may have taken many calls: a list without end
+/// is read up to a bound.
 const AFTER_GARBAGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
-/// First and longest wait after it did not know the machine, or knew it by other addresses: it may
+/// First and longest wait after a mismatch, or an instance that the provider does not know: it may
 /// be attached to the network in a moment.
 const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
-/// What the provider said about machines, and which nodes it has to be asked about.
+/// Known instance addresses, and the nodes that wait for an answer.
 #[derive(Debug)]
 pub(crate) struct Instances {
     families: Vec<IpFamily>,
@@ -32,15 +32,15 @@ pub(crate) struct Instances {
     pending: BTreeMap<SharedStr, Pending>,
     asking: bool,
     failures: u32,
-    /// Nobody is asked about before then: that the provider did not answer says nothing about the
-    /// machine it was asked about.
+    /// No call is made before its end: a failed call says nothing about the instances in it.
     pause: Option<Pause>,
 }
 
 #[derive(Debug)]
 struct Pause {
     until: Moment,
-    /// The provider wants fewer calls. Otherwise any call that it answers ends the pause.
+    /// The provider rate-limited the call. Any other pause ends as soon as the provider answers any
+    /// call.
     limited: bool,
 }
 
@@ -48,12 +48,12 @@ struct Pause {
 struct Pending {
     node: Node,
     at: Moment,
-    /// How often the provider's answer did not fit. Nobody hears of the node before the first.
-    misfits: u32,
+    /// Number of answers that did not match. The node is held back until the first.
+    mismatches: u32,
 }
 
 impl Instances {
-    /// Addresses of other families than those routed are none of the provider's business.
+    /// Checks addresses of these families only: the provider does not know others.
     pub(crate) fn new(families: &[IpFamily]) -> Self {
         Self {
             families: families.to_vec(),
@@ -66,10 +66,10 @@ impl Instances {
         }
     }
 
-    /// A node was seen. Returns it with what is known about its machine, or keeps it until the
-    /// provider was asked.
+    /// A node was added or changed. Returns it with its instance addresses, or holds it back until
+    /// the provider was asked.
     pub(crate) fn check(&mut self, mut node: Node, now: Moment) -> Option<Node> {
-        // Without a machine nothing can be asked; the rules say what such a node is worth.
+        // Without a provider ID nothing can be asked; planning decides about such a node.
         let Some(id) = node.provider_id.clone() else {
             self.pending.remove(&node.name);
             return Some(node);
@@ -88,13 +88,13 @@ impl Instances {
         match self.pending.get_mut(&node.name) {
             Some(pending) if same(pending) => {
                 pending.node = node.clone();
-                (pending.misfits > 0).then_some(node)
+                (pending.mismatches > 0).then_some(node)
             }
             _ => {
                 let pending = Pending {
                     node,
                     at: now,
-                    misfits: 0,
+                    mismatches: 0,
                 };
                 self.pending.insert(pending.node.name.clone(), pending);
                 None
@@ -102,8 +102,8 @@ impl Instances {
         }
     }
 
-    /// Whether the addresses that a node claims are its machine's. Nothing to compare is no
-    /// mismatch: the node may not know its address yet.
+    /// True if all addresses that the node claims are its instance's. A node without addresses
+    /// matches: it may not know its address yet.
     fn fits(&self, node: &Node) -> bool {
         let known = node.instance_addresses.as_deref().unwrap_or_default();
         let claimed = node.addresses.iter().filter_map(NodeAddress::internal_ip);
@@ -112,7 +112,7 @@ impl Instances {
             .all(|ip| known.contains(&ip))
     }
 
-    /// A node is gone. What was known of its machine is asked anew should it come back.
+    /// A node was deleted. If it comes back, the provider is asked again.
     pub(crate) fn forget(&mut self, name: &str) {
         self.pending.remove(name);
         if let Some(id) = self.machines.remove(name) {
@@ -120,7 +120,7 @@ impl Instances {
         }
     }
 
-    /// The machines to ask about now, if any. Say the answer with [`Instances::answered`].
+    /// The instances to ask about now, if any. Report the answer with [`Instances::answered`].
     pub(crate) fn ask(&mut self, now: Moment) -> Option<Vec<SharedStr>> {
         if self.pause.as_ref().is_some_and(|pause| pause.until > now) {
             return None;
@@ -134,19 +134,19 @@ impl Instances {
         Some(ids.into_iter().collect())
     }
 
-    /// When to ask again, if there is something to ask.
+    /// Time of the next call, if a node waits for one.
     pub(crate) fn wake(&self) -> Option<Moment> {
         let soonest = self.pending.values().map(|pending| pending.at).min();
         let pause = self.pause.as_ref().map(|pause| pause.until);
         soonest.max(soonest.and(pause)).filter(|_| !self.asking)
     }
 
-    /// The provider answered somebody else: an outage is over.
-    pub(crate) fn answers(&mut self) {
+    /// The provider answered another call: ends the pause, unless it is due to a rate limit.
+    pub(crate) fn outage_over(&mut self) {
         self.pause.take_if(|pause| !pause.limited);
     }
 
-    /// The provider answered. Returns the nodes of which something is known now.
+    /// The provider answered. Returns the nodes to pass on, with their instance addresses.
     pub(crate) fn answered(
         &mut self,
         asked: &[SharedStr],
@@ -154,28 +154,28 @@ impl Instances {
         now: Moment,
     ) -> Result<Vec<Node>, ProviderError> {
         self.asking = false;
-        let told = answer.result.inspect_err(|error| self.failed(error, now))?;
+        let known = answer.result.inspect_err(|error| self.failed(error, now))?;
         (self.failures, self.pause) = (0, None);
         for id in asked {
-            // A machine that the provider does not know has no addresses.
-            let addresses = told.get(id).cloned().unwrap_or_default();
+            // An instance that the provider does not know has no addresses.
+            let addresses = known.get(id).cloned().unwrap_or_default();
             self.known.insert(id.clone(), addresses);
         }
         let about = |pending: &Pending| {
             let id = pending.node.provider_id.as_ref();
             id.is_some_and(|id| asked.contains(id))
         };
-        let mut heard = Vec::new();
+        let mut checked = Vec::new();
         for name in self.pending.keys().cloned().collect::<Vec<_>>() {
             let Some(pending) = self.pending.get_mut(&name).filter(|one| about(one)) else {
                 continue;
             };
-            pending.misfits = pending.misfits.saturating_add(1);
-            pending.at = now + grown(RECHECK, pending.misfits);
+            pending.mismatches = pending.mismatches.saturating_add(1);
+            pending.at = now + grown(RECHECK, pending.mismatches);
             let node = pending.node.clone();
-            heard.extend(self.check(node, now));
+            checked.extend(self.check(node, now));
         }
-        Ok(heard)
+        Ok(checked)
     }
 
     fn failed(&mut self, error: &ProviderError, now: Moment) {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    fn told(address: &str) -> Answer<InstanceAddresses> {
+    fn answer(address: &str) -> Answer<InstanceAddresses> {
         Answer::ok([("17".into(), vec![address.parse().unwrap()])].into())
     }
 
@@ -225,32 +225,38 @@ mod tests {
     }
 
     #[test]
-    fn nobody_hears_of_a_node_before_the_provider_was_asked() {
+    fn a_node_is_held_back_until_the_provider_was_asked() {
         let mut instances = instances();
         assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
         let asked = instances.ask(FIRST).unwrap();
         assert_eq!(asked, ["17"]);
         assert_eq!(instances.ask(FIRST), None, "one question at a time");
-        let heard = instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        let checked = instances
+            .answered(&asked, answer("10.0.0.1"), FIRST)
+            .unwrap();
         assert_eq!(
-            heard[0].instance_addresses,
+            checked[0].instance_addresses,
             Some(vec!["10.0.0.1".parse().unwrap()])
         );
         assert_eq!(instances.wake(), None);
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_told_and_asked_about_again() {
+    fn a_mismatch_is_passed_on_and_asked_about_again() {
         let mut instances = instances();
         assert_eq!(instances.check(node("10.0.0.1"), FIRST), None);
         let asked = instances.ask(FIRST).unwrap();
-        let heard = instances.answered(&asked, told("10.0.0.2"), FIRST).unwrap();
-        assert_eq!(heard.len(), 1, "the rules refuse it with a reason");
+        let checked = instances
+            .answered(&asked, answer("10.0.0.2"), FIRST)
+            .unwrap();
+        assert_eq!(checked.len(), 1, "the rules refuse it with a reason");
         assert_eq!(instances.wake(), Some(FIRST + RECHECK.0));
         let later = FIRST + RECHECK.0;
         let asked = instances.ask(later).unwrap();
-        let heard = instances.answered(&asked, told("10.0.0.1"), later).unwrap();
-        assert!(instances.fits(&heard[0]));
+        let checked = instances
+            .answered(&asked, answer("10.0.0.1"), later)
+            .unwrap();
+        assert!(instances.fits(&checked[0]));
         assert_eq!(instances.wake(), None);
     }
 
@@ -288,20 +294,20 @@ mod tests {
         assert_eq!(
             instances.ask(FIRST),
             None,
-            "the newcomer waits with the other"
+            "the second node waits with the first"
         );
         let asked = instances.ask(FIRST + RETRY.0).unwrap();
         assert_eq!(asked, ["17", "18"], "one question for both");
     }
 
     #[test]
-    fn an_outage_ends_for_all_when_the_provider_answers_anybody() {
+    fn an_outage_ends_for_all_nodes_when_the_provider_answers_any_call() {
         let mut instances = in_an_outage(ProviderError::Uncertain);
-        instances.answers();
+        instances.outage_over();
         assert_eq!(instances.ask(FIRST).unwrap(), ["17", "18"]);
         let after = Duration::from_secs(30);
         let mut limited = in_an_outage(ProviderError::RateLimited { after: Some(after) });
-        limited.answers();
+        limited.outage_over();
         assert_eq!(limited.ask(FIRST), None, "it wants fewer calls");
         assert_eq!(limited.wake(), Some(FIRST + after));
     }
@@ -320,11 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_address_is_asked_about_before_anybody_hears_of_it() {
+    fn a_node_with_a_new_address_is_held_back_until_the_provider_was_asked() {
         let mut instances = instances();
         instances.check(node("10.0.0.1"), FIRST);
         let asked = instances.ask(FIRST).unwrap();
-        instances.answered(&asked, told("10.0.0.1"), FIRST).unwrap();
+        instances
+            .answered(&asked, answer("10.0.0.1"), FIRST)
+            .unwrap();
         assert!(instances.check(node("10.0.0.1"), FIRST).is_some());
         assert_eq!(instances.check(node("10.0.0.254"), FIRST), None);
         assert!(instances.ask(FIRST).is_some());

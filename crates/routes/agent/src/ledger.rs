@@ -1,28 +1,36 @@
-//! When what is written down: a route is ours before it is made.
+//! Write-ahead record of route ownership: a route is recorded before it is created.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use weft_routes::{Moment, RoutePlan, Step, Ticket, Wanted};
 
-use crate::record::Entry;
+use crate::{record::Entry, write::WriteOutcome};
 
-/// How long to wait before the record is written again after it could not be.
+/// Time between a failed write of the record and the next, unless a mutation waits for it.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What the record says and what it should say.
+/// The stored record, the record to store, and the mutations that wait for it.
 ///
-/// Routes are written down before they are made: a process that dies in between leaves none that
-/// nobody knows to be ours. What is gone is struck out when nothing else is going on.
+/// Routes are recorded before they are created: a process that dies in between leaves no route of
+/// unknown owner. Entries of deleted routes are removed when nothing else is under way.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// What the record says, or said when it could last be written.
+    /// The stored entries, as of the last successful write.
     recorded: BTreeSet<Entry>,
-    /// What the last plan makes, so that a burst of routes is one write.
+    /// The routes of the last plan, so that a burst of routes is one write.
     intended: BTreeSet<Entry>,
-    /// Mutations that wait until they are written down.
+    /// Mutations that wait for their entries to be stored.
     held: Vec<(Ticket, Step)>,
     saving: Option<BTreeSet<Entry>>,
     not_before: Moment,
+}
+
+/// Work of the controller besides the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    Idle,
+    /// Calls are under way: the record is written only if a mutation waits for it.
+    Busy,
 }
 
 impl Ledger {
@@ -42,25 +50,25 @@ impl Ledger {
         self.intended = wanted.filter_map(Wanted::key).collect();
     }
 
-    /// A mutation shall begin.
+    /// Holds a mutation until its route is recorded.
     pub(crate) fn hold(&mut self, ticket: Ticket, step: Step) {
         self.held.push((ticket, step));
     }
 
-    /// The mutations that may begin: their routes are written down, or cannot be because the
+    /// Takes the mutations that may start: their routes are recorded, or have no entry because the
     /// provider chooses the next hop.
     pub(crate) fn release(&mut self) -> Vec<(Ticket, Step)> {
         let (recorded, saving) = (&self.recorded, &self.saving);
         let written = |(_, step): &mut (Ticket, Step)| {
             let key = step.wanted().and_then(Wanted::key);
-            // What is being written may strike it out.
+            // The write under way may remove the entry.
             let stays = |key: &Entry| saving.as_ref().is_none_or(|saving| saving.contains(key));
             key.is_none_or(|key| recorded.contains(&key) && stays(&key))
         };
         self.held.extract_if(.., written).collect()
     }
 
-    /// All that the record should say, given what the controller knows to be ours.
+    /// The entries to store, given the routes that the controller knows to be ours.
     fn wanted(&self, ours: Vec<Entry>) -> BTreeSet<Entry> {
         let held = self.held.iter().filter_map(|(_, step)| step.wanted());
         let mut entries: BTreeSet<Entry> = ours.into_iter().collect();
@@ -69,14 +77,14 @@ impl Ledger {
         entries
     }
 
-    /// What to write now, if anything. Say the end with [`Ledger::saved`].
+    /// The entries to write now, if any. Report the result with [`Ledger::saved`].
     pub(crate) fn save(
         &mut self,
         ours: Vec<Entry>,
-        idle: bool,
+        activity: Activity,
         now: Moment,
     ) -> Option<BTreeSet<Entry>> {
-        let may = idle && self.not_before <= now;
+        let may = activity == Activity::Idle && self.not_before <= now;
         if self.saving.is_some() || self.held.is_empty() && !may {
             return None;
         }
@@ -85,24 +93,24 @@ impl Ledger {
         self.saving.clone()
     }
 
-    /// When to write next, if nothing happens before.
+    /// Time of the next write, if the record is out of date.
     pub(crate) fn wake(&self, ours: Vec<Entry>) -> Option<Moment> {
         (self.wanted(ours) != self.recorded).then_some(self.not_before)
     }
 
-    /// The record was written, or could not be. Returns the mutations that cannot begin.
+    /// A write of the record ended. Returns the mutations that cannot start.
     pub(crate) fn saved(
         &mut self,
         entries: BTreeSet<Entry>,
-        written: bool,
+        outcome: WriteOutcome,
         now: Moment,
     ) -> Vec<Ticket> {
         self.saving = None;
-        if written {
+        if outcome == WriteOutcome::Written {
             self.recorded = entries;
             return Vec::new();
         }
-        // It may have been written all the same: only what is in both is there for certain.
+        // The write may have happened all the same: only entries in both versions are certain.
         self.recorded = self.recorded.intersection(&entries).cloned().collect();
         self.not_before = now + RETRY;
         let held = std::mem::take(&mut self.held).into_iter();
@@ -144,46 +152,62 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_written_down_before_it_is_made() {
+    fn a_route_is_recorded_before_it_is_created() {
         let mut ledger = Ledger::new(BTreeSet::new());
         ledger.hold(Ticket(1), create(1));
         assert_eq!(released(&mut ledger), []);
-        let entries = ledger.save(Vec::new(), false, Moment::START).unwrap();
+        let entries = ledger
+            .save(Vec::new(), Activity::Busy, Moment::START)
+            .unwrap();
         assert_eq!(entries, BTreeSet::from([entry(1)]));
         assert_eq!(released(&mut ledger), [], "not written yet");
-        assert_eq!(ledger.saved(entries, true, Moment::START), []);
+        assert_eq!(
+            ledger.saved(entries, WriteOutcome::Written, Moment::START),
+            []
+        );
         assert_eq!(released(&mut ledger), [Ticket(1)]);
     }
 
     #[test]
-    fn what_cannot_be_written_down_is_not_made() {
+    fn a_route_that_cannot_be_recorded_is_not_created() {
         let mut ledger = Ledger::new(BTreeSet::new());
         ledger.hold(Ticket(1), create(1));
-        let entries = ledger.save(Vec::new(), false, Moment::START).unwrap();
-        assert_eq!(ledger.saved(entries, false, Moment::START), [Ticket(1)]);
+        let entries = ledger
+            .save(Vec::new(), Activity::Busy, Moment::START)
+            .unwrap();
+        assert_eq!(
+            ledger.saved(entries, WriteOutcome::Failed, Moment::START),
+            [Ticket(1)]
+        );
         assert_eq!(released(&mut ledger), []);
     }
 
     #[test]
-    fn a_lost_answer_leaves_nothing_believed_that_may_have_been_struck_out() {
+    fn after_a_lost_answer_entries_that_may_have_been_removed_do_not_count_as_recorded() {
         let mut ledger = Ledger::new([entry(1), entry(2)].into());
-        let entries = ledger.save(vec![entry(2)], true, Moment::START).unwrap();
+        let entries = ledger
+            .save(vec![entry(2)], Activity::Idle, Moment::START)
+            .unwrap();
         ledger.hold(Ticket(1), create(1));
-        assert_eq!(released(&mut ledger), [], "it is just being struck out");
-        let given_up = ledger.saved(entries, false, Moment::START);
+        assert_eq!(released(&mut ledger), [], "its entry is being removed");
+        let given_up = ledger.saved(entries, WriteOutcome::Failed, Moment::START);
         assert_eq!(given_up, [Ticket(1)]);
         ledger.hold(Ticket(2), create(1));
         assert_eq!(released(&mut ledger), [], "it has to be written again");
-        let entries = ledger.save(vec![entry(2)], false, Moment::START).unwrap();
+        let entries = ledger
+            .save(vec![entry(2)], Activity::Busy, Moment::START)
+            .unwrap();
         assert!(entries.contains(&entry(1)));
     }
 
     #[test]
-    fn what_is_gone_is_struck_out_when_nothing_else_is_going_on() {
+    fn entries_of_deleted_routes_are_removed_only_when_idle() {
         let mut ledger = Ledger::new([entry(1)].into());
-        assert_eq!(ledger.save(Vec::new(), false, Moment::START), None);
+        assert_eq!(ledger.save(Vec::new(), Activity::Busy, Moment::START), None);
         assert_eq!(ledger.wake(Vec::new()), Some(Moment::START));
-        let entries = ledger.save(Vec::new(), true, Moment::START).unwrap();
+        let entries = ledger
+            .save(Vec::new(), Activity::Idle, Moment::START)
+            .unwrap();
         assert!(entries.is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Where routes are: one trait, and one module for each kind of route table.
+//! Route providers: one trait, and one module for each kind of route table.
 //!
-//! A provider does what it is told and says how it went; when to call it, what for and how often
-//! is decided in `weft-routes`. `docs/providers.md` says how to add one.
+//! A provider executes single calls and reports their results; when to call it, for what and how
+//! often is decided in `weft-routes`. `docs/providers.md` explains how to add one.
 
 mod aws;
 mod calls;

@@ -1,4 +1,4 @@
-//! Upstream's fixed interval, used with the gate off.
+//! Upstream's reconciler at a fixed interval, used with the feature gate off.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn reconciler() -> Reconciler<Ticker> {
 
 fn poll(reconciler: &mut Reconciler<Ticker>, now: Moment) -> Vec<Command> {
     let mut commands = reconciler.poll(now);
-    commands.retain(|command| !matches!(command, Command::Tell(_)));
+    commands.retain(|command| !matches!(command, Command::Notify(_)));
     commands
 }
 

@@ -1,4 +1,4 @@
-//! How far nodes are: who waits for us, and for whom we wait.
+//! Tracks joining nodes: waiting for an address, overdue, or waiting for a route.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,41 +8,41 @@ use std::{
 use weft_model::SharedStr;
 use weft_routes::{Cidr, Moment, NextHopKind, Node, Policy, Refusal, RoutePlan, Step};
 
-/// How long a joining node may take until its address and machine are known.
+/// Time in which a joining node should report its address and machine.
 const JOINING: Duration = Duration::from_secs(60);
 
-/// What is known about the beginning of nodes.
+/// The progress of every node with a range towards its first route.
 #[derive(Debug)]
-pub(crate) struct Newcomers {
+pub(crate) struct JoiningNodes {
     needs_address: bool,
     needs_machine: bool,
-    nodes: HashMap<SharedStr, Newcomer>,
-    /// Ranges that have had their route, so that repairs are no first waits.
+    nodes: HashMap<SharedStr, JoiningNode>,
+    /// Ranges that had a route before, so that a repair is not measured as a first wait.
     routed: BTreeSet<(SharedStr, Cidr)>,
-    /// What was said about nodes that never became ready.
-    said: BTreeSet<(SharedStr, &'static str)>,
+    /// Node and reason of refusals that were reported.
+    reported: BTreeSet<(SharedStr, &'static str)>,
 }
 
 #[derive(Debug)]
-struct Newcomer {
+struct JoiningNode {
     uid: SharedStr,
     stage: Stage,
-    /// Blocks come and go with pods, and are nothing that a joining node waits for.
+    /// Blocks come and go with pods; a joining node does not wait for them.
     pod_cidrs: Vec<Cidr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has a range and nothing to send packets to; that is normal until then.
+    /// Range known, next hop not; normal until this time.
     Joining(Moment),
-    /// It should have been ready by now.
-    Late,
-    /// Its range and where to send packets are known since then.
+    /// Next hop still not known after the time allowed.
+    Overdue,
+    /// Range and next hop known since this time.
     Ready(Moment),
 }
 
-impl Newcomers {
-    /// By what the rules need of a node.
+impl JoiningNodes {
+    /// Takes from the policy what a node needs to be routed to.
     pub(crate) fn new(policy: &Policy) -> Self {
         let by_machine = policy.next_hop == NextHopKind::Instance;
         Self {
@@ -50,13 +50,13 @@ impl Newcomers {
             needs_machine: by_machine || policy.needs_machine,
             nodes: HashMap::new(),
             routed: BTreeSet::new(),
-            said: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
-    /// A node was seen.
+    /// A node was added or changed.
     pub(crate) fn seen(&mut self, node: &Node, now: Moment) {
-        // Another node of the same name begins anew.
+        // Another node of the same name starts again.
         let known = self.nodes.get(&node.name);
         if known.is_some_and(|known| known.uid != node.uid) {
             self.forget(&node.name);
@@ -70,15 +70,15 @@ impl Newcomers {
         } else {
             Stage::Joining(now + JOINING)
         };
-        let newcomer = self.nodes.entry(node.name.clone());
-        let newcomer = newcomer.or_insert_with(|| Newcomer {
+        let entry = self.nodes.entry(node.name.clone());
+        let entry = entry.or_insert_with(|| JoiningNode {
             uid: node.uid.clone(),
             stage: begun,
             pod_cidrs: Vec::new(),
         });
-        newcomer.pod_cidrs.clone_from(&node.pod_cidrs);
-        if matches!(begun, Stage::Ready(_)) && !matches!(newcomer.stage, Stage::Ready(_)) {
-            newcomer.stage = begun;
+        entry.pod_cidrs.clone_from(&node.pod_cidrs);
+        if matches!(begun, Stage::Ready(_)) && !matches!(entry.stage, Stage::Ready(_)) {
+            entry.stage = begun;
         }
     }
 
@@ -95,35 +95,32 @@ impl Newcomers {
     pub(crate) fn forget(&mut self, name: &str) {
         self.nodes.remove(name);
         self.routed.retain(|(node, _)| **node != *name);
-        self.said.retain(|(node, _)| **node != *name);
+        self.reported.retain(|(node, _)| **node != *name);
     }
 
-    /// Whether somebody became late: a pass can say about them what there is to say.
-    pub(crate) fn became_late(&mut self, now: Moment) -> bool {
+    /// Marks nodes whose time is over. True if there are any: a pass is needed to report them.
+    pub(crate) fn became_overdue(&mut self, now: Moment) -> bool {
         let mut any = false;
-        for newcomer in self.nodes.values_mut() {
-            if matches!(newcomer.stage, Stage::Joining(until) if until <= now) {
-                newcomer.stage = Stage::Late;
+        for entry in self.nodes.values_mut() {
+            if matches!(entry.stage, Stage::Joining(until) if until <= now) {
+                entry.stage = Stage::Overdue;
                 any = true;
             }
         }
         any
     }
 
-    /// When the next one will be late.
+    /// Time at which the next node becomes overdue.
     pub(crate) fn wake(&self) -> Option<Moment> {
-        let joining = self
-            .nodes
-            .values()
-            .filter_map(|newcomer| match newcomer.stage {
-                Stage::Joining(until) => Some(until),
-                Stage::Late | Stage::Ready(_) => None,
-            });
+        let joining = self.nodes.values().filter_map(|entry| match entry.stage {
+            Stage::Joining(until) => Some(until),
+            Stage::Overdue | Stage::Ready(_) => None,
+        });
         joining.min()
     }
 
-    /// A pass was planned. Returns what is to be said about late nodes: the rules keep it to
-    /// themselves while a node joins.
+    /// A pass was planned. Returns the refusals of overdue nodes that were not reported yet; the
+    /// engine reports none that are normal for a joining node.
     pub(crate) fn planned(&mut self, plan: &RoutePlan) -> Vec<Refusal> {
         for route in &plan.kept {
             if let Some(node) = route.target.node() {
@@ -133,27 +130,28 @@ impl Newcomers {
         }
         let mut news = Vec::new();
         for refusal in &plan.refusals {
-            let newcomer = self.nodes.get(&refusal.node);
-            let joining = newcomer.is_some_and(|one| matches!(one.stage, Stage::Joining(_)));
+            let entry = self.nodes.get(&refusal.node);
+            let joining = entry.is_some_and(|one| matches!(one.stage, Stage::Joining(_)));
             let quiet = refusal.reason.is_waiting() && refusal.reason.blocks();
             let key = (refusal.node.clone(), refusal.reason.label());
-            if quiet && !joining && self.said.insert(key) {
+            if quiet && !joining && self.reported.insert(key) {
                 news.push(refusal.clone());
             }
         }
         news
     }
 
-    /// A route was made. Returns how long its node waited, if it is the first for its range.
+    /// A route was created. Returns how long its node waited, if it is the first route for one of
+    /// its pod CIDRs.
     pub(crate) fn routed(&mut self, step: &Step, now: Moment) -> Option<Duration> {
         let node = step.node()?;
         let first = self
             .routed
             .insert((node.clone(), step.destination().clone()));
-        let newcomer = self.nodes.get(node)?;
+        let entry = self.nodes.get(node)?;
         let destination = step.destination().net().ok()?;
-        let mut own = newcomer.pod_cidrs.iter().filter_map(|cidr| cidr.net().ok());
-        match newcomer.stage {
+        let mut own = entry.pod_cidrs.iter().filter_map(|cidr| cidr.net().ok());
+        match entry.stage {
             Stage::Ready(since) if first && own.any(|net| net == destination) => {
                 Some(now.since(since))
             }
@@ -189,45 +187,45 @@ mod tests {
 
     #[test]
     fn a_wait_begins_when_everything_is_known_and_counts_once() {
-        let mut newcomers = Newcomers::new(&policy());
-        newcomers.seen(&node(None), Moment::seconds(1));
-        newcomers.seen(&node(Some("10.0.0.1")), Moment::seconds(5));
-        // What else changes about the node does not begin it anew.
-        newcomers.seen(&node(Some("10.0.0.1")), Moment::seconds(7));
+        let mut joining = JoiningNodes::new(&policy());
+        joining.seen(&node(None), Moment::seconds(1));
+        joining.seen(&node(Some("10.0.0.1")), Moment::seconds(5));
+        // Other changes of the node do not start the wait again.
+        joining.seen(&node(Some("10.0.0.1")), Moment::seconds(7));
         let step = planned(node(Some("10.0.0.1"))).steps.remove(0);
-        let waited = newcomers.routed(&step, Moment::seconds(8));
+        let waited = joining.routed(&step, Moment::seconds(8));
         assert_eq!(waited, Some(Duration::from_secs(3)));
-        assert_eq!(newcomers.routed(&step, Moment::seconds(900)), None);
+        assert_eq!(joining.routed(&step, Moment::seconds(900)), None);
         let another = Node {
             uid: "uid-2".into(),
             ..node(Some("10.0.0.1"))
         };
-        newcomers.seen(&another, Moment::seconds(901));
-        let waited = newcomers.routed(&step, Moment::seconds(902));
+        joining.seen(&another, Moment::seconds(901));
+        let waited = joining.routed(&step, Moment::seconds(902));
         assert_eq!(waited, Some(Duration::from_secs(1)), "another node");
     }
 
     #[test]
-    fn whoever_is_late_is_named_once_and_heartbeats_do_not_put_it_off() {
-        let mut newcomers = Newcomers::new(&policy());
-        newcomers.seen(&node(None), Moment::START);
-        assert_eq!(newcomers.wake(), Some(Moment::seconds(60)));
-        assert_eq!(newcomers.planned(&planned(node(None))), []);
-        assert!(!newcomers.became_late(Moment::seconds(59)));
-        newcomers.seen(&node(None), Moment::seconds(59));
-        assert!(newcomers.became_late(Moment::seconds(60)));
-        assert_eq!(newcomers.planned(&planned(node(None))).len(), 1);
-        newcomers.seen(&node(None), Moment::seconds(70));
-        assert_eq!(newcomers.wake(), None);
-        assert_eq!(newcomers.planned(&planned(node(None))), []);
+    fn an_overdue_node_is_reported_once_and_heartbeats_do_not_extend_its_deadline() {
+        let mut joining = JoiningNodes::new(&policy());
+        joining.seen(&node(None), Moment::START);
+        assert_eq!(joining.wake(), Some(Moment::seconds(60)));
+        assert_eq!(joining.planned(&planned(node(None))), []);
+        assert!(!joining.became_overdue(Moment::seconds(59)));
+        joining.seen(&node(None), Moment::seconds(59));
+        assert!(joining.became_overdue(Moment::seconds(60)));
+        assert_eq!(joining.planned(&planned(node(None))).len(), 1);
+        joining.seen(&node(None), Moment::seconds(70));
+        assert_eq!(joining.wake(), None);
+        assert_eq!(joining.planned(&planned(node(None))), []);
     }
 
     #[test]
     fn where_machines_are_checked_a_node_without_one_is_still_joining() {
         let mut checked = policy();
         checked.needs_machine = true;
-        let mut newcomers = Newcomers::new(&checked);
-        newcomers.seen(&node(Some("10.0.0.1")), Moment::START);
-        assert_eq!(newcomers.wake(), Some(Moment::seconds(60)));
+        let mut joining = JoiningNodes::new(&checked);
+        joining.seen(&node(Some("10.0.0.1")), Moment::START);
+        assert_eq!(joining.wake(), Some(Moment::seconds(60)));
     }
 }

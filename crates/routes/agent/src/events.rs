@@ -1,4 +1,4 @@
-//! What is said about nodes as events.
+//! Kubernetes events about nodes and about the route quota.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use weft_routes::{Forecast, ProviderError, Refusal, Step};
 use weft_runtime::{EventLevel, EventNote, EventRecorder};
 
-/// Says things as events, unless nothing may be written.
+/// Publishes warning events of the route controller.
 #[derive(Clone, Debug, Default)]
-pub struct Announce {
-    /// Where to say them.
-    pub events: Option<EventRecorder>,
-    /// What the whole is about: the lease by which the controller is known.
+pub struct RouteEvents {
+    /// `None` in observe mode: events are dropped.
+    pub recorder: Option<EventRecorder>,
+    /// Object of events that concern no node: the lease of the controller.
     pub about: ObjectReference,
 }
 
-impl Announce {
-    fn say(&self, about: ObjectReference, reason: &'static str, note: String) {
-        if let Some(events) = &self.events {
+impl RouteEvents {
+    fn warn(&self, about: ObjectReference, reason: &'static str, note: String) {
+        if let Some(recorder) = &self.recorder {
             let note = EventNote {
                 level: EventLevel::Warning,
                 reason,
                 action: "SyncRoutes",
                 note,
             };
-            events.record_about(about, note);
+            recorder.record_about(about, note);
         }
     }
 
-    /// A route could not be made, in upstream's words.
+    /// A create or replacement failed; reason and text are upstream's.
     pub(crate) fn failed(&self, step: &Step, error: &ProviderError, took: Duration) {
         let Some(wanted) = step.wanted() else {
             return;
@@ -38,17 +38,17 @@ impl Announce {
             wanted.uid, wanted.destination, wanted.node
         );
         let about = node(&wanted.node, Some(&wanted.uid));
-        self.say(about, "FailedToCreateRoute", note);
+        self.warn(about, "FailedToCreateRoute", note);
     }
 
     /// A node gets no route.
     pub(crate) fn refused(&self, refusal: &Refusal, uid: Option<&str>) {
         let about = node(&refusal.node, uid);
-        self.say(about, refusal.reason.label(), refusal.to_string());
+        self.warn(about, refusal.reason.label(), refusal.to_string());
     }
 
-    /// The table is nearly full.
-    pub(crate) fn tight(&self, forecast: &Forecast) {
+    /// The provider's table is nearly full.
+    pub(crate) fn quota_tight(&self, forecast: &Forecast) {
         let quota = forecast.quota.unwrap_or_default();
         let note = format!(
             "{} of {quota} routes are in use and {} will be; {} will not fit",
@@ -56,8 +56,9 @@ impl Announce {
             forecast.after,
             forecast.missing()
         );
-        tracing::warn!("{note}");
-        self.say(self.about.clone(), "RouteQuotaTight", note);
+        let (present, after, missing) = (forecast.present, forecast.after, forecast.missing());
+        tracing::warn!(present, after, quota, missing, "route table is nearly full");
+        self.warn(self.about.clone(), "RouteQuotaTight", note);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What should be so, kept beside what is so.
+//! Oracle of a simulation: the routes that the cluster needs, compared with what controllers do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use weft_model::SharedStr;
 use super::report::Report;
 use crate::{Action, Cidr, ConditionChange, Moment, NextHop, Node, Route, Step};
 
-/// A route that the cluster needs, since when, and whether it has been seen.
+/// A route that the cluster needs.
 #[derive(Clone, Debug)]
 struct Need {
     node: SharedStr,
@@ -19,9 +19,9 @@ struct Need {
     met: bool,
 }
 
-/// Knows the truth about the cluster, and judges what controllers do to the provider.
+/// Tracks nodes and needed routes, and fills the report.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Oracle {
     nodes: BTreeMap<SharedStr, Node>,
     needs: BTreeMap<Cidr, Need>,
     stale: BTreeMap<Cidr, Moment>,
@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     pub(super) report: Report,
 }
 
-impl Ledger {
+impl Oracle {
     pub(super) fn nodes(&self) -> Vec<Node> {
         self.nodes.values().cloned().collect()
     }
@@ -39,7 +39,7 @@ impl Ledger {
         self.foreign.insert(route.destination.clone());
     }
 
-    /// Somebody deleted a route; the need for it begins anew.
+    /// A route was deleted from outside; the wait for it starts again.
     pub(super) fn lost(&mut self, destination: &Cidr, now: Moment) {
         if let Some(need) = self.needs.get_mut(destination) {
             need.met = false;
@@ -47,7 +47,7 @@ impl Ledger {
         }
     }
 
-    /// Writes a condition and returns the node as everybody sees it then.
+    /// Writes a condition and returns the node as the watch delivers it.
     pub(super) fn write(&mut self, change: &ConditionChange) -> Option<Node> {
         self.report.conditions += 1;
         let node = self.nodes.get_mut(&change.node)?;
@@ -165,7 +165,7 @@ impl Ledger {
         }
     }
 
-    /// Routes that were there from the start count as met at no cost.
+    /// Returns the routes of the initial nodes, which count as met at no cost.
     pub(super) fn start(&mut self, nodes: &[Node]) -> Vec<Route> {
         for node in nodes {
             self.apply(node, Moment::START);
@@ -182,7 +182,7 @@ impl Ledger {
         routes
     }
 
-    /// The end: what is missing, what is left over.
+    /// Ends the run: counts missing and superfluous routes.
     pub(super) fn close(&mut self, table: &BTreeMap<Cidr, Route>, length: Duration) {
         self.report.length = length;
         self.report.unmet = self.needs.values().filter(|need| !need.met).count();

@@ -1,3 +1,5 @@
+//! Instances as targets of EC2 routes, with their source/destination check switched off.
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -13,50 +15,51 @@ use super::{
     instance, wire,
 };
 
-/// What a route names to lead to an instance.
+/// The target parameter of a route to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// The instance itself: it has one interface.
+pub(super) enum RouteTarget {
+    /// The instance itself, if it has one interface.
     Instance(SharedStr),
-    /// One of its several interfaces.
+    /// One of several interfaces.
     Interface(SharedStr),
 }
 
-/// The instances that accept packets of others, and how they are reached: looked at once each.
+/// The targets of the instances that were prepared; each instance is prepared once.
 #[derive(Debug, Default)]
-pub(super) struct Reaches(Mutex<BTreeMap<SharedStr, Reach>>);
+pub(super) struct RouteTargets(Mutex<BTreeMap<SharedStr, RouteTarget>>);
 
-impl Reaches {
-    /// Switches the source/destination check off, if that was not done yet.
+impl RouteTargets {
+    /// Switches the source/destination check off, unless that was done already, and returns the
+    /// target.
     pub(super) async fn prepare(
         &self,
         api: &Api,
         instance: &SharedStr,
         address: Option<IpAddr>,
-    ) -> Result<Reach, ProviderError> {
+    ) -> Result<RouteTarget, ProviderError> {
         let known = self.known().get(instance).cloned();
-        if let Some(reach) = known {
-            return Ok(reach);
+        if let Some(target) = known {
+            return Ok(target);
         }
         let form = Form::default()
             .with("InstanceId", instance)
             .with("SourceDestCheck.Value", "false");
-        let reach = match api.change(Operation::ModifyInstanceAttribute, form).await {
-            Ok(()) => Reach::Instance(instance.clone()),
-            // EC2 says so, in words that are not to be relied on, of an instance with several
-            // interfaces; of one that is gone the next call says it again.
+        let target = match api.change(Operation::ModifyInstanceAttribute, form).await {
+            Ok(()) => RouteTarget::Instance(instance.clone()),
+            // EC2 answers this for an instance with several interfaces, in words that are not
+            // stable. For an instance that is gone the next call fails the same way.
             Err(ProviderError::NotReady(_)) => by_interface(api, instance, address).await?,
             Err(error) => return Err(error),
         };
-        self.known().insert(instance.clone(), reach.clone());
-        Ok(reach)
+        self.known().insert(instance.clone(), target.clone());
+        Ok(target)
     }
 
     pub(super) fn forget(&self, instance: &str) {
         self.known().remove(instance);
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, Reach>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, RouteTarget>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,22 +68,22 @@ async fn by_interface(
     api: &Api,
     id: &SharedStr,
     address: Option<IpAddr>,
-) -> Result<Reach, ProviderError> {
+) -> Result<RouteTarget, ProviderError> {
     let form = Form::default().with("InstanceId.1", id);
     let found = instance::describe(api, form).await?;
     let interfaces = found.first().map(|one| one.interfaces.items.as_slice());
     let interface = choose(interfaces.unwrap_or_default(), address);
-    let none = || ProviderError::NotReady("the instance has no interface".into());
+    let none = || ProviderError::NotReady("instance has no network interface".into());
     let interface = SharedStr::new(&interface.ok_or_else(none)?.id);
     let form = Form::default()
         .with("NetworkInterfaceId", &interface)
         .with("SourceDestCheck.Value", "false");
     api.change(Operation::ModifyNetworkInterfaceAttribute, form)
         .await?;
-    Ok(Reach::Interface(interface))
+    Ok(RouteTarget::Interface(interface))
 }
 
-/// The interface with the node's address, otherwise the first.
+/// The interface with the node's address, otherwise the one with the lowest device index.
 fn choose(interfaces: &[wire::Interface], address: Option<IpAddr>) -> Option<&wire::Interface> {
     let has = |interface: &&wire::Interface| {
         address.is_some_and(|address| interface.addresses().any(|own| own == address))

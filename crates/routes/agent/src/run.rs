@@ -1,6 +1,7 @@
-//! One life of the route controller: from start, or from being elected, to the end of it.
+//! One run of the route controller: from its start, or from the start of a leadership term, to its
+//! end.
 //!
-//! Nothing outlives it: who leads next, in this process or another, reads the table first.
+//! No state outlives a run: the next leader, in this process or another, reads the table first.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,49 +25,50 @@ use crate::{
     conditions::{self, Conditions},
     controller::{Parts, RoutesKey},
     instances::Instances,
-    ledger::Ledger,
+    joining::JoiningNodes,
+    ledger::{Activity, Ledger},
     metrics::PassOutcome,
-    newcomers::Newcomers,
     record::Entry,
     views::RouteNode,
+    write::{self, WriteError},
 };
 
-/// What is known in one life.
-pub(super) struct Life {
+/// State of one run.
+pub(super) struct Run {
     parts: Arc<Parts>,
     token: CancellationToken,
     begun: Instant,
     controller: Box<dyn Controller + Send>,
-    /// The nodes and what they hold as the controller heard of them last.
+    /// The nodes and their blocks as last passed to the controller.
     fed: HashMap<Box<str>, (Arc<RouteNode>, Holding)>,
     blocks: Option<BlockFeed>,
     complete: bool,
-    /// Nodes that exist and cannot be read.
+    /// Nodes that exist and cannot be decoded.
     unreadable: BTreeSet<ObjectKey>,
     instances: Option<Instances>,
     conditions: Conditions,
-    newcomers: Newcomers,
+    joining: JoiningNodes,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
-    /// Before the first list nothing is known, and nothing must be forgotten.
+    /// True once the table was read; before that no entry is removed from the record.
     listed: bool,
     tight: bool,
     running: HashMap<Ticket, Step>,
 }
 
-/// Something under way came to its end.
+/// Result of an operation that was under way.
 enum Done {
     Listed(Answer<Vec<Route>>),
     Mutated(Ticket, Duration, Answer<()>),
     Asked(Vec<SharedStr>, Answer<InstanceAddresses>),
-    Written(ConditionChange, Result<(), String>),
-    Recorded(BTreeSet<Entry>, Result<(), String>),
+    Written(ConditionChange, Result<(), WriteError>),
+    Recorded(BTreeSet<Entry>, Result<(), WriteError>),
 }
 
 type Work<'a> = FuturesUnordered<BoxFuture<'a, Done>>;
 
-impl Life {
-    /// Begins; what an earlier life recorded as ours is ours.
+impl Run {
+    /// Starts a run with the record of the routes that are ours.
     pub(super) async fn begin(
         parts: Arc<Parts>,
         token: CancellationToken,
@@ -99,7 +101,7 @@ impl Life {
             unreadable: BTreeSet::new(),
             listed: false,
             conditions: Conditions::default(),
-            newcomers: Newcomers::new(&parts.settings.policy(capabilities)),
+            joining: JoiningNodes::new(&parts.settings.policy(capabilities)),
             asked_for: BTreeSet::new(),
             ledger: writes.then(|| Ledger::new(recorded)),
             tight: false,
@@ -108,7 +110,7 @@ impl Life {
         })
     }
 
-    /// Whether it has come to its end.
+    /// True if the controller was stopped or lost the lease.
     pub(super) fn is_over(&self) -> bool {
         self.token.is_cancelled()
     }
@@ -117,7 +119,7 @@ impl Life {
         Moment::after_start(self.begun.elapsed())
     }
 
-    /// Does everything there is to do, and returns when to come back.
+    /// Works until nothing is under way and nothing is due; returns when to be called again.
     pub(super) async fn work(
         &mut self,
         context: &Context<RoutesKey>,
@@ -129,7 +131,7 @@ impl Life {
             let cancelled = context.cancelled().is_cancelled();
             let fed = if cancelled { Ok(()) } else { self.feed(&nodes) };
             if cancelled || fed.is_err() {
-                // What was begun is brought to its end, within the time that is left to lead.
+                // Calls under way are awaited, within the leadership term.
                 while let Some(done) = work.next().await {
                     self.settle(done);
                 }
@@ -141,11 +143,11 @@ impl Life {
             {
                 self.controller.table_changed(self.now());
             }
-            if self.newcomers.became_late(self.now()) {
+            if self.joining.became_overdue(self.now()) {
                 self.controller.replan(self.now());
             }
             self.begin_work(&parts, context, &mut work);
-            // What is ours is written down when nothing else is going on.
+            // Entries are removed from the record only when idle.
             let wake = self.wake(work.is_empty());
             if work.is_empty() {
                 return Ok(match wake {
@@ -167,19 +169,19 @@ impl Life {
         let asks = self.instances.as_ref().and_then(Instances::wake);
         let ledger = self.ledger.as_ref().filter(|_| idle && self.listed);
         let record = ledger.and_then(|ledger| ledger.wake(self.controller.record()));
-        // Before all nodes are known the controller is not asked to do anything.
+        // Before all nodes are known the controller is not polled.
         let controller = self.complete.then(|| self.controller.wake(self.now()));
         let waits = [
             controller.flatten(),
             asks,
             record,
             self.conditions.wake(),
-            self.newcomers.wake(),
+            self.joining.wake(),
         ];
         waits.into_iter().flatten().min()
     }
 
-    /// Tells the controller what changed since it heard last.
+    /// Passes node changes since the last call to the controller.
     fn feed(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
         let now = self.now();
         self.note_unreadable(nodes)?;
@@ -199,7 +201,7 @@ impl Life {
             let projected = self.project(node, &holding);
             let name = node.name().into();
             self.fed.insert(name, (node.clone(), holding));
-            self.newcomers.seen(&projected, now);
+            self.joining.seen(&projected, now);
             if let Some(node) = self.check(projected, now) {
                 self.controller.node_applied(node, now);
             }
@@ -218,7 +220,8 @@ impl Life {
         Ok(())
     }
 
-    /// A node that cannot be read is missing from the list, and its range looks unused.
+    /// Reports nodes that cannot be decoded: they are missing from the list, so their ranges look
+    /// unused.
     fn note_unreadable(&mut self, nodes: &Lister<RouteNode>) -> Result<(), InformerStopped> {
         let unreadable = nodes.unreadable()?;
         for node in &unreadable {
@@ -235,8 +238,8 @@ impl Life {
         Ok(())
     }
 
-    /// All nodes there are, once the provider was asked about each: half a list would look as if
-    /// the others were gone.
+    /// Passes the first complete list, once the provider was asked about every node: in a partial
+    /// list the others would look deleted.
     fn feed_first(&mut self, present: &[Arc<RouteNode>], now: Moment) {
         let mut checked = Vec::new();
         let mut fed = HashMap::new();
@@ -244,7 +247,7 @@ impl Life {
             let holding = self.holding(node);
             let projected = self.project(node, &holding);
             fed.insert(node.name().into(), (node.clone(), holding));
-            self.newcomers.seen(&projected, now);
+            self.joining.seen(&projected, now);
             checked.extend(self.check(projected, now));
         }
         if checked.len() < present.len() {
@@ -263,7 +266,7 @@ impl Life {
     fn project(&self, node: &RouteNode, holding: &Holding) -> Node {
         let mut projected = node.to_node(&*self.parts.provider, &self.parts.capabilities);
         projected.blocks = holding.blocks(node.uid());
-        // In node mode no route leads to oneself.
+        // In node mode a node gets no route to itself.
         projected.excluded |= self.parts.own_node.as_deref() == Some(node.name());
         projected
     }
@@ -277,7 +280,7 @@ impl Life {
 
     fn remove(&mut self, name: &str, now: Moment) {
         self.fed.remove(name);
-        self.newcomers.forget(name);
+        self.joining.forget(name);
         self.conditions.forget(name);
         if let Some(instances) = &mut self.instances {
             instances.forget(name);
@@ -317,14 +320,14 @@ impl Life {
                     self.conditions.want(change, now);
                 }
                 Command::Write(_) => {}
-                Command::Tell(notice) => self.notice(&notice),
+                Command::Notify(notice) => self.notice(&notice),
             }
         }
         while let Some(change) = self.conditions.next(now) {
             work.push(Box::pin(async move {
                 let write = conditions::write(parts.client.clone(), &change);
-                let written = context.fenced(write).await;
-                Done::Written(change, flat(written))
+                let written = write::fenced(context, write).await;
+                Done::Written(change, written)
             }));
         }
         self.record(parts, context, work);
@@ -347,10 +350,15 @@ impl Life {
             return;
         }
         let ours = self.controller.record();
-        if let Some(entries) = ledger.save(ours, work.is_empty(), now) {
+        let activity = if work.is_empty() {
+            Activity::Idle
+        } else {
+            Activity::Busy
+        };
+        if let Some(entries) = ledger.save(ours, activity, now) {
             work.push(Box::pin(async move {
-                let saved = context.fenced(store.save(&entries)).await;
-                Done::Recorded(entries, flat(saved))
+                let saved = write::fenced(context, store.save(&entries)).await;
+                Done::Recorded(entries, saved)
             }));
         }
     }
@@ -385,21 +393,21 @@ impl Life {
                 if let Err(error) = &result {
                     tracing::warn!(node = %change.node, %error, "cannot write NetworkUnavailable");
                 }
-                self.conditions.written(&change, result.is_ok(), now);
+                self.conditions.written(&change, (&result).into(), now);
             }
             Done::Recorded(entries, result) => self.recorded(entries, &result, now),
         }
     }
 
-    fn recorded(&mut self, entries: BTreeSet<Entry>, result: &Result<(), String>, now: Moment) {
+    fn recorded(&mut self, entries: BTreeSet<Entry>, result: &Result<(), WriteError>, now: Moment) {
         if let Err(error) = result {
-            tracing::warn!(%error, "cannot record which routes are ours");
+            tracing::warn!(%error, "cannot write the record of routes");
         }
         let Some(ledger) = &mut self.ledger else {
             return;
         };
-        for ticket in ledger.saved(entries, result.is_ok(), now) {
-            let error = ProviderError::Retry("cannot record that the route is ours".into());
+        for ticket in ledger.saved(entries, result.into(), now) {
+            let error = ProviderError::Retry("cannot write the record of routes".into());
             self.mutated(ticket, Duration::ZERO, Err(error), now);
         }
     }
@@ -413,10 +421,11 @@ impl Life {
         }
     }
 
-    /// Whoever waits for the provider to answer again need not wait longer.
+    /// The provider answered a call: pending instance checks need not wait for the end of an
+    /// outage.
     fn provider_answers(&mut self) {
         if let Some(instances) = &mut self.instances {
-            instances.answers();
+            instances.outage_over();
         }
     }
 
@@ -430,10 +439,10 @@ impl Life {
                     self.controller.node_applied(node, now);
                 }
             }
-            // The first list is put together again when it is fed next.
+            // The first list is rebuilt at the next feed.
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot ask the provider about machines");
+                tracing::warn!(%error, "cannot read instance addresses from the provider");
                 if let ProviderError::RateLimited { after } = error {
                     self.controller.rate_limited(after, now);
                 }
@@ -456,14 +465,14 @@ impl Life {
         match &result {
             Err(error) if !gone => {
                 parts.metrics.stepped(&step, error.label());
-                parts.announce.failed(&step, error, took);
-                tracing::warn!(%step, %error, ?took, "route not changed");
+                parts.events.failed(&step, error, took);
+                tracing::warn!(%step, %error, ?took, "cannot change route");
             }
             _ => {
                 parts.metrics.stepped(&step, "ok");
                 parts.board.done(&step);
                 tracing::info!(%step, ?took, "route changed");
-                if let Some(waited) = self.newcomers.routed(&step, now) {
+                if let Some(waited) = self.joining.routed(&step, now) {
                     parts.metrics.created_after(waited);
                 }
                 self.provider_answers();
@@ -487,13 +496,13 @@ impl Life {
                     appeared,
                     vanished,
                     changed,
-                    "the table was changed by others"
+                    "route table was changed from outside"
                 );
             }
             Notice::Refused(refusal) => self.refused(refusal),
             Notice::Failed(step, error, again) => {
                 let wait = again.since(self.now());
-                tracing::debug!(%step, %error, ?wait, "trying again");
+                tracing::debug!(%step, %error, ?wait, "retrying route change");
             }
             Notice::ListFailed(error) => {
                 parts.metrics.passed(Trigger::Periodic, PassOutcome::Error);
@@ -516,7 +525,7 @@ impl Life {
             if !self.asked_for.contains(&step.to_string()) {
                 parts.metrics.asked_for(step);
                 if parts.settings.observe {
-                    tracing::info!(%step, "would change");
+                    tracing::info!(%step, "route would change");
                 }
             }
         }
@@ -524,32 +533,29 @@ impl Life {
         if let Some(ledger) = &mut self.ledger {
             ledger.planned(plan);
         }
-        for refusal in self.newcomers.planned(plan) {
+        for refusal in self.joining.planned(plan) {
             self.refused(&refusal);
         }
         if plan.forecast.is_tight() && !self.tight {
-            parts.announce.tight(&plan.forecast);
+            parts.events.quota_tight(&plan.forecast);
         }
         self.tight = plan.forecast.is_tight();
-        if !plan.withheld.is_empty() {
+        if let Some(first) = plan.withheld.first() {
             let withheld = plan.withheld.len();
-            tracing::warn!(
-                withheld,
-                "more deletes than are believed; --force-deletes does them"
-            );
+            tracing::warn!(withheld, reason = %first.reason, "route changes withheld");
         }
         tracing::debug!(?trigger, %plan, "pass");
     }
 
     fn refused(&self, refusal: &Refusal) {
-        tracing::warn!(%refusal, "a node gets no route");
+        tracing::warn!(%refusal, "node gets no route");
         let known = self.fed.get(&*refusal.node);
         let uid = known.map(|(node, _)| node.uid());
-        self.parts.announce.refused(refusal, uid);
+        self.parts.events.refused(refusal, uid);
     }
 }
 
-/// Changes a route within the time left to lead.
+/// Changes a route, within the leadership term and `mutation_limit`.
 async fn mutate(parts: &Parts, context: &Context<RoutesKey>, ticket: Ticket, step: Step) -> Done {
     let begun = Instant::now();
     let limited = tokio::time::timeout(parts.settings.mutation_limit, parts.provider.apply(&step));
@@ -558,13 +564,6 @@ async fn mutate(parts: &Parts, context: &Context<RoutesKey>, ticket: Ticket, ste
         Some(Err(_)) | None => Answer::from(Err(ProviderError::Uncertain)),
     };
     Done::Mutated(ticket, begun.elapsed(), answer)
-}
-
-fn flat(result: Option<kube::Result<()>>) -> Result<(), String> {
-    match result {
-        Some(result) => result.map_err(|error| error.to_string()),
-        None => Err("the time to lead is over".to_owned()),
-    }
 }
 
 async fn until(at: Option<Instant>) {

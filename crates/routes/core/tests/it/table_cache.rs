@@ -1,8 +1,8 @@
-//! What is believed about the provider, and how a list corrects it.
+//! The cached table, and its correction by lists.
 
 use std::time::Duration;
 
-use weft_routes::{Mark, Moment, Route, Shadow};
+use weft_routes::{Mark, Moment, Route, TableCache};
 
 use crate::world::{node, plan, policy, route, via};
 
@@ -17,66 +17,66 @@ fn at(seconds: u64) -> Moment {
     Moment::seconds(seconds)
 }
 
-fn listed(routes: Vec<Route>) -> Shadow {
-    let mut shadow = Shadow::new(Duration::from_secs(5));
-    assert!(shadow.listed(routes, at(0), []).is_empty());
-    shadow
+fn listed(routes: Vec<Route>) -> TableCache {
+    let mut cache = TableCache::new(Duration::from_secs(5));
+    assert!(cache.listed(routes, at(0), []).is_empty());
+    cache
 }
 
 #[test]
-fn our_own_mutations_are_no_drift() {
-    let mut shadow = listed(vec![there(1), there(2)]);
+fn our_own_mutations_are_not_drift() {
+    let mut cache = listed(vec![there(1), there(2)]);
     let fresh = node("n3", &["10.120.3.0/24"], &["10.0.3.1"]);
     let stays = node("n1", &["10.120.1.0/24"], &["10.0.1.1"]);
-    let mut routes = shadow.routes().to_vec();
+    let mut routes = cache.routes().to_vec();
     routes[1].mark = Mark::Ours;
     let plan = plan([fresh, stays], &routes, &policy());
     assert_eq!(plan.counts(), (1, 0, 1), "{plan}");
     for step in &plan.steps {
-        shadow.applied(step, at(10));
+        cache.applied(step, at(10));
     }
-    let drift = shadow.listed(vec![there(1), there(3)], at(100), []);
+    let drift = cache.listed(vec![there(1), there(3)], at(100), []);
     assert!(drift.is_empty(), "{drift:?}");
 }
 
 #[test]
 fn a_list_says_what_appeared_vanished_and_changed() {
-    let mut shadow = listed(vec![there(1), there(2), there(3)]);
+    let mut cache = listed(vec![there(1), there(2), there(3)]);
     let moved = via(route("10.120.2.0/24", "n2"), "10.0.2.99");
-    let drift = shadow.listed(vec![there(1), moved.clone(), there(4)], at(100), []);
+    let drift = cache.listed(vec![there(1), moved.clone(), there(4)], at(100), []);
     assert_eq!(drift.appeared, [there(4)]);
     assert_eq!(drift.vanished, [there(3)]);
     assert_eq!(drift.changed, [(there(2), moved)]);
-    assert_eq!(shadow.routes().len(), 3);
+    assert_eq!(cache.routes().len(), 3);
 }
 
 #[test]
 fn a_list_that_lags_behind_a_fresh_mutation_does_not_undo_it() {
     let fresh = node("n3", &["10.120.3.0/24"], &["10.0.3.1"]);
     let step = plan([fresh], &[], &policy()).steps.remove(0);
-    let mut shadow = listed(vec![]);
-    shadow.applied(&step, at(10));
-    assert!(shadow.listed(vec![], at(12), []).is_empty());
-    assert_eq!(shadow.routes().len(), 1);
-    let late = shadow.listed(vec![], at(60), []);
+    let mut cache = listed(vec![]);
+    cache.applied(&step, at(10));
+    assert!(cache.listed(vec![], at(12), []).is_empty());
+    assert_eq!(cache.routes().len(), 1);
+    let late = cache.listed(vec![], at(60), []);
     assert_eq!(late.vanished.len(), 1);
 }
 
 #[test]
-fn a_destination_with_a_mutation_under_way_stays_as_believed() {
-    let mut shadow = listed(vec![there(1)]);
+fn a_destination_with_a_mutation_under_way_stays_as_cached() {
+    let mut cache = listed(vec![there(1)]);
     let busy = there(1).destination;
-    assert!(shadow.listed(vec![], at(100), [&busy]).is_empty());
-    assert_eq!(shadow.routes(), [there(1)]);
+    assert!(cache.listed(vec![], at(100), [&busy]).is_empty());
+    assert_eq!(cache.routes(), [there(1)]);
 }
 
 #[test]
 fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process() {
-    let mut shadow = listed(vec![there(1), there(2)]);
-    shadow.adopt(&[there(1)]);
-    assert_eq!(marks(&shadow), [Mark::Ours, Mark::None]);
-    let record: Vec<_> = shadow.record().cloned().collect();
-    let mut next = Shadow::new(Duration::ZERO).with_record(record);
+    let mut cache = listed(vec![there(1), there(2)]);
+    cache.adopt(&[there(1)]);
+    assert_eq!(marks(&cache), [Mark::Ours, Mark::None]);
+    let record: Vec<_> = cache.record().cloned().collect();
+    let mut next = TableCache::new(Duration::ZERO).with_record(record);
     next.listed(vec![there(1), there(2)], at(0), []);
     assert_eq!(marks(&next), [Mark::Ours, Mark::None]);
     next.listed(vec![there(2)], at(100), []);
@@ -84,24 +84,24 @@ fn a_route_is_ours_once_it_led_to_a_live_node_and_stays_so_for_the_next_process(
 }
 
 #[test]
-fn doubts_end_with_a_list() {
-    let mut shadow = listed(vec![]);
+fn a_list_settles_what_was_doubtful() {
+    let mut cache = listed(vec![]);
     let destination = there(1).destination;
     let step = step(1);
-    shadow.doubt(&step, at(8));
-    assert!(shadow.is_doubtful(&destination));
-    shadow.listed(vec![], at(7), []);
-    assert!(shadow.has_doubts(), "the list was asked for before");
-    shadow.listed(vec![], at(10), []);
-    assert!(!shadow.has_doubts());
+    cache.doubt(&step, at(8));
+    assert!(cache.is_doubtful(&destination));
+    cache.listed(vec![], at(7), []);
+    assert!(cache.has_doubts(), "the list was asked for before");
+    cache.listed(vec![], at(10), []);
+    assert!(!cache.has_doubts());
 }
 
 #[test]
 fn a_route_that_may_have_been_made_is_ours_if_it_was() {
-    let mut shadow = listed(vec![]);
-    shadow.doubt(&step(1), at(8));
-    shadow.listed(vec![there(1)], at(10), []);
-    assert_eq!(marks(&shadow), [Mark::Ours]);
+    let mut cache = listed(vec![]);
+    cache.doubt(&step(1), at(8));
+    cache.listed(vec![there(1)], at(10), []);
+    assert_eq!(marks(&cache), [Mark::Ours]);
 }
 
 #[test]
@@ -111,21 +111,21 @@ fn a_route_that_lost_its_target_is_recognised_by_its_destination() {
         .map(|hop| (net(1), hop))
         .into_iter()
         .collect();
-    let mut shadow = Shadow::new(Duration::ZERO).with_record(record);
+    let mut cache = TableCache::new(Duration::ZERO).with_record(record);
     let nowhere = |number| Route {
         blackhole: true,
         next_hop: None,
         target: weft_routes::Target::Unknown,
         ..there(number)
     };
-    shadow.listed(vec![nowhere(1), nowhere(2)], at(0), []);
-    assert_eq!(marks(&shadow), [Mark::Ours, Mark::None]);
-    shadow.listed(vec![nowhere(1)], at(9), []);
-    assert_eq!(marks(&shadow), [Mark::Ours], "and not forgotten by a list");
+    cache.listed(vec![nowhere(1), nowhere(2)], at(0), []);
+    assert_eq!(marks(&cache), [Mark::Ours, Mark::None]);
+    cache.listed(vec![nowhere(1)], at(9), []);
+    assert_eq!(marks(&cache), [Mark::Ours], "and not forgotten by a list");
 }
 
-fn marks(shadow: &Shadow) -> Vec<Mark> {
-    shadow.routes().iter().map(|route| route.mark).collect()
+fn marks(cache: &TableCache) -> Vec<Mark> {
+    cache.routes().iter().map(|route| route.mark).collect()
 }
 
 fn net(number: u8) -> ipnet::IpNet {

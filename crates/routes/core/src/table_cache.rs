@@ -1,3 +1,5 @@
+//! Cache of the provider's route table.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,12 +9,12 @@ use ipnet::IpNet;
 
 use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step, Wanted};
 
-/// What we believe the provider has: the last list, and what our own mutations did since.
+/// The provider's table as last listed, with our own mutations since.
 ///
-/// With it an event costs mutations only; reading the table is for verification. It also
-/// remembers which routes are ours where the provider's carry no mark.
+/// With it a node event costs mutations only; reading the table is for verification. It also
+/// records which routes are ours where the provider's routes carry no mark.
 #[derive(Clone, Debug, Default)]
-pub struct Shadow {
+pub struct TableCache {
     routes: Vec<Route>,
     listed_at: Option<Moment>,
     record: BTreeSet<(IpNet, NextHop)>,
@@ -21,27 +23,27 @@ pub struct Shadow {
     settle: Duration,
 }
 
-/// How a list differed from what was believed.
+/// Difference between a list and the cached table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// There although nobody here made them.
+    /// Routes that we did not create.
     pub appeared: Vec<Route>,
-    /// Gone although nobody here deleted them.
+    /// Routes that are gone without our delete.
     pub vanished: Vec<Route>,
-    /// Another route for the destination: what was believed, what is there.
+    /// Destinations with another route: the cached one, the listed one.
     pub changed: Vec<(Route, Route)>,
 }
 
 impl Drift {
-    /// Whether the list was as believed.
+    /// True if the list was as cached.
     pub fn is_empty(&self) -> bool {
         self.appeared.is_empty() && self.vanished.is_empty() && self.changed.is_empty()
     }
 }
 
-impl Shadow {
-    /// Knows nothing yet. Lists of some providers lag behind their mutations; what was changed
-    /// less than `settle` before a list is believed over the list.
+impl TableCache {
+    /// An empty cache. Lists of some providers lag behind their mutations; a change less than
+    /// `settle` before a list overrides the list.
     pub fn new(settle: Duration) -> Self {
         Self {
             settle,
@@ -56,32 +58,32 @@ impl Shadow {
         self
     }
 
-    /// What is believed to be there.
+    /// The cached routes.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// When the table was last read, if ever.
+    /// Time at which the last list was requested, if any.
     pub fn listed_at(&self) -> Option<Moment> {
         self.listed_at
     }
 
-    /// The routes that are ours, to be kept for the next process.
+    /// The routes owned by this cluster, to be kept for the next process.
     pub fn record(&self) -> impl Iterator<Item = &(IpNet, NextHop)> {
         self.record.iter()
     }
 
-    /// Whether nothing should be done about a destination before the table is read.
+    /// True if the destination must not be changed before the table is read.
     pub fn is_doubtful(&self, destination: &Cidr) -> bool {
         self.doubtful.contains_key(destination)
     }
 
-    /// Whether the table has to be read soon.
+    /// True if any destination is doubtful, so that the table has to be read soon.
     pub fn has_doubts(&self) -> bool {
         !self.doubtful.is_empty()
     }
 
-    /// A mutation may have happened or not. If it did, the route is ours: the next list tells.
+    /// A mutation may have happened or not. If it did, the route is ours; the next list shows it.
     pub fn doubt(&mut self, step: &Step, now: Moment) {
         self.record.extend(step.wanted().and_then(Wanted::key));
         self.doubtful.insert(step.destination().clone(), now);
@@ -114,8 +116,8 @@ impl Shadow {
         self.record.extend(route.key());
     }
 
-    /// Routes that lead to live nodes as they should are ours from now on, whoever made them:
-    /// when the node goes, they go.
+    /// Takes over unmarked routes that lead to live nodes as planned: when the node goes, they are
+    /// deleted.
     pub fn adopt(&mut self, kept: &[Route]) {
         let fresh: Vec<_> = kept
             .iter()
@@ -131,8 +133,8 @@ impl Shadow {
         }
     }
 
-    /// The table was read; it was asked for at `asked`. Destinations with a mutation under way
-    /// may be in the list or not, so they stay as believed.
+    /// The table was read; the list was requested at `asked`. Destinations with a mutation under
+    /// way may be in the list or not, so they stay as cached.
     pub fn listed<'a>(
         &mut self,
         mut listed: Vec<Route>,
@@ -154,7 +156,7 @@ impl Shadow {
         self.routes
             .retain(|route| fresh.contains(&route.destination));
         self.routes.extend(listed);
-        // A list says nothing about what became doubtful while it was read.
+        // A list does not settle what became doubtful while it was read.
         self.doubtful.retain(|_, at| *at > asked);
         let doubtful = &self.doubtful;
         let present: BTreeSet<_> = self.routes.iter().filter_map(Route::key).collect();
@@ -169,28 +171,28 @@ impl Shadow {
     }
 
     fn compare(&self, listed: &[Route], fresh: &BTreeSet<Cidr>) -> Drift {
-        let mut believed: BTreeMap<&Cidr, Vec<&Route>> = BTreeMap::new();
+        let mut cached: BTreeMap<&Cidr, Vec<&Route>> = BTreeMap::new();
         for route in &self.routes {
             if !fresh.contains(&route.destination) {
-                believed.entry(&route.destination).or_default().push(route);
+                cached.entry(&route.destination).or_default().push(route);
             }
         }
         let mut drift = Drift::default();
         let mut strange = Vec::new();
         for route in listed {
-            let known = believed.entry(&route.destination).or_default();
+            let known = cached.entry(&route.destination).or_default();
             match known.iter().position(|known| is_same(known, route)) {
                 Some(place) => drop(known.remove(place)),
                 None => strange.push(route),
             }
         }
         for route in strange {
-            match believed.get_mut(&route.destination).and_then(Vec::pop) {
+            match cached.get_mut(&route.destination).and_then(Vec::pop) {
                 Some(old) => drift.changed.push((old.clone(), route.clone())),
                 None => drift.appeared.push(route.clone()),
             }
         }
-        drift.vanished = believed.into_values().flatten().cloned().collect();
+        drift.vanished = cached.into_values().flatten().cloned().collect();
         drift
     }
 }
@@ -203,14 +205,14 @@ fn claim(route: &mut Route, record: &BTreeSet<(IpNet, NextHop)>) {
     }
 }
 
-/// The destination of a route that leads nowhere any more and does not say where it led: it is
-/// recognised by its destination alone.
+/// The destination of a blackhole without a next hop: such a route is recognised by its destination
+/// alone.
 fn headless(route: &Route) -> Option<IpNet> {
     let nowhere = route.blackhole && route.next_hop.is_none();
     route.destination.net().ok().filter(|_| nowhere)
 }
 
-/// Whether they are one route. A provider that tells next hops need not know node names.
+/// True if both are the same route. A provider that reports next hops need not know node names.
 fn is_same(one: &Route, other: &Route) -> bool {
     let target = match (&one.next_hop, &other.next_hop) {
         (Some(one), Some(other)) => one == other,

@@ -1,27 +1,29 @@
+//! Queue of the mutations of one route table.
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weft_model::SharedStr;
 
-use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Shadow, Step};
+use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Step, TableCache};
 
-/// Mutations on one route table: which wait, which are under way, and what may go next.
+/// The mutations of one route table that wait or are under way.
 ///
-/// Two mutations on overlapping destinations never run at once and keep the order of the plan;
-/// others run side by side up to the provider's limit. The newest plan replaces whatever was
-/// waiting, so nothing outdated is ever begun; whoever waited already comes before newcomers.
+/// Two mutations of overlapping destinations never run at the same time and keep the order of the
+/// plan; others run in parallel up to the provider's limit. A new plan replaces all waiting
+/// mutations, so an outdated one never starts; routes that waited before keep their place.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct MutationQueue {
     limit: usize,
     waiting: VecDeque<Step>,
     running: BTreeMap<Ticket, Running>,
     next: u64,
-    /// Whose turn it is first, of those that the last plan had, under way or not: one that fails
-    /// comes back to its place.
+    /// Place in the queue of every route of the last plan, waiting or under way: one that fails
+    /// gets its place back.
     turns: HashMap<Claim, u64>,
     next_turn: u64,
 }
 
-/// Names a mutation that is under way.
+/// Identifies a mutation that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -31,19 +33,19 @@ struct Running {
     outdated: bool,
 }
 
-/// What the lane has to offer.
+/// Answer of [`MutationQueue::offer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Do this now.
+    /// Start this mutation now.
     Go(Ticket, Box<Step>),
-    /// Nothing before that moment.
+    /// Nothing can start before this time.
     Later(Moment),
-    /// Nothing until something under way ends, a list is read, or a plan comes.
+    /// Nothing can start until a mutation ends, a list is read, or a plan comes.
     Nothing,
 }
 
-impl Lane {
-    /// For a provider that takes so many mutations at once.
+impl MutationQueue {
+    /// Runs at most `limit` mutations at the same time, and at least one.
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -55,12 +57,13 @@ impl Lane {
         }
     }
 
-    /// A new plan: what waited and is not in it is forgotten. What is under way ends first, and
-    /// whoever planned did not know how.
+    /// Replaces the waiting mutations by those of a new plan. Mutations under way go on; the plan
+    /// was made without knowing how they end.
     ///
-    /// A plan has its steps in the order of their destinations. Kept to, it would let a node wait
-    /// for as long as others with lower ranges join; so routes that waited before keep their turn.
-    /// Only they change places among each other, which no delete that makes room for them feels.
+    /// A plan has its steps in the order of their destinations. In that order a node could wait for
+    /// as long as nodes with lower ranges join; so routes that waited before keep their place. Only
+    /// creates and replacements change places with each other, which keeps every delete that makes
+    /// room for them where it was.
     pub fn submit(&mut self, steps: &[Step]) {
         let mut turns = HashMap::new();
         for claim in steps.iter().filter_map(claim) {
@@ -85,12 +88,12 @@ impl Lane {
         }
     }
 
-    /// The next mutation that may begin.
+    /// Takes the next mutation that may start now.
     pub fn offer(
         &mut self,
         backoff: &Backoff,
         budget: &Budget,
-        shadow: &Shadow,
+        cache: &TableCache,
         now: Moment,
     ) -> Offer {
         if self.running.len() >= self.limit || self.waiting.is_empty() {
@@ -105,7 +108,7 @@ impl Lane {
             let ready = backoff
                 .ready_at(step)
                 .max(budget.ready_at(priority(step), now));
-            let doubtful = shadow.is_doubtful(step.destination());
+            let doubtful = cache.is_doubtful(step.destination());
             if !collides && !doubtful && ready <= now {
                 found = Some(place);
                 break;
@@ -113,7 +116,7 @@ impl Lane {
             if !collides && !doubtful {
                 soonest = Some(soonest.map_or(ready, |known| known.min(ready)));
             }
-            // Wanted routes never overlap one another; only a delete can be in somebody's way.
+            // Wanted routes never overlap each other; only a delete can block another step.
             if matches!(step.action, Action::Delete { .. }) {
                 held.push(step);
             }
@@ -131,9 +134,9 @@ impl Lane {
         soonest.map_or(Offer::Nothing, Offer::Later)
     }
 
-    /// A mutation ended. Returns it, and whether a plan was made since it began: then whatever
-    /// that plan wants with the destination was wanted without knowing the end, and is dropped
-    /// until there is another plan.
+    /// A mutation ended. Returns it, and whether a plan was submitted since it started. That plan
+    /// did not know the outcome, so its steps for overlapping destinations are dropped until the
+    /// next plan.
     pub fn ended(&mut self, ticket: Ticket) -> Option<(Step, bool)> {
         let running = self.running.remove(&ticket)?;
         if running.outdated {
@@ -142,7 +145,7 @@ impl Lane {
         Some((running.step, running.outdated))
     }
 
-    /// A mutation that failed waits again, unless a newer plan has its own idea.
+    /// Puts a failed mutation back to the front of the queue.
     pub fn put_back(&mut self, step: Step) {
         self.waiting.push_front(step);
     }
@@ -154,20 +157,20 @@ impl Lane {
             .map(|running| running.step.destination())
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// True if nothing waits and nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 }
 
-/// Who waits for a route, and where to.
+/// Destination and node of a wanted route.
 type Claim = (Cidr, SharedStr);
 
 fn claim(step: &Step) -> Option<Claim> {
     Some((step.destination().clone(), step.node()?.clone()))
 }
 
-/// What a step may spend the budget on.
+/// Priority of a step in the budget of calls.
 pub(crate) fn priority(step: &Step) -> Priority {
     match step.action {
         Action::Create { .. } | Action::Replace { .. } => Priority::Create,

@@ -1,3 +1,9 @@
+//! The reconciler of cloud-provider 1.36, used with the feature gate off: list, change everything,
+//! wait, write conditions.
+//!
+//! It keeps no cache, and within a pass it retries only creates that end in a conflict; its
+//! planning rules are in `plan/upstream.rs`.
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -16,19 +22,28 @@ const PARALLEL: usize = 200;
 const ATTEMPTS: u32 = 5;
 
 /// Decides when upstream's reconciler runs its next pass.
-pub trait Clockwork {
+pub trait PassTimer {
     /// A node was added (`old` absent), changed, or deleted (`new` absent).
     fn node_changed(&mut self, old: Option<&Node>, new: Option<&Node>, now: Moment);
-    /// When the next pass is due, if one is.
+    /// Time of the next pass; `None` if none is due.
     fn due(&self) -> Option<Moment>;
     /// A pass begins.
     fn started(&mut self, now: Moment);
-    /// A pass ended; it failed if the table could not be read.
-    fn ended(&mut self, failed: bool, now: Moment);
+    /// A pass ended.
+    fn ended(&mut self, end: PassEnd, now: Moment);
 }
 
-/// A pass every period, from start to start, without jitter; one that takes longer delays the
-/// next. Events mean nothing.
+/// End of a pass of upstream's reconciler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassEnd {
+    /// All steps were tried.
+    Completed,
+    /// The table could not be read, so there was no plan.
+    ListFailed,
+}
+
+/// Starts a pass every period, measured from start to start, without jitter; a pass that takes
+/// longer delays the next. Node events are ignored.
 #[derive(Clone, Debug)]
 pub struct Ticker {
     period: Duration,
@@ -45,7 +60,7 @@ impl Ticker {
     }
 }
 
-impl Clockwork for Ticker {
+impl PassTimer for Ticker {
     fn node_changed(&mut self, _: Option<&Node>, _: Option<&Node>, _: Moment) {}
 
     fn due(&self) -> Option<Moment> {
@@ -56,15 +71,15 @@ impl Clockwork for Ticker {
         self.next = now + self.period;
     }
 
-    fn ended(&mut self, _: bool, _: Moment) {}
+    fn ended(&mut self, _: PassEnd, _: Moment) {}
 }
 
-/// Upstream's reconciler: read the table, change everything at once, wait for all of it, write
-/// conditions. What failed is left to the next pass.
+/// Reads the table, starts all changes at once, waits for all of them, writes conditions. Changes
+/// that failed are left to the next pass.
 #[derive(Debug)]
 pub struct Reconciler<C> {
     policy: Policy,
-    clockwork: C,
+    timer: C,
     nodes: NodeList,
     random: Random,
     phase: Phase,
@@ -91,12 +106,12 @@ struct Work {
     deletes_open: usize,
 }
 
-impl<C: Clockwork> Reconciler<C> {
-    /// Reconciles by the policy whenever the clockwork says so.
-    pub fn new(policy: Policy, clockwork: C, seed: u64) -> Self {
+impl<C: PassTimer> Reconciler<C> {
+    /// Runs a pass whenever the timer says so. The seed is for jitter.
+    pub fn new(policy: Policy, timer: C, seed: u64) -> Self {
         Self {
             policy,
-            clockwork,
+            timer,
             nodes: NodeList::default(),
             random: Random::new(seed),
             phase: Phase::Idle,
@@ -108,7 +123,7 @@ impl<C: Clockwork> Reconciler<C> {
 
     fn replace(&mut self, name: &str, new: Option<Node>, now: Moment) {
         let old = self.nodes.nodes.remove(name);
-        self.clockwork.node_changed(old.as_ref(), new.as_ref(), now);
+        self.timer.node_changed(old.as_ref(), new.as_ref(), now);
         if let Some(new) = new {
             self.nodes.nodes.insert(new.name.clone(), new);
         }
@@ -148,7 +163,7 @@ impl<C: Clockwork> Reconciler<C> {
                 self.out.push(Command::Write(change));
             }
         }
-        self.clockwork.ended(false, now);
+        self.timer.ended(PassEnd::Completed, now);
     }
 }
 
@@ -173,7 +188,7 @@ impl Work {
         self.waiting.pop_front()
     }
 
-    /// A step ended; returns whether it is worth another attempt.
+    /// A step ended; returns whether to try it again within this pass.
     fn ended(&mut self, step: usize, result: &Result<(), ProviderError>) -> bool {
         let creates = self.plan.steps[step].wanted().is_some();
         if !creates {
@@ -192,7 +207,7 @@ impl Work {
     }
 }
 
-impl<C: Clockwork> Controller for Reconciler<C> {
+impl<C: PassTimer> Controller for Reconciler<C> {
     fn node_applied(&mut self, node: Node, now: Moment) {
         let name = node.name.clone();
         self.replace(&name, Some(node), now);
@@ -240,13 +255,13 @@ impl<C: Clockwork> Controller for Reconciler<C> {
                 self.record = plan.kept.iter().filter_map(Route::key).collect();
                 self.record.sort_unstable();
                 let notice = Notice::Pass(Trigger::Periodic, Box::new(plan.clone()));
-                self.out.push(Command::Tell(notice));
+                self.out.push(Command::Notify(notice));
                 self.phase = Phase::Working(Box::new(Work::new(plan)));
             }
             Err(error) => {
-                self.out.push(Command::Tell(Notice::ListFailed(error)));
+                self.out.push(Command::Notify(Notice::ListFailed(error)));
                 self.phase = Phase::Idle;
-                self.clockwork.ended(true, now);
+                self.timer.ended(PassEnd::ListFailed, now);
             }
         }
     }
@@ -268,20 +283,21 @@ impl<C: Clockwork> Controller for Reconciler<C> {
         if let Err(error) = result {
             let step = Box::new(work.plan.steps[step].clone());
             self.out
-                .push(Command::Tell(Notice::Failed(step, error, now + pause)));
+                .push(Command::Notify(Notice::Failed(step, error, now + pause)));
         }
     }
 
-    /// Upstream keeps no record; this one is for our own rules, should the gate be switched on.
+    /// Upstream keeps no record; this one is for [`Engine`](crate::Engine), should the gate be
+    /// switched on.
     fn record(&self) -> Vec<(IpNet, NextHop)> {
         self.record.clone()
     }
 
     fn poll(&mut self, now: Moment) -> Vec<Command> {
         self.advance(now);
-        let due = self.clockwork.due().is_some_and(|at| at <= now);
+        let due = self.timer.due().is_some_and(|at| at <= now);
         if due && self.nodes.complete && matches!(self.phase, Phase::Idle) {
-            self.clockwork.started(now);
+            self.timer.started(now);
             self.phase = Phase::Listing;
             self.out.push(Command::List);
         }
@@ -290,7 +306,7 @@ impl<C: Clockwork> Controller for Reconciler<C> {
 
     fn wake(&self, _: Moment) -> Option<Moment> {
         match &self.phase {
-            Phase::Idle if self.nodes.complete => self.clockwork.due(),
+            Phase::Idle if self.nodes.complete => self.timer.due(),
             Phase::Idle | Phase::Listing => None,
             Phase::Working(work) => work.later.first().map(|(at, _)| *at),
         }
