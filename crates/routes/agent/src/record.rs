@@ -11,10 +11,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use weft_routes::NextHop;
-
-/// Destination and next hop of a route that is ours.
-pub(crate) type Entry = (IpNet, NextHop);
+use weft_routes::{Entry, NextHop};
 
 /// The ConfigMap with the record.
 #[derive(Clone)]

@@ -13,22 +13,18 @@ use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weft_model::{ObjectKey, SharedStr};
-use weft_providers::{Answer, InstanceAddresses};
 use weft_routes::{
-    Command, ConditionChange, Controller, Moment, Node, Notice, ProviderError, Refusal, Route,
-    RoutePlan, Step, Ticket, Trigger,
+    Activity, Answer, Command, ConditionChange, ConditionQueue, Controller, Entry,
+    InstanceAddresses, Instances, JoiningNodes, Ledger, Moment, Node, Notice, ProviderError,
+    Refusal, Route, RoutePlan, Step, Ticket, Trigger,
 };
 use weft_runtime::{Action, Context, InformerStopped, Lister, ReconcileError};
 
 use crate::{
     blocks::{BlockFeed, Holding},
-    conditions::{self, Conditions},
+    conditions,
     controller::{Parts, RoutesKey},
-    instances::Instances,
-    joining::JoiningNodes,
-    ledger::{Activity, Ledger},
     metrics::PassOutcome,
-    record::Entry,
     views::RouteNode,
     write::{self, WriteError},
 };
@@ -46,7 +42,7 @@ pub(super) struct Run {
     /// Nodes that exist and cannot be decoded.
     unreadable: BTreeSet<ObjectKey>,
     instances: Option<Instances>,
-    conditions: Conditions,
+    conditions: ConditionQueue,
     joining: JoiningNodes,
     asked_for: BTreeSet<String>,
     ledger: Option<Ledger>,
@@ -100,7 +96,7 @@ impl Run {
             complete: false,
             unreadable: BTreeSet::new(),
             listed: false,
-            conditions: Conditions::default(),
+            conditions: ConditionQueue::default(),
             joining: JoiningNodes::new(&parts.settings.policy(capabilities)),
             asked_for: BTreeSet::new(),
             ledger: writes.then(|| Ledger::new(recorded)),

@@ -14,23 +14,6 @@ pub(crate) enum WriteError {
     NotLeading,
 }
 
-/// Result of a write, as far as the state machines need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
-    Written,
-    /// Failed, or not answered: the write may have happened all the same.
-    Failed,
-}
-
-impl<T> From<&Result<(), T>> for WriteOutcome {
-    fn from(result: &Result<(), T>) -> Self {
-        match result {
-            Ok(()) => Self::Written,
-            Err(_) => Self::Failed,
-        }
-    }
-}
-
 /// Runs a write for as long as this process leads.
 pub(crate) async fn fenced(
     context: &Context<RoutesKey>,

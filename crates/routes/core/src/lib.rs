@@ -5,11 +5,16 @@
 //! and the provider's answers as values; so a simulated day of a cluster runs in a test within a
 //! second.
 
+mod answer;
 mod backoff;
 mod budget;
 mod cidr;
+mod condition_queue;
 mod engine;
 mod error;
+mod instances;
+mod joining;
+mod ledger;
 mod mutation_queue;
 mod node;
 mod plan;
@@ -21,12 +26,18 @@ mod schedule;
 pub mod simulation;
 mod table_cache;
 mod watch;
+mod write_outcome;
 
+pub use answer::{Answer, InstanceAddresses};
 pub use backoff::Backoff;
 pub use budget::{Budget, LONGEST_PAUSE, Priority, RateLimit};
 pub use cidr::{Cidr, CidrError};
+pub use condition_queue::ConditionQueue;
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;
+pub use instances::Instances;
+pub use joining::JoiningNodes;
+pub use ledger::{Activity, Entry, Ledger};
 pub use mutation_queue::{MutationQueue, Offer, Ticket};
 pub use node::{AddressKind, Blocks, Condition, Node, NodeAddress, NodeList};
 pub use plan::{
@@ -41,3 +52,4 @@ pub use schedule::{Schedule, Timing, Trigger};
 pub use table_cache::{Drift, TableCache};
 pub use watch::NodeWatch;
 pub use weft_model::{Moment, Random};
+pub use write_outcome::WriteOutcome;

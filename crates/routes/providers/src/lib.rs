@@ -24,5 +24,7 @@ pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToke
 pub use memory::MemoryProvider;
 pub use netlink::NetlinkProvider;
 pub use open::{KNOWN, OpenError, open};
-pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
+pub use provider::{Capabilities, Provider, SharedProvider};
 pub use secret::Secret;
+/// The answers of a provider, which the decisions of `weft-routes` take as input.
+pub use weft_routes::{Answer, InstanceAddresses};

@@ -1,10 +1,10 @@
 //! The interface of route providers.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use weft_model::{IpFamily, SharedStr};
-use weft_routes::{NextHopKind, Policy, ProviderError, RateLimit, Route, Step};
+use weft_routes::{Answer, InstanceAddresses, NextHopKind, Policy, ProviderError, Route, Step};
 
 /// A route table outside of this process.
 ///
@@ -51,31 +51,6 @@ pub trait Provider: Send + Sync + 'static {
     /// notifications.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
-    }
-}
-
-/// Addresses by instance ID.
-pub type InstanceAddresses = BTreeMap<SharedStr, Vec<IpAddr>>;
-
-/// Answer of a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
-    /// The value, or the classified error.
-    pub result: Result<T, ProviderError>,
-    /// The rate limit, if the response reported it.
-    pub rate: Option<RateLimit>,
-}
-
-impl<T> Answer<T> {
-    /// A success without a reported rate limit.
-    pub fn ok(value: T) -> Self {
-        Self::from(Ok(value))
-    }
-}
-
-impl<T> From<Result<T, ProviderError>> for Answer<T> {
-    fn from(result: Result<T, ProviderError>) -> Self {
-        Self { result, rate: None }
     }
 }
 

@@ -110,7 +110,10 @@ fn an_unknown_provider_is_refused_with_the_known_ones() {
     let stage = Stage::new();
     let answer = run(&mut stage.routes("hetzner", &["--secure-port=0"]));
     assert_eq!(answer.code, Some(1), "{answer:?}");
-    assert!(answer.stderr.contains("aws, hcloud or netlink"), "{answer:?}");
+    assert!(
+        answer.stderr.contains("aws, hcloud or netlink"),
+        "{answer:?}"
+    );
 }
 
 #[test]

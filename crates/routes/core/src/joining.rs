@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
+use crate::{Cidr, Moment, NextHopKind, Node, Policy, Refusal, RoutePlan, Step};
 use weft_model::SharedStr;
-use weft_routes::{Cidr, Moment, NextHopKind, Node, Policy, Refusal, RoutePlan, Step};
 
 /// Time in which a joining node should report its address and machine.
 const JOINING: Duration = Duration::from_secs(60);
 
 /// The progress of every node with a range towards its first route.
 #[derive(Debug)]
-pub(crate) struct JoiningNodes {
+pub struct JoiningNodes {
     needs_address: bool,
     needs_machine: bool,
     nodes: HashMap<SharedStr, JoiningNode>,
@@ -43,7 +43,7 @@ enum Stage {
 
 impl JoiningNodes {
     /// Takes from the policy what a node needs to be routed to.
-    pub(crate) fn new(policy: &Policy) -> Self {
+    pub fn new(policy: &Policy) -> Self {
         let by_machine = policy.next_hop == NextHopKind::Instance;
         Self {
             needs_address: !by_machine,
@@ -55,7 +55,7 @@ impl JoiningNodes {
     }
 
     /// A node was added or changed.
-    pub(crate) fn seen(&mut self, node: &Node, now: Moment) {
+    pub fn seen(&mut self, node: &Node, now: Moment) {
         // Another node of the same name starts again.
         let known = self.nodes.get(&node.name);
         if known.is_some_and(|known| known.uid != node.uid) {
@@ -92,14 +92,14 @@ impl JoiningNodes {
     }
 
     /// A node is gone.
-    pub(crate) fn forget(&mut self, name: &str) {
+    pub fn forget(&mut self, name: &str) {
         self.nodes.remove(name);
         self.routed.retain(|(node, _)| **node != *name);
         self.reported.retain(|(node, _)| **node != *name);
     }
 
     /// Marks nodes whose time is over. True if there are any: a pass is needed to report them.
-    pub(crate) fn became_overdue(&mut self, now: Moment) -> bool {
+    pub fn became_overdue(&mut self, now: Moment) -> bool {
         let mut any = false;
         for entry in self.nodes.values_mut() {
             if matches!(entry.stage, Stage::Joining(until) if until <= now) {
@@ -111,7 +111,7 @@ impl JoiningNodes {
     }
 
     /// Time at which the next node becomes overdue.
-    pub(crate) fn wake(&self) -> Option<Moment> {
+    pub fn wake(&self) -> Option<Moment> {
         let joining = self.nodes.values().filter_map(|entry| match entry.stage {
             Stage::Joining(until) => Some(until),
             Stage::Overdue | Stage::Ready(_) => None,
@@ -121,7 +121,7 @@ impl JoiningNodes {
 
     /// A pass was planned. Returns the refusals of overdue nodes that were not reported yet; the
     /// engine reports none that are normal for a joining node.
-    pub(crate) fn planned(&mut self, plan: &RoutePlan) -> Vec<Refusal> {
+    pub fn planned(&mut self, plan: &RoutePlan) -> Vec<Refusal> {
         for route in &plan.kept {
             if let Some(node) = route.target.node() {
                 let key = (node.clone(), route.destination.clone());
@@ -143,7 +143,7 @@ impl JoiningNodes {
 
     /// A route was created. Returns how long its node waited, if it is the first route for one of
     /// its pod CIDRs.
-    pub(crate) fn routed(&mut self, step: &Step, now: Moment) -> Option<Duration> {
+    pub fn routed(&mut self, step: &Step, now: Moment) -> Option<Duration> {
         let node = step.node()?;
         let first = self
             .routed
@@ -162,7 +162,7 @@ impl JoiningNodes {
 
 #[cfg(test)]
 mod tests {
-    use weft_routes::{NodeAddress, NodeList, plan};
+    use crate::{NodeAddress, NodeList, plan};
 
     use super::*;
 

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use weft_routes::{Moment, RoutePlan, Step, Ticket, Wanted};
+use ipnet::IpNet;
 
-use crate::{record::Entry, write::WriteOutcome};
+use crate::{Moment, NextHop, RoutePlan, Step, Ticket, Wanted, WriteOutcome};
+
+/// Destination and next hop of a route that is ours.
+pub type Entry = (IpNet, NextHop);
 
 /// Time between a failed write of the record and the next, unless a mutation waits for it.
 const RETRY: Duration = Duration::from_secs(30);
@@ -14,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(30);
 /// Routes are recorded before they are created: a process that dies in between leaves no route of
 /// unknown owner. Entries of deleted routes are removed when nothing else is under way.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// The stored entries, as of the last successful write.
     recorded: BTreeSet<Entry>,
     /// The routes of the last plan, so that a burst of routes is one write.
@@ -27,14 +30,16 @@ pub(crate) struct Ledger {
 
 /// Work of the controller besides the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
+pub enum Activity {
+    /// Nothing is under way.
     Idle,
     /// Calls are under way: the record is written only if a mutation waits for it.
     Busy,
 }
 
 impl Ledger {
-    pub(crate) fn new(recorded: BTreeSet<Entry>) -> Self {
+    /// Starts from the stored record.
+    pub fn new(recorded: BTreeSet<Entry>) -> Self {
         Self {
             recorded,
             intended: BTreeSet::new(),
@@ -45,19 +50,19 @@ impl Ledger {
     }
 
     /// A pass was planned.
-    pub(crate) fn planned(&mut self, plan: &RoutePlan) {
+    pub fn planned(&mut self, plan: &RoutePlan) {
         let wanted = plan.executable().iter().filter_map(Step::wanted);
         self.intended = wanted.filter_map(Wanted::key).collect();
     }
 
     /// Holds a mutation until its route is recorded.
-    pub(crate) fn hold(&mut self, ticket: Ticket, step: Step) {
+    pub fn hold(&mut self, ticket: Ticket, step: Step) {
         self.held.push((ticket, step));
     }
 
     /// Takes the mutations that may start: their routes are recorded, or have no entry because the
     /// provider chooses the next hop.
-    pub(crate) fn release(&mut self) -> Vec<(Ticket, Step)> {
+    pub fn release(&mut self) -> Vec<(Ticket, Step)> {
         let (recorded, saving) = (&self.recorded, &self.saving);
         let written = |(_, step): &mut (Ticket, Step)| {
             let key = step.wanted().and_then(Wanted::key);
@@ -78,7 +83,7 @@ impl Ledger {
     }
 
     /// The entries to write now, if any. Report the result with [`Ledger::saved`].
-    pub(crate) fn save(
+    pub fn save(
         &mut self,
         ours: Vec<Entry>,
         activity: Activity,
@@ -94,12 +99,12 @@ impl Ledger {
     }
 
     /// Time of the next write, if the record is out of date.
-    pub(crate) fn wake(&self, ours: Vec<Entry>) -> Option<Moment> {
+    pub fn wake(&self, ours: Vec<Entry>) -> Option<Moment> {
         (self.wanted(ours) != self.recorded).then_some(self.not_before)
     }
 
     /// A write of the record ended. Returns the mutations that cannot start.
-    pub(crate) fn saved(
+    pub fn saved(
         &mut self,
         entries: BTreeSet<Entry>,
         outcome: WriteOutcome,
@@ -120,7 +125,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use weft_routes::{Action, Cidr, CreateReason, NextHop, Wanted};
+    use crate::{Action, Cidr, CreateReason, NextHop, Wanted};
 
     use super::*;
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use weft_model::{IpFamily, SharedStr};
-use weft_providers::{Answer, InstanceAddresses};
-use weft_routes::{Moment, Node, NodeAddress, ProviderError};
+
+use crate::{Answer, InstanceAddresses, Moment, Node, NodeAddress, ProviderError};
 
 /// First and longest wait after a failed call. One call is for all instances, so that a long outage
 /// costs four calls a minute, however many nodes wait for its end.
@@ -25,7 +25,7 @@ const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_se
 
 /// Known instance addresses, and the nodes that wait for an answer.
 #[derive(Debug)]
-pub(crate) struct Instances {
+pub struct Instances {
     families: Vec<IpFamily>,
     known: InstanceAddresses,
     machines: BTreeMap<SharedStr, SharedStr>,
@@ -54,7 +54,7 @@ struct Pending {
 
 impl Instances {
     /// Checks addresses of these families only: the provider does not know others.
-    pub(crate) fn new(families: &[IpFamily]) -> Self {
+    pub fn new(families: &[IpFamily]) -> Self {
         Self {
             families: families.to_vec(),
             known: InstanceAddresses::new(),
@@ -68,7 +68,7 @@ impl Instances {
 
     /// A node was added or changed. Returns it with its instance addresses, or holds it back until
     /// the provider was asked.
-    pub(crate) fn check(&mut self, mut node: Node, now: Moment) -> Option<Node> {
+    pub fn check(&mut self, mut node: Node, now: Moment) -> Option<Node> {
         // Without a provider ID nothing can be asked; planning decides about such a node.
         let Some(id) = node.provider_id.clone() else {
             self.pending.remove(&node.name);
@@ -113,7 +113,7 @@ impl Instances {
     }
 
     /// A node was deleted. If it comes back, the provider is asked again.
-    pub(crate) fn forget(&mut self, name: &str) {
+    pub fn forget(&mut self, name: &str) {
         self.pending.remove(name);
         if let Some(id) = self.machines.remove(name) {
             self.known.remove(&id);
@@ -121,7 +121,7 @@ impl Instances {
     }
 
     /// The instances to ask about now, if any. Report the answer with [`Instances::answered`].
-    pub(crate) fn ask(&mut self, now: Moment) -> Option<Vec<SharedStr>> {
+    pub fn ask(&mut self, now: Moment) -> Option<Vec<SharedStr>> {
         if self.pause.as_ref().is_some_and(|pause| pause.until > now) {
             return None;
         }
@@ -135,19 +135,19 @@ impl Instances {
     }
 
     /// Time of the next call, if a node waits for one.
-    pub(crate) fn wake(&self) -> Option<Moment> {
+    pub fn wake(&self) -> Option<Moment> {
         let soonest = self.pending.values().map(|pending| pending.at).min();
         let pause = self.pause.as_ref().map(|pause| pause.until);
         soonest.max(soonest.and(pause)).filter(|_| !self.asking)
     }
 
     /// The provider answered another call: ends the pause, unless it is due to a rate limit.
-    pub(crate) fn outage_over(&mut self) {
+    pub fn outage_over(&mut self) {
         self.pause.take_if(|pause| !pause.limited);
     }
 
     /// The provider answered. Returns the nodes to pass on, with their instance addresses.
-    pub(crate) fn answered(
+    pub fn answered(
         &mut self,
         asked: &[SharedStr],
         answer: Answer<InstanceAddresses>,
