@@ -1,7 +1,8 @@
-//! Shared informers, workqueue and controllers whose parts can be started, stopped and removed.
+//! Shared informers, workqueue and controllers whose parts can be started, stopped and removed at
+//! run time.
 //!
-//! Read in the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands
-//! out [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
+//! In the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands out
+//! [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
 //! [`Reconciler`] for each key.
 
 mod backoff;

@@ -1,4 +1,4 @@
-//! From objects to the keys that must be reconciled.
+//! Mappers: from objects to the keys that must be reconciled.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::{Kind, Object, QueueKey};
 
 type MapObject<K, Q> = dyn Fn(&K) -> Vec<Q> + Send + Sync;
 
-/// Names the keys that an object concerns. For an update both the old and the new object are
-/// asked, so that whoever lost the object hears of it too.
+/// Maps an object to keys. For an update both the old and the new object are mapped, so that a key
+/// that lost the object is reconciled too.
 pub struct Mapper<K, Q> {
     object: Arc<MapObject<K, Q>>,
     key: Option<fn(&ObjectKey) -> Q>,
@@ -25,7 +25,7 @@ impl<K, Q> Clone for Mapper<K, Q> {
 }
 
 impl<K: Object, Q: QueueKey> Mapper<K, Q> {
-    /// A mapping by a function.
+    /// A mapper from a function.
     pub fn new(map: impl Fn(&K) -> Vec<Q> + Send + Sync + 'static) -> Self {
         Self {
             object: Arc::new(map),
@@ -33,7 +33,7 @@ impl<K: Object, Q: QueueKey> Mapper<K, Q> {
         }
     }
 
-    /// Everything concerns one key: for controllers that work on the whole at once.
+    /// Maps every object to one key: for controllers that work on the whole state at once.
     pub fn always(key: Q) -> Self {
         Self::new(move |_| vec![key.clone()])
     }
@@ -42,7 +42,7 @@ impl<K: Object, Q: QueueKey> Mapper<K, Q> {
         (self.object)(object)
     }
 
-    /// The key of an object that could not be decoded, where it can be told.
+    /// The key of an object that could not be decoded, if its name is enough to map it.
     pub(crate) fn bare_key(&self, key: &ObjectKey) -> Option<Q> {
         self.key.map(|map| map(key))
     }

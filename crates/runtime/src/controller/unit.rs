@@ -1,4 +1,4 @@
-//! A component that starts, stops and restarts as a controller does.
+//! A component with the lifecycle and states of a controller.
 
 use std::{
     error::Error,
@@ -22,21 +22,21 @@ use super::{
 };
 use crate::{Cluster, Component, ComponentScope, Metrics, cluster::Presence};
 
-/// First and longest wait before a life that failed is followed by another.
+/// First and longest wait before a failed run is followed by another.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// A life of this length was a good one: the next failure is a first one again.
+/// A run of at least this length resets the back-off.
 const GOOD_LIFE: Duration = Duration::from_secs(120);
-/// How long a life has to end, unless told otherwise.
+/// Default time for a run to end.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The error with which a life ended.
+/// The error with which a run ended.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A component that starts, stops and restarts as a controller does, with the same states.
 ///
-/// Its component is run anew for every life. A life that ends with an error, by a panic, or
-/// without having been asked to, leaves the unit failed and everything else as it is. Cloning is
-/// cheap; when the last clone and handle is dropped, it stops for good.
+/// Each start runs the component again. A run that ends with an error, by a panic, or without a
+/// stop leaves the unit failed and everything else as it is. Cloning is cheap; when the last clone
+/// and handle is dropped, the unit stops for good.
 #[derive(Clone)]
 pub struct Unit {
     shared: Arc<Shared>,
@@ -63,13 +63,14 @@ enum Command {
 }
 
 impl Unit {
-    /// A unit that begins again after a failure. Must be called within a tokio runtime.
+    /// A unit that is restarted after a failure, with back-off. Must be called within a tokio
+    /// runtime.
     pub fn new(component: impl Component, cluster: &Cluster) -> Self {
         Self::build(Arc::new(component), cluster, None)
     }
 
-    /// A unit whose first failure is told, and the last thing that happens unless it is started
-    /// again: for processes that are nothing without it.
+    /// A unit that reports its first failure and is not restarted by itself: for processes with
+    /// only one component.
     pub fn once(
         component: impl Component,
         cluster: &Cluster,
@@ -116,14 +117,14 @@ impl Unit {
         }
     }
 
-    /// Exposes its figures.
+    /// Exposes its metrics.
     #[must_use]
     pub fn metrics(self, metrics: &Metrics) -> Self {
         metrics.observe_controller(&self.handle());
         self
     }
 
-    /// The same unit, as managers hold controllers.
+    /// The unit as managers hold controllers.
     pub fn handle(&self) -> ControllerHandle {
         ControllerHandle {
             inner: self.shared.clone(),
@@ -199,7 +200,7 @@ impl AnyController for Shared {
     }
 }
 
-/// The one task that decides whether a unit runs.
+/// The task that starts, drains and stops a unit.
 struct Actor {
     component: Arc<dyn Component>,
     cluster: Cluster,
@@ -211,7 +212,7 @@ struct Actor {
     wanted: bool,
     abandoned: bool,
     life: Option<Life>,
-    /// How the last life failed, and when the next may begin.
+    /// Error of the last run, and the time of the next one.
     failure: Option<(String, Option<Instant>)>,
     failures: u32,
     waiters: Vec<oneshot::Sender<StopReport>>,
@@ -238,7 +239,7 @@ enum Event {
     Ready,
     Ended(Result<Result<(), Failure>, JoinError>),
     Overdue,
-    /// The cluster left, or the wait after a failure is over.
+    /// The cluster left, or the back-off is over.
     Outside,
 }
 
@@ -318,7 +319,7 @@ impl Actor {
                 self.begin();
             }
             self.publish(left);
-            // Only now: whoever waited for a stop finds the state that it asked for.
+            // Only now: a waiter for a stop must find the state it asked for.
             let report = std::mem::take(&mut self.ended);
             for waiter in self.waiters.drain(..) {
                 // The caller may have given up waiting.
@@ -333,7 +334,7 @@ impl Actor {
         self.failure = None;
         self.statistics.starts.fetch_add(1, Relaxed);
         let scope = ComponentScope::new();
-        // Spawned as a whole: whatever panics, panics there.
+        // Spawned as a whole, so that a panic anywhere in it ends only this task.
         let (component, given) = (self.component.clone(), scope.clone());
         let task = tokio::spawn(async move { component.run(given).await });
         self.life = Some(Life {
@@ -358,7 +359,7 @@ impl Actor {
         life.scope.stop();
     }
 
-    /// The grace time is over: the life is dropped where it stands.
+    /// The grace time is over: drops the run.
     async fn abort(&mut self) {
         let Some(life) = &mut self.life else { return };
         life.task.abort();
@@ -378,11 +379,11 @@ impl Actor {
         }
         let failure = match result {
             Ok(Ok(())) if life.draining.is_some() => return,
-            Ok(Ok(())) => "it ended by itself".into(),
+            Ok(Ok(())) => "ended without a stop".into(),
             Ok(Err(failure)) => failure,
             Err(error) if error.is_panic() => {
                 self.statistics.panics.fetch_add(1, Relaxed);
-                "it panicked".into()
+                "panicked".into()
             }
             Err(_) => return,
         };
@@ -390,10 +391,11 @@ impl Actor {
         tracing::error!(
             controller = self.component.name(),
             error = text,
-            "a life failed"
+            "unit failed"
         );
         self.statistics.note_error(text.clone());
-        // Whoever was told to end has; how is no reason to begin again or not.
+        // The end of a run that was asked to stop, failed or not, causes no restart and no
+        // back-off.
         if life.draining.is_some() {
             return;
         }
@@ -405,7 +407,7 @@ impl Actor {
         self.failures = self.failures.saturating_add(1);
         self.failure = Some((text, self.retries.then(|| Instant::now() + pause)));
         if let Some(tell) = self.tell.take() {
-            // Nobody may be there to hear it any more.
+            // Fails if the process no longer waits for it.
             let _ = tell.send(failure);
         }
     }
@@ -436,7 +438,7 @@ impl Actor {
     }
 }
 
-/// The next thing that happens in a life; for ever pending without one.
+/// The next event of a run; pending for ever without one.
 async fn life_event(life: Option<&mut Life>) -> Event {
     let Some(life) = life else {
         return std::future::pending().await;

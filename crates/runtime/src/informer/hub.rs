@@ -1,7 +1,7 @@
-//! The store of an informer together with everyone who must learn of its changes.
+//! The store of an informer together with its subscribers and indexes.
 //!
-//! Store and subscribers change under one lock, so a late subscriber gets an exact cut: the
-//! state, then every change after it.
+//! Store and subscribers change under one lock, so a late subscriber gets an exact cut: the state,
+//! then every change after it.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -36,7 +36,7 @@ struct Slot<K> {
 /// Counts lists. An entry that a list did not touch has an older generation and is swept.
 type Generation = u32;
 
-/// What applying an object did.
+/// Outcome of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
@@ -100,22 +100,23 @@ impl<K: Object> Hub<K> {
         })
     }
 
-    /// From here on, whatever is applied belongs to a new list.
+    /// Starts a list: everything applied from here on belongs to it.
     pub(crate) fn begin_list(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The server's storage was put back to an earlier state: its older versions are the truth.
+    /// `true` lets older versions replace newer ones: the server's storage was restored to an
+    /// earlier state.
     pub(crate) fn accept_older_versions(&mut self, accept: bool) {
         self.accept_older = accept;
     }
 
-    /// Whether a key is held, decodable or not.
+    /// Returns whether a key is held, decodable or not.
     pub(crate) fn knows(&self, key: &ObjectKey) -> bool {
         self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
-    /// The list is complete: what it did not mention is gone.
+    /// Completes a list: everything that it did not contain is gone.
     pub(crate) fn finish_list(&mut self) {
         let generation = self.generation;
         let gone = self
@@ -190,7 +191,7 @@ impl<K: Object> Hub<K> {
                 },
             );
         } else {
-            // Deleted and created again while nobody looked: two objects, hence two changes.
+            // Deleted and created again between two states seen: two objects, hence two changes.
             self.tell(
                 &key,
                 &Change::Deleted {
@@ -242,7 +243,8 @@ impl<K: Object> Hub<K> {
         );
     }
 
-    /// An object that never decoded is gone: there is no last state to tell, but the key is told.
+    /// An object that never decoded is gone: there is no last state to send, so subscribers get its
+    /// key.
     fn tell_gone(&mut self, object: &UndecodableObject) {
         let gone = UndecodableObject {
             deleted: true,
@@ -273,8 +275,8 @@ impl<K: Object> Hub<K> {
             pending.push(&ObjectKey::cluster(""), Change::Synced);
         }
         mailbox.fill(pending);
-        // Where nothing changes, only here those are forgotten that went: their last trace would
-        // stay for ever, one for each start of a controller.
+        // Dropped mailboxes are pruned here, and otherwise only on a change: in a store that never
+        // changes they would pile up, one for each start of a controller.
         self.mailboxes.retain(|known| known.strong_count() > 0);
         self.mailboxes.push(Arc::downgrade(mailbox));
     }
@@ -287,7 +289,7 @@ impl<K: Object> Hub<K> {
         self.indexes.push(Arc::downgrade(index));
     }
 
-    /// Frees the store and tells everyone.
+    /// Frees the store and notifies every subscriber.
     pub(super) fn stop(&mut self, reason: &StopReason) {
         if self.stopped.is_some() {
             return;
@@ -341,7 +343,7 @@ mod tests {
         for _ in 0..100 {
             hub.subscribe(&Mailbox::new());
         }
-        // The last one is noticed when the next comes.
+        // The last one is noticed at the next subscription.
         assert_eq!(hub.mailboxes.len(), 2);
         assert_eq!(hub.backlog().1, 1);
     }

@@ -1,3 +1,5 @@
+//! Health checks behind `/livez` and `/readyz`.
+
 use std::{
     fmt::Write,
     sync::{
@@ -10,19 +12,19 @@ use std::{
 use super::Manager;
 use crate::ControllerState;
 
-/// When a process that runs counts as dead. Nothing by default: restarting a process rarely cures
-/// a server that does not answer.
+/// Limits beyond which `/livez` fails. None by default: a restart rarely cures a server that does
+/// not answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HealthLimits {
-    /// An informer could not follow the server for longer than this.
+    /// Longest time that an informer may fail to follow the server.
     pub stuck_watch: Option<Duration>,
-    /// One reconcile takes longer than this.
+    /// Longest time that one reconcile may take.
     pub stuck_reconcile: Option<Duration>,
 }
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// A named check of `/readyz`, and of `/livez` if it asks to be.
+/// A named check of `/readyz`, and of `/livez` if built with [`HealthCheck::liveness`].
 #[derive(Clone)]
 pub struct HealthCheck {
     name: String,
@@ -31,7 +33,7 @@ pub struct HealthCheck {
 }
 
 impl HealthCheck {
-    /// A check of readiness.
+    /// A check of readiness only.
     pub fn readiness(
         name: &str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -43,7 +45,7 @@ impl HealthCheck {
         }
     }
 
-    /// A check of liveness, which is one of readiness too.
+    /// A check of liveness and of readiness.
     pub fn liveness(
         name: &str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -73,7 +75,7 @@ impl Verdict {
         self.results.iter().all(|(_, result)| result.is_ok())
     }
 
-    /// As Kubernetes components print it.
+    /// The format of Kubernetes components.
     pub(super) fn render(&self, verbose: bool) -> String {
         if self.is_healthy() && !verbose {
             return "ok".to_owned();
@@ -198,17 +200,17 @@ impl Health {
     }
 }
 
-/// The server is the first to start, and answers before anything else has.
+/// The status server starts first and answers before the rest has started.
 fn started(manager: &Manager) -> Result<(), String> {
     let started = manager.inner.members.has_started();
     if started {
         Ok(())
     } else {
-        Err("not everything has started".into())
+        Err("startup is not complete".into())
     }
 }
 
-/// Ready means: everything that can run has seen the whole state once.
+/// Ready once every controller that can run has seen the whole state.
 fn controllers(manager: &Manager) -> Result<(), String> {
     for controller in manager.controllers() {
         let state = controller.state().borrow().clone();

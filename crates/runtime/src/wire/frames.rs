@@ -1,3 +1,5 @@
+//! Lines of a watch stream, found in chunks of any size.
+
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use http_body_util::BodyExt;
@@ -43,12 +45,12 @@ impl From<&[&str]> for Chunks {
 }
 
 /// The lines of a watch: one JSON document each. A line within a chunk is not copied; one that
-/// spans chunks is put together in a buffer that is used again and again.
+/// spans chunks is assembled in a buffer that is reused.
 pub(crate) struct Lines {
     chunks: Chunks,
     chunk: Bytes,
     partial: Vec<u8>,
-    /// The line that was handed out last.
+    /// The line that was returned last.
     current: Current,
 }
 
@@ -58,7 +60,7 @@ enum Current {
     Partial,
 }
 
-/// A buffer that one huge event has stretched is not kept.
+/// Larger buffers, stretched by one huge event, are not kept.
 const KEPT_BUFFER: usize = 1 << 20;
 
 impl Lines {
@@ -83,14 +85,14 @@ impl Lines {
             self.partial
                 .extend_from_slice(&std::mem::take(&mut self.chunk));
             if self.partial.len() > LINE_LIMIT {
-                return Err(WatchError::Protocol("a watch event exceeds 16 MiB".into()));
+                return Err(WatchError::Protocol("watch event exceeds 16 MiB".into()));
             }
             match self.chunks.next().await? {
                 Some(chunk) => self.chunk = chunk,
                 None if self.partial.is_empty() => return Ok(None),
                 None => {
                     return Err(WatchError::Connection(
-                        "the stream ended in mid-event".into(),
+                        "stream ended within an event".into(),
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! Invariants 9 to 21: what subscribers are told, and how the loop recovers.
+//! Invariants 9 to 21: delivery to subscribers, and recovery of the LIST/WATCH loop.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -65,7 +65,7 @@ impl Follower {
                 );
                 assert!(number(old.resource_version()) < number(new.resource_version()));
             }
-            // A key that came and went unseen is told as deleted.
+            // A key that appeared and vanished between two reads is delivered as deleted.
             Change::Deleted { last, .. } => drop(self.copy.remove(&last.key())),
             Change::Undecodable(_) | Change::Synced | Change::Closed(_) => {}
         }
@@ -260,7 +260,7 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
     assert_eq!(
         subscription.backlog(),
         0,
-        "nothing changed, so nothing is told"
+        "nothing changed, so nothing is delivered"
     );
     let asked = harness.server().stats().requests(&lists);
     let retried = &asked.last().unwrap().request;
@@ -331,7 +331,7 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
     assert_eq!(
         told,
         ["+replaced", "-missed", "-replaced"],
-        "deleted before added, kept untold"
+        "deleted before added, nothing for the kept one"
     );
 }
 
@@ -465,7 +465,7 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         let outage = faults.stall_watches(configmaps());
         harness.update("n1", "y").await;
         harness.delete("n2").await;
-        // The version is really gone: whoever does not list again never recovers.
+        // The version is really gone: a client that does not list again never recovers.
         faults.compact();
         broken(&harness);
         drop(outage);
@@ -485,7 +485,7 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         assert_eq!(
             subscription.backlog(),
             0,
-            "{name}: unchanged objects were told"
+            "{name}: unchanged objects were delivered"
         );
         harness.update("n3", "z").await;
         assert!(
@@ -674,7 +674,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
         harness.update("good", &format!("other{round}")).await;
         assert!(
             matches!(next(&mut subscription).await, Change::Updated { .. }),
-            "others continue"
+            "other keys continue"
         );
         assert_eq!(
             cache.snapshot()[0].undecodable.len(),
@@ -682,7 +682,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
             "shown to the operator"
         );
 
-        // A relist finds the same state: nothing is told, nothing is swept.
+        // A relist finds the same state: nothing is delivered, nothing is swept.
         let lists = cache.snapshot()[0].lists;
         let faults = harness.server().faults();
         faults.send_watch_error(&configmaps(), &WatchError::Expired);
@@ -691,7 +691,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
             info.lists > lists && info.state == "synced"
         })
         .await;
-        assert_eq!(subscription.backlog(), 0, "the relist told something");
+        assert_eq!(subscription.backlog(), 0, "the relist delivered something");
         assert!(
             informer
                 .lister()

@@ -35,7 +35,7 @@ struct Process {
     run: tokio::task::JoinHandle<()>,
 }
 
-/// When reconciles began and ended, by process.
+/// Beginnings and ends of reconciles, by process.
 type Journal = Arc<Mutex<Vec<(&'static str, &'static str, Instant)>>>;
 
 struct Active {
@@ -69,7 +69,7 @@ impl Drop for Active {
     }
 }
 
-/// A client that can be told apart from the others, to be cut off alone.
+/// A client with a user agent of its own, so that it can be cut off alone.
 fn client(harness: &Harness, name: &'static str) -> Client {
     let service = harness.server().service(User::admin());
     let named = MapRequest::new(service, move |mut request: Request<Body>| {
@@ -382,7 +382,7 @@ async fn invariant_40_losing_the_lease_shortens_a_drain_that_is_under_way() {
     );
 }
 
-/// Counts how often it runs, and never ends by itself.
+/// Counts its runs, and never ends by itself.
 struct Term {
     alive: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! Invariants 25 and 28 to 38: the life of a controller.
+//! Invariants 25 and 28 to 38: lifecycle of a controller.
 
 use std::{
     collections::BTreeMap,
@@ -314,7 +314,7 @@ async fn invariant_31_reconciles_that_do_not_end_in_time_are_dropped_and_reporte
         0,
         "dropped futures run their destructors"
     );
-    // And it can live again.
+    // And it can run again.
     probe.release();
     probe.forget();
     controller.start();
@@ -338,7 +338,7 @@ async fn invariant_32_a_restart_reconciles_everything_once_and_lists_only_if_it_
     let other = cluster.cache().informer::<Note>(&harness.spec());
     let stats = harness.server().stats();
     controller.start();
-    eventually("first life", || probe.total() == 4).await;
+    eventually("first run", || probe.total() == 4).await;
     for _ in 0..3 {
         probe.forget();
         controller.restart().await;
@@ -358,7 +358,7 @@ async fn invariant_32_a_restart_reconciles_everything_once_and_lists_only_if_it_
     assert_eq!(
         stats.count(&configmaps().verb(Verb::Watch)),
         1,
-        "the shared informer lived on"
+        "the shared informer was kept"
     );
     controller.stop().await;
     drop(other);
@@ -408,7 +408,7 @@ async fn invariant_33_deletions_while_stopped_are_replayed_where_asked_for() {
             .build(probe.clone());
         let shared = cluster.cache().informer::<Note>(&harness.spec());
         controller.start();
-        eventually("first life", || probe.total() == 2).await;
+        eventually("first run", || probe.total() == 2).await;
         controller.stop().await;
         harness.delete("gone").await;
         eventually("seen by the informer", || {
@@ -418,7 +418,7 @@ async fn invariant_33_deletions_while_stopped_are_replayed_where_asked_for() {
         probe.forget();
         controller.start();
         running(&controller).await;
-        eventually("second life", || probe.count("kept") == 1).await;
+        eventually("second run", || probe.count("kept") == 1).await;
         controller.stop().await;
         assert_eq!(probe.count("gone"), usize::from(replay));
         if replay {
@@ -531,7 +531,10 @@ async fn invariant_34_restart_comes_within_a_second_and_removal_leaves_no_loop()
     let before = harness.server().stats().count(&widgets);
     sleep(Duration::from_mins(10)).await;
     let after = harness.server().stats().count(&widgets);
-    assert_eq!(after, before, "somebody keeps asking for what is gone");
+    assert_eq!(
+        after, before,
+        "a client keeps requesting a kind that is gone"
+    );
 }
 
 async fn eventually_gone(custom: &CustomKind) {
@@ -540,7 +543,7 @@ async fn eventually_gone(custom: &CustomKind) {
     }
 }
 
-/// The definition goes and comes back while its follower looks elsewhere.
+/// The definition is deleted and created again while its follower cannot see it.
 #[tokio::test(start_paused = true)]
 async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() {
     let harness = Harness::embedded().await;
@@ -591,7 +594,7 @@ async fn invariant_34_informers_of_a_removed_kind_end_though_nobody_follows_it()
     let cluster = harness.cluster();
     let custom = CustomKind::new(&harness);
     custom.install().await;
-    // Somebody follows some other kind, so definitions are watched.
+    // Another kind is followed, so definitions are watched.
     let other = cluster.kind(&Note::resource_kind());
     let informer = cluster
         .cache()

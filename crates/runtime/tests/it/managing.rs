@@ -1,4 +1,4 @@
-//! Invariants 39 and 42: order, removal, health, pages.
+//! Invariants 39 and 42: start order, removal, health and status pages.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ struct Recorded {
     name: &'static str,
     phase: Phase,
     journal: Journal,
-    /// It becomes ready when it gets one.
+    /// Becomes ready when it gets a permit.
     permits: Arc<Semaphore>,
     fails: bool,
 }

@@ -1,4 +1,4 @@
-//! Components that start, stop and restart as controllers do, and orders to them.
+//! Units: components that start, stop and restart as controllers do, and commands to them.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -20,20 +20,20 @@ use weft_runtime::{
 
 use crate::harness::{Harness, eventually, reaches};
 
-/// What a life does.
+/// Behaviour of one run.
 #[derive(Clone, Copy)]
 enum Life {
-    /// Runs until it is told to end.
+    /// Runs until it is stopped.
     Good,
     Fails,
     Panics,
-    /// Ends without having been told to.
+    /// Ends without a stop.
     Returns,
-    /// Does not hear that it should end.
+    /// Ignores the stop.
     Deaf,
 }
 
-/// Lives its lives one by one, and the last one for ever.
+/// Runs through its list of behaviours, repeating the last one.
 struct Lives {
     plan: Vec<Life>,
     begun: Arc<AtomicU32>,
@@ -154,13 +154,13 @@ async fn a_life_that_fails_is_followed_by_another_after_a_growing_pause() {
     let begun = Instant::now();
     subject.handle.start();
     subject.reaches(&failed("it broke")).await;
-    subject.reaches(&failed("it panicked")).await;
-    subject.reaches(&failed("it ended by itself")).await;
+    subject.reaches(&failed("panicked")).await;
+    subject.reaches(&failed("ended without a stop")).await;
     subject.reaches(&ControllerState::Running).await;
     assert_eq!(begun.elapsed().as_secs(), 1 + 2 + 4);
     let info = subject.handle.info();
     assert_eq!((info.failed, info.panicked), (3, 1));
-    assert_eq!(info.last_error.as_deref(), Some("it ended by itself"));
+    assert_eq!(info.last_error.as_deref(), Some("ended without a stop"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +260,7 @@ async fn orders_are_taken_on_the_socket_and_carried_out_when_answered() {
     let _: Value = order(&socket, "/debug/controllers/lives/restart")
         .await
         .unwrap();
-    eventually("a third life", || subject.lives() == (3, 1)).await;
+    eventually("a third run", || subject.lives() == (3, 1)).await;
     subject.reaches(&ControllerState::Running).await;
     assert_eq!(state(&socket).await, "running");
     for wrong in ["lives/kill", "deaths/stop"] {
