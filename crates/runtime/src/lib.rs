@@ -35,10 +35,10 @@ pub use client::{ClientMetrics, connect};
 pub use cluster::{AlreadyJoined, Cluster, Clusters};
 pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
-    Action, Bell, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
+    Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
     ControllerState, DegradedReason, Failure, Gate, GateState, KubeReconciler, NotWatched,
-    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Unit, WatchId,
-    WatchOptions, reconcile_with,
+    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Trigger, Unit,
+    WatchId, WatchOptions, reconcile_with,
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
@@ -66,6 +66,6 @@ pub use queue::{
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
 pub use signal::shutdown_signal;
-pub use socket::{AskError, ask, order};
+pub use socket::{SocketError, socket_get, socket_post};
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;

@@ -15,7 +15,7 @@ use tokio::{
 
 /// Failure of a request to a daemon.
 #[derive(Debug, Error)]
-pub enum AskError {
+pub enum SocketError {
     /// Connecting, writing or reading failed, or took too long.
     #[error("cannot reach the daemon on {}", path.display())]
     Socket {
@@ -36,21 +36,21 @@ pub enum AskError {
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Reads a page of a running daemon.
-pub async fn ask<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
-    answer(socket, "GET", page).await
+pub async fn socket_get<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, SocketError> {
+    request(socket, "GET", page).await
 }
 
 /// Sends a command to a running daemon, and reads the answer that follows when it is done.
-pub async fn order<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
-    answer(socket, "POST", page).await
+pub async fn socket_post<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, SocketError> {
+    request(socket, "POST", page).await
 }
 
-async fn answer<T: DeserializeOwned>(
+async fn request<T: DeserializeOwned>(
     socket: &Path,
     method: &str,
     page: &str,
-) -> Result<T, AskError> {
-    let failed = |source| AskError::Socket {
+) -> Result<T, SocketError> {
+    let failed = |source| SocketError::Socket {
         path: socket.to_owned(),
         source,
     };
@@ -60,7 +60,10 @@ async fn answer<T: DeserializeOwned>(
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
-        return Err(AskError::Refused(format!("{status}: {}", body.trim_end())));
+        return Err(SocketError::Refused(format!(
+            "{status}: {}",
+            body.trim_end()
+        )));
     }
     Ok(serde_json::from_str(body)?)
 }

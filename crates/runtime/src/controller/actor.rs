@@ -124,7 +124,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 return;
             }
             match self.next_event().await {
-                Event::Command(Some(command)) => self.obey(command).await,
+                Event::Command(Some(command)) => self.apply(command).await,
                 Event::Command(None) => {
                     self.abandoned = true;
                     self.wanted = false;
@@ -161,7 +161,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
-    async fn obey(&mut self, command: Command<Q>) {
+    async fn apply(&mut self, command: Command<Q>) {
         match command {
             Command::Start => self.wanted = true,
             Command::Stop { grace, done } => {
@@ -212,7 +212,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 if may_run {
                     self.start();
                 } else {
-                    self.rest(obstacle);
+                    self.idle(obstacle);
                 }
                 // Only now: a waiter for a stop must find the state it asked for.
                 self.answer_waiters();
@@ -244,7 +244,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     }
 
     /// Nothing runs. While only leadership is missing, informers are kept warm.
-    fn rest(&mut self, obstacle: Option<PendingReason>) {
+    fn idle(&mut self, obstacle: Option<PendingReason>) {
         let standby = self.wanted && obstacle == Some(PendingReason::NotLeading);
         if standby && self.settings.warm {
             if self.warm.is_empty() {

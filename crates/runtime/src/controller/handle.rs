@@ -37,11 +37,11 @@ pub struct Controller<Q: QueueKey> {
 /// Triggers reconciles without keeping the controller alive: for tasks that follow something other
 /// than the API server. Does nothing while the controller does not run.
 #[derive(Clone)]
-pub struct Bell<Q: QueueKey>(Arc<Inbox<Q>>);
+pub struct Trigger<Q: QueueKey>(Arc<Inbox<Q>>);
 
-impl<Q: QueueKey> Bell<Q> {
+impl<Q: QueueKey> Trigger<Q> {
     /// Queues a key with reason [`Reasons::TRIGGERED`].
-    pub fn ring(&self, key: Q) {
+    pub fn fire(&self, key: Q) {
         self.0.add(key, Reasons::TRIGGERED, Priority::NORMAL);
     }
 }
@@ -104,8 +104,8 @@ impl<Q: QueueKey> Controller<Q> {
     }
 
     /// A trigger that does not keep the controller alive.
-    pub fn bell(&self) -> Bell<Q> {
-        Bell(self.inbox.clone())
+    pub fn trigger_handle(&self) -> Trigger<Q> {
+        Trigger(self.inbox.clone())
     }
 
     /// Adds a watch to this and every later run.

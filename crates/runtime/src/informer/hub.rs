@@ -134,12 +134,12 @@ impl<K: Object> Hub<K> {
         let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
         for key in gone {
             if let Some((object, _)) = self.undecodable.remove(&key) {
-                self.tell_gone(&object);
+                self.notify_gone(&object);
             }
         }
         if !self.has_synced {
             self.has_synced = true;
-            self.tell(&ObjectKey::cluster(""), &Change::Synced);
+            self.notify(&ObjectKey::cluster(""), &Change::Synced);
         }
     }
 
@@ -161,7 +161,7 @@ impl<K: Object> Hub<K> {
                     generation,
                 });
                 self.reindex(&key, Some(&new));
-                self.tell(&key, &Change::Added { new, initial });
+                self.notify(&key, &Change::Added { new, initial });
                 return Applied::Changed;
             }
             hash_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -182,7 +182,7 @@ impl<K: Object> Hub<K> {
         self.wire_bytes -= u64::from(std::mem::replace(&mut entry.wire_bytes, wire_bytes));
         self.reindex(&key, Some(&new));
         if same_object {
-            self.tell(
+            self.notify(
                 &key,
                 &Change::Updated {
                     old,
@@ -192,14 +192,14 @@ impl<K: Object> Hub<K> {
             );
         } else {
             // Deleted and created again between two states seen: two objects, hence two changes.
-            self.tell(
+            self.notify(
                 &key,
                 &Change::Deleted {
                     last: old,
                     final_state_unknown: true,
                 },
             );
-            self.tell(&key, &Change::Added { new, initial });
+            self.notify(&key, &Change::Added { new, initial });
         }
         Applied::Changed
     }
@@ -214,7 +214,7 @@ impl<K: Object> Hub<K> {
             .undecodable
             .insert(key.clone(), (object.clone(), self.generation));
         if known.is_none_or(|(known, _)| known.resource_version != object.resource_version) {
-            self.tell(&key, &Change::Undecodable(object));
+            self.notify(&key, &Change::Undecodable(object));
         }
     }
 
@@ -227,14 +227,14 @@ impl<K: Object> Hub<K> {
         let undecodable = self.undecodable.remove(key);
         let Some(slot) = self.objects.remove(key) else {
             if let Some((object, _)) = undecodable {
-                self.tell_gone(&object);
+                self.notify_gone(&object);
             }
             return;
         };
         self.wire_bytes -= u64::from(slot.wire_bytes);
         self.reindex(key, None);
         let last = final_state.map_or(slot.object, Arc::new);
-        self.tell(
+        self.notify(
             key,
             &Change::Deleted {
                 last,
@@ -245,12 +245,12 @@ impl<K: Object> Hub<K> {
 
     /// An object that never decoded is gone: there is no last state to send, so subscribers get its
     /// key.
-    fn tell_gone(&mut self, object: &UndecodableObject) {
+    fn notify_gone(&mut self, object: &UndecodableObject) {
         let gone = UndecodableObject {
             deleted: true,
             ..object.clone()
         };
-        self.tell(&object.key, &Change::Undecodable(Arc::new(gone)));
+        self.notify(&object.key, &Change::Undecodable(Arc::new(gone)));
     }
 
     /// Registers a mailbox and puts the present state into it.
@@ -295,7 +295,7 @@ impl<K: Object> Hub<K> {
             return;
         }
         self.stopped = Some(reason.clone());
-        self.tell(&ObjectKey::cluster(""), &Change::Closed(reason.clone()));
+        self.notify(&ObjectKey::cluster(""), &Change::Closed(reason.clone()));
         for index in self.indexes.drain(..).filter_map(|index| index.upgrade()) {
             index.clear();
         }
@@ -305,7 +305,7 @@ impl<K: Object> Hub<K> {
         self.wire_bytes = 0;
     }
 
-    fn tell(&mut self, key: &ObjectKey, change: &Change<K>) {
+    fn notify(&mut self, key: &ObjectKey, change: &Change<K>) {
         self.mailboxes.retain(|mailbox| {
             let Some(mailbox) = mailbox.upgrade() else {
                 return false;

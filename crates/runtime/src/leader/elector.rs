@@ -109,7 +109,7 @@ impl LeaderElector {
     }
 
     async fn try_acquire(&mut self) -> kube::Result<bool> {
-        self.look().await?;
+        self.read_lease().await?;
         if !self
             .observed
             .is_available(&self.config.identity, Instant::now())
@@ -119,7 +119,7 @@ impl LeaderElector {
         self.claim().await
     }
 
-    async fn look(&mut self) -> kube::Result<()> {
+    async fn read_lease(&mut self) -> kube::Result<()> {
         let lease = self.api.get_opt(&self.config.name).await?;
         self.observed.see(lease, Instant::now());
         Ok(())
@@ -184,7 +184,7 @@ impl LeaderElector {
                 // The Lease was written by another process. It is lost only if another process
                 // holds it.
                 Ok(Ok(false)) => {
-                    let looked = timeout_at(deadline, self.look()).await;
+                    let looked = timeout_at(deadline, self.read_lease()).await;
                     let ours = self.observed.holder() == Some(self.config.identity.as_str());
                     if matches!(looked, Ok(Ok(()))) && !ours {
                         return None;
@@ -230,7 +230,7 @@ impl LeaderElector {
 
     async fn try_release(&mut self) -> kube::Result<()> {
         // A renewal may have been cancelled after the server had written it.
-        self.look().await?;
+        self.read_lease().await?;
         let Some(released) = self.observed.release(&self.config) else {
             return Ok(());
         };

@@ -86,13 +86,13 @@ impl Component for ControlServer {
 
 fn router(manager: Manager) -> Router {
     pages()
-        .route("/debug/controllers/{name}/{order}", post(obey))
+        .route("/debug/controllers/{name}/{command}", post(apply_command))
         .with_state(manager)
 }
 
-async fn obey(
+async fn apply_command(
     State(manager): State<Manager>,
-    Segments((name, order)): Segments<(String, String)>,
+    Segments((name, command)): Segments<(String, String)>,
 ) -> Response {
     let Some(controller) = manager.controller(&name) else {
         let all = manager.controllers();
@@ -103,7 +103,7 @@ async fn obey(
         );
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    match order.as_str() {
+    match command.as_str() {
         "start" => controller.start(),
         "stop" => drop(controller.stop().await),
         "restart" => drop(controller.restart().await),
@@ -112,6 +112,6 @@ async fn obey(
             return (StatusCode::NOT_FOUND, text).into_response();
         }
     }
-    tracing::info!(controller = name, order, "controller command applied");
+    tracing::info!(controller = name, command, "controller command applied");
     json(&controller.info())
 }

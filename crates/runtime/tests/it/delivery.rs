@@ -271,7 +271,7 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
+async fn invariants_13_and_14_the_relist_delivers_what_was_missed() {
     let harness = Harness::embedded().await;
     for name in ["kept", "missed", "replaced"] {
         harness.create(name, "1").await;
@@ -309,9 +309,9 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
     reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
 
     // Everything is in the mailbox by the time the relist is announced.
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     while subscription.backlog() > 0 {
-        told.push(match next(&mut subscription).await {
+        delivered.push(match next(&mut subscription).await {
             Change::Deleted {
                 last,
                 final_state_unknown,
@@ -327,9 +327,9 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
             other => panic!("{other:?}"),
         });
     }
-    told.sort();
+    delivered.sort();
     assert_eq!(
-        told,
+        delivered,
         ["+replaced", "-missed", "-replaced"],
         "deleted before added, nothing for the kept one"
     );
@@ -469,16 +469,16 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         faults.compact();
         broken(&harness);
         drop(outage);
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         for _ in 0..2 {
-            told.push(match next(&mut subscription).await {
+            delivered.push(match next(&mut subscription).await {
                 Change::Updated { new, .. } => format!("~{}", new.name()),
                 Change::Deleted { last, .. } => format!("-{}", last.name()),
                 other => panic!("{name}: {other:?}"),
             });
         }
-        told.sort();
-        assert_eq!(told, ["-n2", "~n1"], "{name}");
+        delivered.sort();
+        assert_eq!(delivered, ["-n2", "~n1"], "{name}");
         let mut state = informer.state();
         reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
         sleep(Duration::from_mins(2)).await;
@@ -833,14 +833,14 @@ async fn a_server_whose_storage_was_restored_is_followed_back() {
         Times::Always,
     );
     faults.send_watch_error(&configmaps(), &WatchError::Expired);
-    let mut told = vec![next(&mut subscription).await, next(&mut subscription).await];
-    told.sort_by_key(weft_runtime::Change::key);
+    let mut delivered = vec![next(&mut subscription).await, next(&mut subscription).await];
+    delivered.sort_by_key(weft_runtime::Change::key);
     assert!(
-        matches!(&told[0], Change::Updated { new, .. } if new.text() == "1"),
-        "{told:?}"
+        matches!(&delivered[0], Change::Updated { new, .. } if new.text() == "1"),
+        "{delivered:?}"
     );
     assert!(
-        matches!(&told[1], Change::Deleted { last, .. } if last.name() == "lost"),
-        "{told:?}"
+        matches!(&delivered[1], Change::Deleted { last, .. } if last.name() == "lost"),
+        "{delivered:?}"
     );
 }

@@ -454,7 +454,7 @@ async fn invariant_34_a_controller_follows_its_definition() {
     controller.start();
     let mut state = controller.state();
     let missing = ControllerState::Waiting(PendingReason::KindMissing(custom.kind.to_string()));
-    for life in 1..=2 {
+    for run in 1..=2 {
         reaches(&mut state, |s| *s == missing).await;
         custom.install().await;
         let installed = Instant::now();
@@ -478,7 +478,7 @@ async fn invariant_34_a_controller_follows_its_definition() {
                 .any(|info| info.kind == custom.kind.to_string())
         })
         .await;
-        assert_eq!(controller.handle().info().starts, life);
+        assert_eq!(controller.handle().info().starts, run);
         while !custom.is_gone().await {
             tokio::task::yield_now().await;
         }
@@ -741,10 +741,10 @@ async fn an_optional_watch_joins_and_leaves_without_holding_anyone_up() {
     controller.start();
     running(&controller).await;
     eventually("the note without the widget", || probe.count("a") == 1).await;
-    for life in 1..=2 {
+    for run in 1..=2 {
         custom.install().await;
         custom.create(&harness.namespace, "w").await;
-        eventually("the widget too", || probe.count("w") >= life).await;
+        eventually("the widget too", || probe.count("w") >= run).await;
         custom.remove().await;
         while !custom.is_gone().await {
             tokio::task::yield_now().await;
@@ -1119,9 +1119,9 @@ async fn watches_are_added_and_removed_while_it_runs() {
         Controller::builder("dynamic", &cluster).build(probe.clone());
     controller.start();
     running(&controller).await;
-    for life in 1..=2 {
+    for run in 1..=2 {
         let id = controller.add_watch::<Note>(harness.spec(), Mapper::own_key());
-        eventually("what exists is delivered", || probe.count("a") == life).await;
+        eventually("what exists is delivered", || probe.count("a") == run).await;
         assert!(controller.remove_watch(id).await);
         assert!(!controller.remove_watch(id).await);
         eventually("informer released", || {

@@ -477,7 +477,7 @@ async fn clients_that_never_finish_a_request_delay_no_probe() {
     let limit = Duration::from_secs(10);
     let answer = tokio::time::timeout(limit, get(address, "/livez")).await;
     assert_eq!(answer.expect("an answer").0, 200);
-    let asked = weft_runtime::ask::<serde_json::Value>(&socket, "/debug/controllers");
+    let asked = weft_runtime::socket_get::<serde_json::Value>(&socket, "/debug/controllers");
     let answer = tokio::time::timeout(limit, asked).await;
     answer.expect("an answer on the control socket").unwrap();
     running.stop.send(()).unwrap();

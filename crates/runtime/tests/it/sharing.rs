@@ -261,7 +261,7 @@ async fn invariant_6_a_reader_holds_its_informer_and_never_creates_one() {
 }
 
 #[tokio::test]
-async fn invariant_7_eviction_is_told_to_every_dependent() {
+async fn invariant_7_every_dependent_is_notified_of_an_eviction() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cluster = harness.cluster();
@@ -305,7 +305,7 @@ async fn invariant_7_eviction_is_told_to_every_dependent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invariant_8_a_consumer_that_panics_or_leaves_disturbs_nobody() {
+async fn invariant_8_a_consumer_that_panics_or_leaves_disturbs_no_other() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cache = Cache::new(harness.client.clone());

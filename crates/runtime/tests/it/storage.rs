@@ -59,9 +59,9 @@ async fn compact(harness: &Harness) {
     };
     let newest = api(harness).list(&kube::api::ListParams::default()).await;
     let newest = newest.unwrap().metadata.resource_version.unwrap();
-    let beside = Path::new(&kubeconfig).with_file_name("etcd-address");
+    let address_file = Path::new(&kubeconfig).with_file_name("etcd-address");
     let etcd = std::env::var("WEFT_TEST_ETCD")
-        .or_else(|_| std::fs::read_to_string(beside))
+        .or_else(|_| std::fs::read_to_string(address_file))
         .expect("WEFT_TEST_ETCD is set to the address of the etcd of WEFT_TEST_KUBECONFIG");
     let body = Bytes::from(json!({"revision": newest, "physical": true}).to_string());
     let request = Request::post(format!("{}/v3/kv/compaction", etcd.trim()))
@@ -79,10 +79,13 @@ async fn compact(harness: &Harness) {
 }
 
 /// The next `count` changes, each as a sign and a name.
-async fn told(subscription: &mut Subscription<MetadataOnly>, count: usize) -> BTreeSet<String> {
-    let mut told = BTreeSet::new();
+async fn delivered(
+    subscription: &mut Subscription<MetadataOnly>,
+    count: usize,
+) -> BTreeSet<String> {
+    let mut delivered = BTreeSet::new();
     for _ in 0..count {
-        told.insert(match next(subscription).await {
+        delivered.insert(match next(subscription).await {
             Change::Added { new, .. } => format!("+{}", new.name()),
             Change::Updated { new, .. } => format!("~{}", new.name()),
             Change::Deleted {
@@ -92,7 +95,7 @@ async fn told(subscription: &mut Subscription<MetadataOnly>, count: usize) -> BT
             other => panic!("{other:?}: a watch that went on, not a list"),
         });
     }
-    told
+    delivered
 }
 
 #[tokio::test]
@@ -122,8 +125,8 @@ async fn invariant_17_what_was_compacted_meanwhile_is_listed_again() {
         valve.set_open(true);
 
         let expected = ["+new", "-removed", "~changed"].map(str::to_owned);
-        let told = told(&mut subscription, expected.len()).await;
-        assert_eq!(told, BTreeSet::from(expected), "{list:?}");
+        let delivered = delivered(&mut subscription, expected.len()).await;
+        assert_eq!(delivered, BTreeSet::from(expected), "{list:?}");
         change(&harness, "kept").await;
         let change = next(&mut subscription).await;
         assert!(
