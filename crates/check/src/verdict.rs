@@ -1,4 +1,4 @@
-//! What answers mean: rows of a table, and whether all of it held.
+//! Judgement of the answers, and the report.
 
 use std::{
     collections::BTreeSet,
@@ -13,15 +13,15 @@ use crate::{
     question::{Asked, Outcome},
 };
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It held.
+    /// All answers are as expected.
     Ok,
-    /// It did not.
+    /// An answer is missing or unexpected.
     Failed,
-    /// It has no meaning in this cluster.
+    /// The check cannot run in this cluster.
     NotApplicable,
 }
 
@@ -35,32 +35,32 @@ impl Verdict {
     }
 }
 
-/// A check and how it ended.
+/// A line of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What people call it.
+    /// Name of the check.
     pub check: String,
-    /// How it ended.
+    /// Result of the check.
     pub verdict: Verdict,
-    /// What a question took as a rule: the median of those that were answered.
+    /// Median duration of the answered requests.
     pub milliseconds: Option<f64>,
-    /// What was seen.
+    /// Explanation of the result.
     pub detail: String,
 }
 
-/// Everything that was found out.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether nothing failed.
+    /// No check failed.
     pub ok: bool,
-    /// The nodes that took part.
+    /// Names of the nodes with probes.
     pub nodes: Vec<String>,
-    /// The checks.
+    /// One row for each check.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// A report of rows.
+    /// A report of these rows.
     pub fn new(nodes: Vec<String>, rows: Vec<Row>) -> Self {
         Self {
             ok: rows.iter().all(|row| row.verdict != Verdict::Failed),
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// How many checks failed.
+    /// Number of checks that failed.
     pub fn failed(&self) -> usize {
         let failed = |row: &&Row| row.verdict == Verdict::Failed;
         self.rows.iter().filter(failed).count()
@@ -77,7 +77,7 @@ impl Report {
 }
 
 impl Row {
-    /// What cannot be asked here.
+    /// A row for a check that cannot run in this cluster.
     pub fn not_applicable(check: String, why: String) -> Self {
         Self {
             check,
@@ -87,17 +87,17 @@ impl Row {
         }
     }
 
-    /// What could not be asked although it should have been.
+    /// A failed row for a check whose probe could not be reached.
     pub fn unasked(check: &Check, why: &str) -> Self {
         Self {
             check: check.name.clone(),
             verdict: Verdict::Failed,
             milliseconds: None,
-            detail: format!("the probe could not be asked: {why}"),
+            detail: format!("cannot reach the probe: {why}"),
         }
     }
 
-    /// What was asked.
+    /// Judges the answers of a check.
     pub fn judge(check: &Check, asked: &Asked) -> Self {
         let (verdict, detail) = match complaint(check, asked) {
             None => (Verdict::Ok, praise(check, asked)),
@@ -127,7 +127,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong, the worst first.
+/// The worst deviation from the expectation, if any.
 fn complaint(check: &Check, asked: &Asked) -> Option<String> {
     let target = check.question.target;
     let count = usize::from(check.question.count);
@@ -137,7 +137,7 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
             Outcome::Error(error) => Some(error.as_str()),
             Outcome::Answer(_) => None,
         });
-        let why = errors.unwrap_or("there was no time for more");
+        let why = errors.unwrap_or("time ran out");
         return Some(format!(
             "{answered} of {count} answered from {target}: {why}"
         ));
@@ -148,7 +148,7 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
     let strangers = listed(strangers);
     if !strangers.is_empty() {
         return Some(format!(
-            "{target} was answered by {strangers}, who should not"
+            "{target} was answered by {strangers}, which must not answer"
         ));
     }
     match &check.expected {
@@ -177,7 +177,7 @@ fn praise(check: &Check, asked: &Asked) -> String {
     let by = listed(pods(asked));
     let mut text = format!("{} answered by {by}", check.question.target);
     if !check.source.is_empty() {
-        text.push_str(", who saw the pod's own address");
+        text.push_str(", which saw the pod's own address");
     }
     text
 }
@@ -263,7 +263,7 @@ mod tests {
         Expected::One(names.iter().map(|&name| name.to_owned()).collect())
     }
 
-    /// Tries by who answered; nobody is an error.
+    /// Tries by responder; an empty name is an error.
     fn asked(pods: &[&str]) -> Asked {
         let outcome = |pod: &str| match pod {
             "" => Outcome::Error("no answer in time".to_owned()),
@@ -300,7 +300,7 @@ mod tests {
     fn whatever_is_wrong_fails_and_is_named() {
         let both = || each(&["a", "b"]);
         for (check, pods, detail) in [
-            // A Service without endpoints: refused, every time.
+            // A Service without endpoints: every request is refused.
             (
                 check(both(), &[]),
                 &["", "", ""][..],
@@ -314,7 +314,7 @@ mod tests {
             (
                 check(both(), &[]),
                 &["a", "b"],
-                "2 of 3 answered from 10.96.0.5:80: there was no time for more",
+                "2 of 3 answered from 10.96.0.5:80: time ran out",
             ),
             (
                 check(both(), &[]),
@@ -324,7 +324,7 @@ mod tests {
             (
                 check(both(), &[]),
                 &["a", "b", "c"],
-                "10.96.0.5:80 was answered by c, who should not",
+                "10.96.0.5:80 was answered by c, which must not answer",
             ),
             (
                 check(one(&["a", "b"]), &[]),
@@ -360,7 +360,7 @@ mod tests {
             "CHECK  RESULT               TIME  DETAIL\n\
              x      ok                 2.0 ms  10.96.0.5:80 answered by a\n\
              y      not applicable             one node\n\
-             x      failed                     the probe could not be asked: 403\n\
+             x      failed                     cannot reach the probe: 403\n\
              \n1 ok, 1 failed, 1 not applicable, on one and two\n"
         );
     }

@@ -1,7 +1,7 @@
-//! Shows the page with a playground that is not there, to look at it while working on it.
+//! Serves the page with a made-up network, for working on the page.
 //!
 //! `cargo run -p weft-dashboard --example look` serves it; with a directory behind `--` it writes
-//! pictures of the page into that directory instead.
+//! screenshots of the page into that directory instead.
 
 use std::{
     fs,
@@ -40,12 +40,12 @@ async fn main() -> Result<(), AnyError> {
     }
 }
 
-/// Buttons that do nothing.
+/// Refuses every action.
 struct Idle;
 
 impl Control for Idle {
     fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
-        let refusal = format!("there is no {process} to {action}");
+        let refusal = format!("cannot {action} {process}: this network is an example");
         Box::pin(async move { Err(refusal) })
     }
 }
@@ -62,13 +62,13 @@ async fn serve(state: State, address: &str) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// One picture: its name, what it shows, how large and whether dark.
+/// One screenshot: name, state, size and colour scheme.
 struct Picture {
     name: &'static str,
     state: State,
     size: (u32, u32),
     dark: bool,
-    /// What to do with the page before.
+    /// Script to run in the page first.
     before: &'static str,
 }
 
@@ -116,7 +116,7 @@ async fn pictures(directory: &Path) -> Result<(), AnyError> {
 }
 
 async fn take(picture: Picture, directory: &Path) -> Result<(), AnyError> {
-    let chromium = chromium::find().ok_or("there is no chromium here")?;
+    let chromium = chromium::find().ok_or("chromium is not installed")?;
     let pages = pages(picture.state)?;
     let server = DashboardServer::bind(pages, "127.0.0.1:0".parse()?, Reach::Loopback)?;
     let url = server.url();

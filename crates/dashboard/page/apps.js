@@ -1,4 +1,4 @@
-// Which application has which colour. A colour once given stays.
+// Colours of applications. A colour once assigned stays.
 
 import { byId, follow, make, say } from "./dom.js";
 import { natural } from "./format.js";

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formatting of numbers and times.
 
 /** Keeps a number and its unit on one line. */
 const SPACE = "\u00a0";

@@ -1,4 +1,4 @@
-// Pods as tiles, the words about the one that is pointed at, and the light on those of a Service.
+// Pods as tiles, the tooltip of the one under the pointer, and the highlight of those of a Service.
 
 import { appOf, colourOf } from "./apps.js";
 import { attribute, byId, follow, make, say } from "./dom.js";
@@ -63,7 +63,7 @@ export function light(service) {
   }
 }
 
-// The words about what is pointed at.
+// The tooltip.
 
 function showTip(target) {
   const tip = byId("tip");

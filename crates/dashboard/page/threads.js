@@ -45,7 +45,7 @@ function lay() {
   const cards = new Map([...picture.querySelectorAll(".node")].map((card) => [card.dataset.node, place(card)]));
   const rows = [...new Set([...cards.values()].map((card) => card.bottom))].sort((left, right) => left - right);
   picture.classList.toggle("stacked", rows.length > 1);
-  // What is drawn already is not drawn again: most states change no route and no size.
+  // Redraw only on a change: most states change no route and no size.
   const ways = nodes.map((node) => [node.name, [...reached(node)]]);
   const sketch = JSON.stringify([ways, [...cards], pointed, picture.clientWidth]);
   if (sketch === drawn) return;

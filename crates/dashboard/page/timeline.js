@@ -1,4 +1,4 @@
-// What happened, the newest first.
+// The timeline, newest entry first.
 
 import { byId, follow, make, say } from "./dom.js";
 import { bytes, clock, duration, plural } from "./format.js";
@@ -16,7 +16,7 @@ export function draw(state) {
   // Another process may serve the page by now, and count from 1 again.
   follow(byId("timeline"), entries, (entry) => `${entry.number} ${entry.at}`, create, () => {});
   newest = entries[0] ?? null;
-  // What was there before the page is no news.
+  // Entries from before the page was opened are not announced.
   const latest = newest?.number ?? 0;
   told = Math.min(told ?? latest, latest);
   if (latest > told) waiting ??= setTimeout(announce, PATIENCE);

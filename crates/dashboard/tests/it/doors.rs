@@ -1,4 +1,4 @@
-//! Nobody but our own page gets in, and nobody but who has the token acts.
+//! Access to the page: `Host`, `Origin`, token and response headers.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ const PORT: u16 = 8088;
 const OURS: &str = "127.0.0.1:8088";
 const STOP: &str = "/api/processes/node-1%2Fproxy/stop";
 
-/// Remembers what it was told.
+/// Records the actions it receives.
 #[derive(Clone, Default)]
 pub(crate) struct Switch {
     told: Arc<Mutex<Vec<(String, Action)>>>,
@@ -78,7 +78,7 @@ impl House {
             .status()
     }
 
-    /// A request to act as our page sends it, with some headers otherwise or not at all.
+    /// A POST as the page sends it, with some headers replaced or removed.
     async fn post(&self, path: &str, other: &[(&str, Option<&str>)]) -> StatusCode {
         let usual = [
             ("host", OURS),
@@ -135,7 +135,7 @@ async fn a_request_that_names_no_host_or_two_is_turned_away() {
         .header("host", "evil.example:8088");
     let answer = house.send(two.body(Body::empty()).unwrap()).await.status();
     assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST);
-    // A proxy's form of a request, whose URL counts for more than the header.
+    // Absolute form of a request, whose URL takes precedence over the header.
     let full = Request::get("http://evil.example:8088/api/state").header("host", OURS);
     let answer = house.send(full.body(Body::empty()).unwrap()).await.status();
     assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST);
@@ -174,7 +174,7 @@ async fn nobody_acts_from_a_foreign_page() {
         Some("https://127.0.0.1:8088"),
         Some("http://127.0.0.1:9999"),
         Some("http://127.0.0.1:8088.evil.example"),
-        // Another server may listen there, on the other family's loopback.
+        // Another server may listen there, on the loopback of the other family.
         Some("http://localhost:8088"),
         Some("127.0.0.1:8088"),
     ] {

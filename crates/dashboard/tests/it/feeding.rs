@@ -1,4 +1,4 @@
-//! A board that follows a cluster, on paused time and without sockets.
+//! The cluster feed, on paused time and without sockets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Two nodes with a pod each, and a Service of both.
+    /// Creates two nodes with a pod each, and a Service of both pods.
     async fn fill(&self) {
         self.create("/api/v1/nodes", &node(1)).await;
         self.create("/api/v1/nodes", &node(2)).await;
@@ -269,5 +269,9 @@ async fn a_playground_adds_what_objects_do_not_say_and_loses_nothing() {
         assert_eq!(node.routes, std::slice::from_ref(&route));
     }
     assert_eq!(state.checks, [check]);
-    assert_eq!(whats(&state), [""; 0], "the playground tells its own story");
+    assert_eq!(
+        whats(&state),
+        [""; 0],
+        "the playground writes its own timeline"
+    );
 }

@@ -1,4 +1,4 @@
-//! What a cluster's objects say.
+//! Derivation of the state from a cluster's objects.
 
 use std::sync::Arc;
 
@@ -213,7 +213,7 @@ fn a_pool_is_known_as_far_as_objects_say() {
     };
     assert_eq!(state.nodes[0].pool, Some(expected));
     assert_eq!(state.nodes[1].pool, None);
-    // A pod of a dual-stack block counts once, and an address from elsewhere not at all.
+    // A pod of a dual-stack block counts once, and an address outside the blocks not at all.
     let mut dual = config("node-1", "10.244.1.0/28", 16);
     let entries = dual["status"]["networkContainers"][0]["ipAssignments"]
         .as_array_mut()
@@ -240,7 +240,7 @@ fn a_route_is_shown_where_somebody_declared_the_network_available() {
         assert_eq!(state.nodes[0].routes.len(), expected, "{status}");
         assert_eq!(state.nodes[1].routes.len(), 1);
     }
-    // Each family by its own next hop.
+    // Each family has a next hop of its own.
     let mut dual = node(2);
     dual["spec"]["podCIDRs"] = json!(["10.244.2.0/24", "fd00:2::/64"]);
     let addresses = dual["status"]["addresses"].as_array_mut().unwrap();

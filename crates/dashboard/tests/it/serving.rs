@@ -1,4 +1,4 @@
-//! The server at its address.
+//! The HTTP server: addresses, link, shutdown and floods.
 
 use std::{net::SocketAddr, time::Duration};
 

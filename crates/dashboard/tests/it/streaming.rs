@@ -85,11 +85,7 @@ async fn a_burst_is_one_picture_and_a_viewer_gets_at_most_four_in_a_second() {
     rename(&board, "after a while");
     let asked = Instant::now();
     state(&mut body).await;
-    assert_eq!(
-        asked.elapsed(),
-        Duration::ZERO,
-        "nobody waits after a pause"
-    );
+    assert_eq!(asked.elapsed(), Duration::ZERO, "no wait after a pause");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,5 +101,8 @@ async fn a_quiet_stream_is_kept_alive_every_fifteen_seconds() {
     }
     board.update(|_| {});
     let comment = text(&mut body).await;
-    assert!(comment.starts_with(':'), "what changes nothing is no news");
+    assert!(
+        comment.starts_with(':'),
+        "a change without effect is not sent"
+    );
 }
