@@ -1,12 +1,14 @@
+//! Errors of iptables-restore, with the line of the input that was refused.
+
 use thiserror::Error;
 
 use crate::command::CommandError;
 
-/// Why a restore was not accepted.
+/// Failure of a restore.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// The program pointed at a line of the input.
-    #[error("line {line} of the restore input was refused")]
+    /// The program named a line of the input.
+    #[error("iptables-restore refused line {line} of its input")]
     Line {
         /// Counted from 1. For a jump to a missing chain iptables-nft names the line of `COMMIT`.
         line: usize,
@@ -21,7 +23,7 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// The lines at fault, counted from 1, in the order in which they were named.
+    /// The refused lines, counted from 1, in the order in which the program named them.
     pub fn lines(&self) -> Vec<usize> {
         match self {
             Self::Line { line, others, .. } => [&[*line], &others[..]].concat(),
@@ -29,9 +31,9 @@ impl RestoreError {
         }
     }
 
-    /// Whether the input was judged and found wrong, so that the same input fails again. A missing
-    /// program or privilege, a busy lock, a lack of memory or descriptors and a killed program are
-    /// none of that, even where the program names the line at which it happened.
+    /// Returns whether the input itself was refused, so that the same input fails again. A missing
+    /// program or privilege, a busy lock, a lack of memory or descriptors and a killed program do
+    /// not count, even where the program names the line at which it happened.
     pub fn is_refusal(&self) -> bool {
         let (named, error) = match self {
             Self::Line { source, .. } => (true, source),
@@ -40,19 +42,19 @@ impl RestoreError {
         let CommandError::Failed { status, said, .. } = error else {
             return false;
         };
-        // Without a line, only "other" and "bad parameter" speak of the input.
+        // Without a line, only the statuses "other" and "bad parameter" concern the input.
         let judged = named || matches!(status.code(), Some(1 | 2));
         judged && !CIRCUMSTANCES.iter().any(|words| said.contains(words))
     }
 
-    /// Whether the same input is likely to be accepted in a moment.
+    /// Returns whether a retry in a moment is likely to work.
     pub fn is_lock_busy(&self) -> bool {
         matches!(self, Self::Command(error) if error.is_lock_busy())
     }
 }
 
-/// How the programs say that it is not the input's fault: the words of `strerror(3)`, and what
-/// iptables-legacy says for ENOMEM.
+/// Messages of failures that the input did not cause: the texts of `strerror(3)`, and that of
+/// iptables-legacy for ENOMEM.
 const CIRCUMSTANCES: [&str; 8] = [
     "Cannot allocate memory",
     "Memory allocation problem",
@@ -79,7 +81,7 @@ impl From<CommandError> for RestoreError {
 }
 
 /// All lines in the form of iptables-nft, `line 5: RULE_APPEND failed (…)`. A number at which the
-/// message was cut off is not followed by a colon.
+/// message was cut is not followed by a colon.
 fn refused_lines(said: &str) -> impl Iterator<Item = usize> {
     let numbers = said.split("; ").filter_map(|part| {
         let (number, words) = part.trim_start().strip_prefix("line ")?.split_once(": ")?;

@@ -1,3 +1,5 @@
+//! The nftables generation: a counter of transactions.
+
 use crate::{
     netfilter::{Netfilter, Subsystem, body, request},
     netlink::{FLAG_ACKNOWLEDGE, FLAG_REQUEST, NetlinkError, attributes, fixed},
@@ -8,11 +10,12 @@ const GENERATION_ID: u16 = 1;
 
 impl Netfilter {
     /// The generation of this namespace's nftables, which rises by one with every transaction that
-    /// changes anything, whoever makes it, in whichever table and family.
+    /// changes anything, by any process, in any table and family.
     ///
-    /// The same number twice means that nobody wrote in between. A restore by iptables-nft is one
-    /// transaction for each `COMMIT`, or none where nothing was to do, as for an empty chain that
-    /// is emptied: a rise by more than the number of its `COMMIT`s betrays another writer.
+    /// The same number twice means that nothing was written in between. A restore by iptables-nft
+    /// is one transaction for each `COMMIT`, or none if there was nothing to do, as for an empty
+    /// chain that is flushed: a rise by more than the number of its `COMMIT`s reveals another
+    /// writer.
     pub fn nftables_generation(&mut self) -> Result<u32, NetlinkError> {
         let operation = "get the nftables generation";
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
