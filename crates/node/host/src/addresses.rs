@@ -41,8 +41,8 @@ pub fn interface_addresses(family: IpFamily) -> Result<Vec<InterfaceAddress>, Ne
         let mut found = Vec::new();
         let mut header = [0; FIXED_PART];
         header[0] = family_number(family);
-        let question = Request::new(GET_ADDRESS, FLAG_REQUEST | FLAG_DUMP, &header);
-        let outcome = socket.ask("list addresses", question, |payload| {
+        let request = Request::new(GET_ADDRESS, FLAG_REQUEST | FLAG_DUMP, &header);
+        let outcome = socket.request("list addresses", request, |payload| {
             // A kernel without the family answers with all families it has.
             found.extend(parse(payload).filter(|entry| IpFamily::of(entry.address) == family));
         });

@@ -64,22 +64,22 @@ pub enum CommandError {
     },
     /// Another process held the xtables lock for longer than the lock limit. Nothing was changed; a
     /// later retry is right.
-    #[error("`{command}` did not get the xtables lock: {said}")]
+    #[error("`{command}` did not get the xtables lock: {message}")]
     LockBusy {
         /// Program and arguments.
         command: String,
         /// Message of the program.
-        said: String,
+        message: String,
     },
     /// It ended with another status than success.
-    #[error("`{command}` failed ({status}): {said}")]
+    #[error("`{command}` failed ({status}): {message}")]
     Failed {
         /// Program and arguments.
         command: String,
         /// Exit status or signal.
         status: ExitStatus,
         /// Message of the program, in one line.
-        said: String,
+        message: String,
     },
 }
 
@@ -90,9 +90,9 @@ impl CommandError {
     }
 
     /// Message of the program, if it failed.
-    pub fn said(&self) -> Option<&str> {
+    pub fn message(&self) -> Option<&str> {
         match self {
-            Self::LockBusy { said, .. } | Self::Failed { said, .. } => Some(said),
+            Self::LockBusy { message, .. } | Self::Failed { message, .. } => Some(message),
             Self::Start { .. } | Self::Follow { .. } | Self::TimeLimit { .. } => None,
         }
     }
@@ -157,8 +157,8 @@ impl Invocation<'_> {
             return Ok(spent);
         }
         let errors = content(&mut errors).map_err(lost)?;
-        let said = message(&errors).or_else(|| message(&beginning));
-        Err(self.failure(status, said.unwrap_or_else(|| "no message".to_owned())))
+        let message = message_of(&errors).or_else(|| message_of(&beginning));
+        Err(self.failure(status, message.unwrap_or_else(|| "no message".to_owned())))
     }
 
     fn start(&self) -> io::Result<(Child, ChildStdout, File)> {
@@ -178,15 +178,15 @@ impl Invocation<'_> {
         Ok((child, output, errors))
     }
 
-    fn failure(&self, status: ExitStatus, said: String) -> CommandError {
+    fn failure(&self, status: ExitStatus, message: String) -> CommandError {
         let command = self.text();
-        if is_lock_message(status, &said) {
-            CommandError::LockBusy { command, said }
+        if is_lock_message(status, &message) {
+            CommandError::LockBusy { command, message }
         } else {
             CommandError::Failed {
                 command,
                 status,
-                said,
+                message,
             }
         }
     }
@@ -204,8 +204,8 @@ impl Invocation<'_> {
 
 /// Status 4 alone is not enough: iptables-nft also ends with it when the kernel refuses a
 /// transaction, as in `CHAIN_DEL failed (Device or resource busy)`, which no wait cures.
-fn is_lock_message(status: ExitStatus, said: &str) -> bool {
-    status.code() == Some(4) && said.contains("xtables lock")
+fn is_lock_message(status: ExitStatus, message: &str) -> bool {
+    status.code() == Some(4) && message.contains("xtables lock")
 }
 
 /// Reads its output until it ends or the limit passes; then kills it and returns an error.
@@ -236,18 +236,18 @@ fn content(file: &mut File) -> io::Result<Vec<u8>> {
 }
 
 /// A program's message in one line, without lines that say nothing about the failure.
-fn message(bytes: &[u8]) -> Option<String> {
+fn message_of(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let telling = |line: &&str| {
         !line.is_empty() && !line.starts_with("Try `") && !line.starts_with("# Warning:")
     };
     let lines: Vec<&str> = text.lines().map(str::trim).filter(telling).collect();
-    let mut said = lines.join("; ");
-    if said.len() > LONGEST_MESSAGE {
-        said.truncate(said.floor_char_boundary(LONGEST_MESSAGE));
-        said.push('…');
+    let mut message = lines.join("; ");
+    if message.len() > LONGEST_MESSAGE {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        message.push('…');
     }
-    (!said.is_empty()).then_some(said)
+    (!message.is_empty()).then_some(message)
 }
 
 #[cfg(test)]
@@ -331,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_a_message_is_told_in_words_of_the_output() {
+    fn a_failure_without_a_message_shows_the_output() {
         let error = run("echo sorry; exit 1", b"", PATIENCE).unwrap_err();
-        assert_eq!(error.said(), Some("sorry"));
+        assert_eq!(error.message(), Some("sorry"));
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        let said = message("ä".repeat(LONGEST_MESSAGE).as_bytes()).unwrap();
-        assert_eq!(said.len(), LONGEST_MESSAGE + '…'.len_utf8());
+        let message = message_of("ä".repeat(LONGEST_MESSAGE).as_bytes()).unwrap();
+        assert_eq!(message.len(), LONGEST_MESSAGE + '…'.len_utf8());
     }
 }

@@ -25,8 +25,8 @@ pub fn delete_table(family: IpFamily, name: &str) -> io::Result<bool> {
     if output.status.success() {
         return Ok(true);
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(io::Error::other(format!(
-        "cannot delete nftables table {family} {name}: {said}"
+        "cannot delete nftables table {family} {name}: {message}"
     )))
 }

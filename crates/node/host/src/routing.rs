@@ -129,14 +129,15 @@ impl Routing {
             Write::Replace => NLM_F_CREATE | NLM_F_REPLACE,
         };
         let message = RouteNetlinkMessage::NewRoute(route.to_message());
-        self.ask("write a route", message, NLM_F_ACK | flags, |_| ())
+        self.request("write a route", message, NLM_F_ACK | flags, |_| ())
             .await
     }
 
     /// Deletes a route. Fails with `ESRCH` if there is none.
     pub async fn delete(&self, deletion: &Deletion) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelRoute(deletion.to_message());
-        self.ask("delete a route", message, NLM_F_ACK, |_| ()).await
+        self.request("delete a route", message, NLM_F_ACK, |_| ())
+            .await
     }
 
     /// Looks up the route that a packet to an address would take.
@@ -144,7 +145,7 @@ impl Routing {
         const OPERATION: &str = "look up a route";
         let question = RouteNetlinkMessage::GetRoute(route::to_address(address));
         let mut found = None;
-        let answered = self.ask(OPERATION, question, NLM_F_ACK, |message| {
+        let answered = self.request(OPERATION, question, NLM_F_ACK, |message| {
             if let RouteNetlinkMessage::NewRoute(message) = message {
                 found = Reach::parse(&message);
             }
@@ -185,7 +186,9 @@ impl Routing {
         loop {
             let mut found = Vec::new();
             let collect = |message| found.extend(read(message));
-            let outcome = self.ask(operation, question(), NLM_F_DUMP, collect).await;
+            let outcome = self
+                .request(operation, question(), NLM_F_DUMP, collect)
+                .await;
             tries += 1;
             match outcome {
                 Err(error) if error.errno() == Some(Errno::INTR) && tries < TRIES => {}
@@ -199,7 +202,7 @@ impl Routing {
         }
     }
 
-    async fn ask(
+    async fn request(
         &self,
         operation: &'static str,
         message: RouteNetlinkMessage,

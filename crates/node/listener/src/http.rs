@@ -82,7 +82,7 @@ impl Connection {
                 () = sleep_until(wake) => {
                     let now = Instant::now();
                     let next = match drained {
-                        None => self.next_look(now),
+                        None => self.next_idle_check(now),
                         Some(drained) => (self.is_busy() && now < drained).then_some(drained),
                     };
                     let Some(next) = next else {

@@ -247,7 +247,7 @@ impl Connection {
     }
 
     /// Time of the next idle check; `None` if it has been idle for too long.
-    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_idle_check(&self, now: Instant) -> Option<Instant> {
         let limits = &self.pool.limits;
         let activity = self.activity.lock();
         let limit = if activity.waiting < activity.requests {

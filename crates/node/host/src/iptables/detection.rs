@@ -51,12 +51,12 @@ pub enum DetectError {
     #[error("cannot read the version of iptables")]
     NoVersion(#[source] CommandError),
     /// The output of `--version` is not understood.
-    #[error("`{program} --version` printed {said:?}: expected a version")]
+    #[error("`{program} --version` printed {output:?}: expected a version")]
     BadVersion {
         /// Path of the program.
         program: String,
         /// Its output.
-        said: String,
+        output: String,
     },
 }
 
@@ -157,10 +157,10 @@ fn banner(program: &Path, limits: Limits) -> Result<Banner, DetectError> {
     }
     .run()
     .map_err(DetectError::NoVersion)?;
-    let said = String::from_utf8_lossy(&finished.output);
-    said.parse().map_err(|()| DetectError::BadVersion {
+    let output = String::from_utf8_lossy(&finished.output);
+    output.parse().map_err(|()| DetectError::BadVersion {
         program: program.display().to_string(),
-        said: said.trim().to_owned(),
+        output: output.trim().to_owned(),
     })
 }
 

@@ -29,8 +29,11 @@ impl Netfilter {
     /// The kernel accepts names of up to 31 bytes.
     pub fn ensure_counter(&mut self, name: &str) -> Result<(), NetlinkError> {
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE | FLAG_CREATE | FLAG_EXCLUSIVE;
-        let order = request(Subsystem::Accounting, NEW, flags, 0).with(NAME, &terminated(name));
-        match self.socket.ask("create an nfacct counter", order, |_| ()) {
+        let request = request(Subsystem::Accounting, NEW, flags, 0).with(NAME, &terminated(name));
+        match self
+            .socket
+            .request("create an nfacct counter", request, |_| ())
+        {
             Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
             outcome => outcome,
         }
@@ -39,11 +42,11 @@ impl Netfilter {
     /// Packets counted so far; `None` if the counter does not exist.
     pub fn counter_packets(&mut self, name: &str) -> Result<Option<u64>, NetlinkError> {
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
-        let question = request(Subsystem::Accounting, GET, flags, 0).with(NAME, &terminated(name));
+        let request = request(Subsystem::Accounting, GET, flags, 0).with(NAME, &terminated(name));
         let mut packets = None;
         let outcome = self
             .socket
-            .ask("read an nfacct counter", question, |payload| {
+            .request("read an nfacct counter", request, |payload| {
                 packets = attributes(body(payload))
                     .find(|attribute| attribute.kind == PACKETS)
                     .and_then(|attribute| fixed(attribute.value, 0))

@@ -103,7 +103,7 @@ impl Netfilter {
             let wanted = |flow: &Flow| {
                 flow.protocol == protocol && IpFamily::of(flow.original.source.ip()) == family
             };
-            let outcome = self.socket.ask(
+            let outcome = self.socket.request(
                 "list conntrack entries",
                 dump(family, protocol),
                 |payload| {
@@ -127,7 +127,7 @@ impl Netfilter {
     pub fn delete_flow(&mut self, flow: &Flow) -> Result<bool, NetlinkError> {
         let outcome = self
             .socket
-            .ask("delete a conntrack entry", deletion(flow), |_| ());
+            .request("delete a conntrack entry", deletion(flow), |_| ());
         match outcome {
             Ok(()) => Ok(true),
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(false),
@@ -158,7 +158,7 @@ fn dump(family: IpFamily, protocol: Protocol) -> Request {
 fn deletion(flow: &Flow) -> Request {
     let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
     let family = IpFamily::of(flow.original.source.ip());
-    let order = request(Subsystem::Conntrack, DELETE, flags, family_number(family))
+    let request = request(Subsystem::Conntrack, DELETE, flags, family_number(family))
         .with_nested(TUPLE_ORIGINAL, |tuple| {
             let tuple = with_endpoints(tuple, flow.protocol, &flow.original);
             match flow.zone {
@@ -169,8 +169,8 @@ fn deletion(flow: &Flow) -> Request {
         // Without the ID, an entry created in the meantime would be deleted.
         .with(ID, &flow.id.to_be_bytes());
     match flow.zone {
-        Some(Zone::Both(zone)) => order.with(ZONE, &zone.to_be_bytes()),
-        Some(Zone::Original(_)) | None => order,
+        Some(Zone::Both(zone)) => request.with(ZONE, &zone.to_be_bytes()),
+        Some(Zone::Original(_)) | None => request,
     }
 }
 
@@ -313,9 +313,9 @@ mod tests {
             let mut netfilter = Netfilter::open().unwrap();
             for protocol in [Protocol::Udp, Protocol::Tcp] {
                 let mut received = Vec::new();
-                let question = dump(IpFamily::V4, protocol);
+                let request = dump(IpFamily::V4, protocol);
                 let collect = |payload: &[u8]| received.push(parse_flow(body(payload)));
-                netfilter.socket.ask("list", question, collect).unwrap();
+                netfilter.socket.request("list", request, collect).unwrap();
                 let protocols: Vec<_> = received
                     .iter()
                     .map(|flow| flow.map(|flow| flow.protocol))

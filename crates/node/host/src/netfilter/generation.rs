@@ -19,9 +19,9 @@ impl Netfilter {
     pub fn nftables_generation(&mut self) -> Result<u32, NetlinkError> {
         let operation = "get the nftables generation";
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
-        let question = request(Subsystem::Nftables, GET_GENERATION, flags, 0);
+        let request = request(Subsystem::Nftables, GET_GENERATION, flags, 0);
         let mut generation = None;
-        self.socket.ask(operation, question, |payload| {
+        self.socket.request(operation, request, |payload| {
             generation = attributes(body(payload))
                 .find(|attribute| attribute.kind == GENERATION_ID)
                 .and_then(|attribute| fixed(attribute.value, 0))

@@ -103,10 +103,10 @@ impl Netfilter {
         rules: &mut Rules,
         each: &mut dyn FnMut(&str, &RawRule<'_>),
     ) -> Result<(), NetlinkError> {
-        let question = dump(GET_RULE, family)
+        let request = dump(GET_RULE, family)
             .with(RULE_TABLE, &terminated(table))
             .with(RULE_CHAIN, &terminated(chain));
-        self.consistent_dump("list nftables rules", &question, &mut |step| match step {
+        self.consistent_dump("list nftables rules", &request, &mut |step| match step {
             Step::Begin => rules.clear(),
             Step::Message(payload) => rules.add(payload),
         })?;
@@ -120,13 +120,13 @@ impl Netfilter {
     fn consistent_dump(
         &mut self,
         operation: &'static str,
-        question: &Request,
+        request: &Request,
         step: &mut dyn FnMut(Step<'_>),
     ) -> Result<(), NetlinkError> {
         let mut tries = 0;
         loop {
             step(Step::Begin);
-            let outcome = self.socket.ask(operation, question.clone(), |payload| {
+            let outcome = self.socket.request(operation, request.clone(), |payload| {
                 step(Step::Message(payload));
             });
             tries += 1;
@@ -327,10 +327,10 @@ mod tests {
             let input = format!("*nat\n:WEFT - [0:0]\n{}COMMIT\n", rule.repeat(200));
             tables.restore(input.as_bytes()).unwrap();
             let mut netfilter = Netfilter::open().unwrap();
-            let question = dump(GET_RULE, IpFamily::V4).with(RULE_TABLE, b"nat\0");
+            let request = dump(GET_RULE, IpFamily::V4).with(RULE_TABLE, b"nat\0");
             let mut dump_during = |writes: u32| {
                 let (mut begun, mut messages) = (0, 0);
-                let outcome = netfilter.consistent_dump("test", &question, &mut |step| {
+                let outcome = netfilter.consistent_dump("test", &request, &mut |step| {
                     if matches!(step, Step::Begin) {
                         begun += 1;
                         messages = 0;

@@ -66,7 +66,7 @@ impl Socket {
     /// complete.
     ///
     /// A dump that the kernel marks inconsistent ends with `EINTR`, after all of it was read.
-    pub(crate) fn ask(
+    pub(crate) fn request(
         &mut self,
         operation: &'static str,
         request: Request,

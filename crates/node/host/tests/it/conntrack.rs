@@ -110,20 +110,20 @@ fn receive(socket: &UdpSocket) -> SocketAddr {
 }
 
 #[test]
-fn an_ipv4_flow_is_listed_with_both_its_sides_and_can_be_forgotten() {
+fn an_ipv4_flow_is_listed_with_both_its_sides_and_can_be_deleted() {
     lab::with_programs(&IPTABLES, |lab| {
-        list_and_forget(&Network::new(lab, IpFamily::V4, Variant::Nft));
+        list_and_delete(&Network::new(lab, IpFamily::V4, Variant::Nft));
     });
 }
 
 #[test]
-fn an_ipv6_flow_is_listed_with_both_its_sides_and_can_be_forgotten() {
+fn an_ipv6_flow_is_listed_with_both_its_sides_and_can_be_deleted() {
     lab::with_programs(&IPTABLES, |lab| {
-        list_and_forget(&Network::new(lab, IpFamily::V6, Variant::Legacy));
+        list_and_delete(&Network::new(lab, IpFamily::V6, Variant::Legacy));
     });
 }
 
-fn list_and_forget(network: &Network) {
+fn list_and_delete(network: &Network) {
     let (client, first, second) = (
         network.udp_client(),
         network.udp_server(),
@@ -178,7 +178,7 @@ fn list_and_forget(network: &Network) {
 }
 
 #[test]
-fn flows_are_told_apart_by_protocol_and_by_the_callers_wish() {
+fn flows_are_filtered_by_protocol_and_by_the_caller() {
     lab::with_programs(&IPTABLES, |lab| {
         let network = Network::new(lab, IpFamily::V4, Variant::Nft);
         let server = network.udp_server();
@@ -223,7 +223,7 @@ fn flows_are_told_apart_by_protocol_and_by_the_callers_wish() {
 }
 
 #[test]
-fn a_flow_in_a_zone_of_its_own_can_be_forgotten_too() {
+fn a_flow_in_a_zone_of_its_own_can_be_deleted_too() {
     lab::with_programs(&IPTABLES, |lab| {
         let network = Network::new(lab, IpFamily::V4, Variant::Nft);
         let (client, server) = (network.udp_client(), network.udp_server());

@@ -127,7 +127,7 @@ fn a_chain_in_use_is_refused_by_line_and_is_no_busy_lock() {
 }
 
 #[test]
-fn a_held_lock_is_told_from_other_failures() {
+fn a_held_lock_differs_from_other_failures() {
     lab::with_programs(&IPTABLES, |_| {
         let limits = Limits {
             // Rounded up to one second, the programs' resolution.
@@ -240,7 +240,7 @@ fn a_save_that_fails_or_hangs_is_an_error_as_any_other() {
         let tables = in_front(directory.path());
         let mut lines = 0;
         let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
-        assert_eq!((lines, error.said()), (1, Some("no more")), "{error}");
+        assert_eq!((lines, error.message()), (1, Some("no more")), "{error}");
 
         script(&save, "echo '*nat'; exec sleep 600");
         let tables = tables.with_limits(Limits {

@@ -40,10 +40,10 @@ fn the_nftables_generation_rises_by_one_for_each_commit_that_changes_something()
         };
         assert_eq!(rise(&read), 0);
         let append = ["-A", "INPUT", "-j", "ACCEPT"];
-        let somebody = |program| drop(lab.program(program, &append));
-        assert_eq!(rise(&|| somebody("iptables-nft")), 1);
-        assert_eq!(rise(&|| somebody("ip6tables-nft")), 1);
-        assert_eq!(rise(&|| somebody("iptables-legacy")), 0);
+        let append_with = |program| drop(lab.program(program, &append));
+        assert_eq!(rise(&|| append_with("iptables-nft")), 1);
+        assert_eq!(rise(&|| append_with("ip6tables-nft")), 1);
+        assert_eq!(rise(&|| append_with("iptables-legacy")), 0);
     });
 }
 

@@ -291,7 +291,7 @@ fn events_tell_what_changed_and_who_did_it() {
 }
 
 #[test]
-fn whoever_reads_too_slowly_is_told_that_events_are_lost() {
+fn a_slow_reader_is_notified_of_lost_events() {
     lab::inside(|lab| {
         let node = node(lab);
         let runtime = runtime();
