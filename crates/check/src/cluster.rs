@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{self, is_ours, port_of},
-    question::{Asked, Question},
+    question::{Attempts, Question},
 };
 
 /// A cluster and the check's namespace in it.
@@ -91,16 +91,20 @@ impl Cluster<'_> {
     }
 
     /// Sends a question to a probe through the API server's pod proxy.
-    pub(crate) async fn ask(&self, pod: &str, question: &Question) -> Result<Asked, kube::Error> {
-        self.say(pod, &question.path()).await
+    pub(crate) async fn ask(
+        &self,
+        pod: &str,
+        question: &Question,
+    ) -> Result<Attempts, kube::Error> {
+        self.get_from_probe(pod, &question.path()).await
     }
 
     /// Requests the identity of a probe.
-    pub(crate) async fn greet(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
-        self.say(pod, "/").await
+    pub(crate) async fn identify(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
+        self.get_from_probe(pod, "/").await
     }
 
-    async fn say<T: serde::de::DeserializeOwned>(
+    async fn get_from_probe<T: serde::de::DeserializeOwned>(
         &self,
         pod: &str,
         path: &str,

@@ -112,7 +112,7 @@ impl Echo {
         }
         match Question::read(query) {
             Ok(question) => {
-                let asked = serde_json::to_vec(&question.put());
+                let asked = serde_json::to_vec(&question.send());
                 ("200 OK", asked.unwrap_or_default())
             }
             Err(error) => ("400 Bad Request", refusal(&error.to_string())),
@@ -152,7 +152,7 @@ fn refusal(why: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::question::{Asked, Outcome, Protocol, ask};
+    use crate::question::{Attempts, Outcome, Protocol, ask};
 
     fn echo() -> Echo {
         Echo {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_answers_is_told_apart_over_both_protocols() {
+    fn answers_name_the_pod_over_both_protocols() {
         for (protocol, target) in [Protocol::Http, Protocol::Udp].into_iter().zip(serving()) {
             let answer = ask(protocol, target, PATIENCE).unwrap();
             assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_asks_others_and_tells_each_try() {
+    fn a_probe_reports_each_try() {
         let [target, _] = serving();
         let question = Question {
             protocol: Protocol::Http,
@@ -203,7 +203,7 @@ mod tests {
         let line = format!("GET {} HTTP/1.1\r\n", question.path());
         let (status, body) = echo().respond(&line, target);
         assert_eq!(status, "200 OK");
-        let asked: Asked = serde_json::from_slice(&body).unwrap();
+        let asked: Attempts = serde_json::from_slice(&body).unwrap();
         assert_eq!(asked.tries.len(), 3);
         for one in asked.tries {
             assert!(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_refused_and_not_asked() {
+    fn an_invalid_question_is_refused_and_not_sent() {
         let client = ([127, 0, 0, 1], 4000).into();
         let status = |line: &str| echo().respond(line, client).0;
         assert_eq!(status("GET / HTTP/1.1"), "200 OK");

@@ -13,5 +13,5 @@ mod run;
 pub mod verdict;
 
 pub use echo::{Answer, Echo};
-pub use question::{Asked, Outcome, Protocol, Question, QuestionError, Try, ask};
+pub use question::{Attempts, Outcome, Protocol, Question, QuestionError, Try, ask};
 pub use run::{CheckError, Options, run};

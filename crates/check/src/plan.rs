@@ -39,7 +39,7 @@ pub struct Node {
 
 /// Probes, nodes and Services of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scene {
+pub struct Setup {
     /// The pod that sends requests, on the first node.
     pub client: Probe,
     /// A pod on the same node, behind every Service.
@@ -62,7 +62,7 @@ pub struct Scene {
 
 /// Origin of the requests of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum Origin {
     /// The client pod.
     Pod,
     /// The probe in the host network of the client's node.
@@ -84,7 +84,7 @@ pub struct Check {
     /// Name in the report.
     pub name: String,
     /// Origin of the requests.
-    pub asker: Asker,
+    pub origin: Origin,
     /// Target, protocol and number of requests.
     pub question: Question,
     /// Pods that have to answer.
@@ -107,7 +107,7 @@ pub enum Item {
     },
 }
 
-impl Scene {
+impl Setup {
     /// All checks, basic ones before those that depend on them.
     pub fn plan(&self) -> Vec<Item> {
         let mut items = vec![self.between_pods("pod to pod, same node", &self.neighbour, 0)];
@@ -184,7 +184,7 @@ impl Scene {
         let target = (*address, self.node_port, MANY);
         let mut item = check(name, Protocol::Http, target, expected, Vec::new());
         if let Item::Check(check) = &mut item {
-            check.asker = Asker::Node;
+            check.origin = Origin::Node;
         }
         item
     }
@@ -224,7 +224,7 @@ fn check(
 ) -> Item {
     Item::Check(Box::new(Check {
         name: name.to_owned(),
-        asker: Asker::Pod,
+        origin: Origin::Pod,
         question: Question {
             protocol,
             target: SocketAddr::new(address, port),
@@ -257,8 +257,8 @@ mod tests {
         }
     }
 
-    fn scene() -> Scene {
-        Scene {
+    fn setup() -> Setup {
+        Setup {
             client: probe("client", &["10.1.0.2", "fd01::2"]),
             neighbour: probe("neighbour", &["10.1.0.3", "fd01::3"]),
             other: probe("other", &["10.2.0.2", "fd02::2"]),
@@ -271,18 +271,18 @@ mod tests {
         }
     }
 
-    fn told(scene: &Scene) -> Vec<String> {
+    fn lines(setup: &Setup) -> Vec<String> {
         let line = |item: Item| match item {
             Item::Check(check) => format!("{}: {}", check.name, check.question.target),
             Item::NotApplicable { name, why } => format!("{name} not applicable: {why}"),
         };
-        scene.plan().into_iter().map(line).collect()
+        setup.plan().into_iter().map(line).collect()
     }
 
     #[test]
-    fn two_nodes_of_two_families_are_asked_everything() {
+    fn two_nodes_of_two_families_get_every_check() {
         assert_eq!(
-            told(&scene()),
+            lines(&setup()),
             [
                 "pod to pod, same node: 10.1.0.3:8080",
                 "pod to pod, other node: 10.2.0.2:8080",
@@ -298,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn one_node_of_one_family_says_what_cannot_be_asked() {
-        let mut scene = scene();
-        scene.other_node = None;
-        for probe in [&mut scene.client, &mut scene.neighbour, &mut scene.other] {
+    fn one_node_of_one_family_lists_what_does_not_apply() {
+        let mut setup = setup();
+        setup.other_node = None;
+        for probe in [&mut setup.client, &mut setup.neighbour, &mut setup.other] {
             probe.addresses.truncate(1);
         }
-        scene.service.truncate(1);
-        let not: Vec<String> = told(&scene)
+        setup.service.truncate(1);
+        let not: Vec<String> = lines(&setup)
             .into_iter()
             .filter(|line| line.contains("not applicable"))
             .collect();
@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn a_cluster_may_have_ipv6_as_its_main_family() {
-        let mut scene = scene();
-        for probe in [&mut scene.client, &mut scene.neighbour, &mut scene.other] {
+        let mut setup = setup();
+        for probe in [&mut setup.client, &mut setup.neighbour, &mut setup.other] {
             probe.addresses.reverse();
         }
-        scene.service.reverse();
-        let lines = told(&scene);
+        setup.service.reverse();
+        let lines = lines(&setup);
         assert_eq!(lines[0], "pod to pod, same node: [fd01::3]:8080");
         assert_eq!(lines[5], "node to NodePort, same node: [fd00::1]:30080");
         assert_eq!(lines[7], "pod to pod, IPv4: 10.2.0.2:8080");
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn only_between_pods_the_source_has_to_be_kept() {
-        for item in scene().plan() {
+        for item in setup().plan() {
             let Item::Check(check) = item else { continue };
             let between = check.name.starts_with("pod to pod");
             assert_eq!(!check.source.is_empty(), between, "{}", check.name);

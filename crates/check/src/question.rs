@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::echo::Answer;
 
 /// Largest number of tries of a question.
-pub(crate) const MOST_TRIES: u8 = 50;
+pub(crate) const MAX_TRIES: u8 = 50;
 /// Time limit for all tries of a question.
 const LONGEST: Duration = Duration::from_secs(10);
 /// Time limit of one try.
@@ -44,7 +44,7 @@ pub struct Question {
 
 /// Results of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Attempts {
     /// All tries; fewer than requested if the time ran out.
     pub tries: Vec<Try>,
 }
@@ -79,7 +79,7 @@ pub enum QuestionError {
     #[error("target is missing or invalid: expected an IP address and a port")]
     Target,
     /// `count` is out of range.
-    #[error("count is out of range: expected 1 to {MOST_TRIES}")]
+    #[error("count is out of range: expected 1 to {MAX_TRIES}")]
     Count,
     /// The query has another parameter.
     #[error("unknown parameter: expected protocol, target or count")]
@@ -120,7 +120,7 @@ impl Question {
                 _ => return Err(QuestionError::Unknown),
             }
         }
-        if !(1..=MOST_TRIES).contains(&count) {
+        if !(1..=MAX_TRIES).contains(&count) {
             return Err(QuestionError::Count);
         }
         Ok(Self {
@@ -131,7 +131,7 @@ impl Question {
     }
 
     /// Sends the requests from this process, one after the other.
-    pub(crate) fn put(&self) -> Asked {
+    pub(crate) fn send(&self) -> Attempts {
         let begun = Instant::now();
         let mut tries = Vec::new();
         for _ in 0..self.count {
@@ -150,7 +150,7 @@ impl Question {
                 outcome,
             });
         }
-        Asked { tries }
+        Attempts { tries }
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_probe_is_not_repeated() {
+    fn the_answer_of_another_server_is_not_repeated() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = server.local_addr().unwrap();
         std::thread::spawn(move || {

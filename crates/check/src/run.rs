@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cluster::Cluster,
     objects::{self, CLIENT, HOST, NEIGHBOUR, OTHER, PODS, is_ours},
-    plan::{Asker, Check, Item, Node, Probe, Scene},
+    plan::{Check, Item, Node, Origin, Probe, Setup},
     verdict::{Report, Row, Verdict},
 };
 
@@ -144,7 +144,7 @@ async fn check(
     say(&format!("putting probes on {}", names.join(" and ")));
     let services = make(cluster, options, &nodes).await?;
     let probes = ready(cluster, options.timeout, say).await?;
-    let items = scene(nodes, &services, &probes)?.plan();
+    let items = setup(nodes, &services, &probes)?.plan();
     say(&format!("running {} checks", items.len()));
     let rows = items.into_iter().map(|item| row(cluster, item));
     Ok(Report::new(names, futures::future::join_all(rows).await))
@@ -195,7 +195,7 @@ async fn ready(
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Probe>, CheckError> {
     let begun = Instant::now();
-    let mut told = usize::MAX;
+    let mut reported = usize::MAX;
     loop {
         let pods = cluster.pods().await;
         let pods = pods.map_err(|error| CheckError::Api("list the probes", error))?;
@@ -204,15 +204,15 @@ async fn ready(
         for pod in &pods {
             match objects::probe(pod) {
                 None => troubles.push(objects::trouble(pod)),
-                Some(probe) => match greet(cluster, &probe.name).await {
+                Some(probe) => match identify(cluster, &probe.name).await {
                     Ok(()) => probes.push(probe),
                     Err(why) => troubles.push(format!("{} does not answer: {why}", probe.name)),
                 },
             }
         }
-        if told != probes.len() {
-            told = probes.len();
-            say(&format!("{told} of {} probes are ready", PODS.len()));
+        if reported != probes.len() {
+            reported = probes.len();
+            say(&format!("{reported} of {} probes are ready", PODS.len()));
         }
         if probes.len() == PODS.len() {
             return Ok(probes);
@@ -228,8 +228,8 @@ async fn ready(
 }
 
 /// Checks that a probe answers through the API server with its own name.
-async fn greet(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
-    match timeout(PATIENCE, cluster.greet(pod)).await {
+async fn identify(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
+    match timeout(PATIENCE, cluster.identify(pod)).await {
         Ok(Ok(answer)) if answer.pod == pod => Ok(()),
         Ok(Ok(answer)) => Err(format!("it answers as {}", answer.pod)),
         Ok(Err(error)) => Err(chain(&error)),
@@ -237,7 +237,7 @@ async fn greet(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
     }
 }
 
-fn scene(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Scene, CheckError> {
+fn setup(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Setup, CheckError> {
     let named = |name: &str| {
         let found = probes.iter().find(|probe| probe.name == name);
         found.cloned().ok_or(CheckError::NotReady {
@@ -250,7 +250,7 @@ fn scene(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Scen
         addresses.first().copied().ok_or(CheckError::Service(name))
     };
     let mut nodes = nodes.into_iter();
-    Ok(Scene {
+    Ok(Setup {
         client: named(CLIENT)?,
         neighbour: named(NEIGHBOUR)?,
         other: named(OTHER)?,
@@ -279,14 +279,14 @@ async fn row(cluster: &Cluster<'_>, item: Item) -> Row {
 }
 
 async fn judged(cluster: &Cluster<'_>, check: &Check) -> Row {
-    let asker = match check.asker {
-        Asker::Pod => CLIENT,
-        Asker::Node => HOST,
+    let origin = match check.origin {
+        Origin::Pod => CLIENT,
+        Origin::Node => HOST,
     };
-    match timeout(PATIENCE, cluster.ask(asker, &check.question)).await {
+    match timeout(PATIENCE, cluster.ask(origin, &check.question)).await {
         Ok(Ok(asked)) => Row::judge(check, &asked),
-        Ok(Err(error)) => Row::unasked(check, &chain(&error)),
-        Err(_) => Row::unasked(check, "no answer in time"),
+        Ok(Err(error)) => Row::unreachable(check, &chain(&error)),
+        Err(_) => Row::unreachable(check, "no answer in time"),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::{
     echo::Answer,
     plan::{Check, Expected},
-    question::{Asked, Outcome},
+    question::{Attempts, Outcome},
 };
 
 /// Result of a check.
@@ -88,7 +88,7 @@ impl Row {
     }
 
     /// A failed row for a check whose probe could not be reached.
-    pub fn unasked(check: &Check, why: &str) -> Self {
+    pub fn unreachable(check: &Check, why: &str) -> Self {
         Self {
             check: check.name.clone(),
             verdict: Verdict::Failed,
@@ -98,10 +98,10 @@ impl Row {
     }
 
     /// Judges the answers of a check.
-    pub fn judge(check: &Check, asked: &Asked) -> Self {
-        let (verdict, detail) = match complaint(check, asked) {
-            None => (Verdict::Ok, praise(check, asked)),
-            Some(complaint) => (Verdict::Failed, complaint),
+    pub fn judge(check: &Check, asked: &Attempts) -> Self {
+        let (verdict, detail) = match deviation(check, asked) {
+            None => (Verdict::Ok, summary(check, asked)),
+            Some(deviation) => (Verdict::Failed, deviation),
         };
         Self {
             check: check.name.clone(),
@@ -112,14 +112,14 @@ impl Row {
     }
 }
 
-fn answers(asked: &Asked) -> impl Iterator<Item = &Answer> {
+fn answers(asked: &Attempts) -> impl Iterator<Item = &Answer> {
     asked.tries.iter().filter_map(|one| match &one.outcome {
         Outcome::Answer(answer) => Some(answer),
         Outcome::Error(_) => None,
     })
 }
 
-fn pods(asked: &Asked) -> BTreeSet<&str> {
+fn pods(asked: &Attempts) -> BTreeSet<&str> {
     answers(asked).map(|answer| answer.pod.as_str()).collect()
 }
 
@@ -128,7 +128,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// The worst deviation from the expectation, if any.
-fn complaint(check: &Check, asked: &Asked) -> Option<String> {
+fn deviation(check: &Check, asked: &Attempts) -> Option<String> {
     let target = check.question.target;
     let count = usize::from(check.question.count);
     let answered = answers(asked).count();
@@ -173,7 +173,7 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
     Some(format!("{target} saw the pod as {strange}, not as itself"))
 }
 
-fn praise(check: &Check, asked: &Asked) -> String {
+fn summary(check: &Check, asked: &Attempts) -> String {
     let by = listed(pods(asked));
     let mut text = format!("{} answered by {by}", check.question.target);
     if !check.source.is_empty() {
@@ -182,7 +182,7 @@ fn praise(check: &Check, asked: &Asked) -> String {
     text
 }
 
-fn median(asked: &Asked) -> Option<f64> {
+fn median(asked: &Attempts) -> Option<f64> {
     let answered = asked
         .tries
         .iter()
@@ -237,14 +237,14 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
     use crate::{
-        plan::Asker,
+        plan::Origin,
         question::{Protocol, Question, Try},
     };
 
     fn check(expected: Expected, source: &[&str]) -> Check {
         Check {
             name: "x".to_owned(),
-            asker: Asker::Pod,
+            origin: Origin::Pod,
             question: Question {
                 protocol: Protocol::Http,
                 target: "10.96.0.5:80".parse().unwrap(),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     /// Tries by responder; an empty name is an error.
-    fn asked(pods: &[&str]) -> Asked {
+    fn asked(pods: &[&str]) -> Attempts {
         let outcome = |pod: &str| match pod {
             "" => Outcome::Error("no answer in time".to_owned()),
             pod => Outcome::Answer(Answer {
@@ -277,7 +277,7 @@ mod tests {
             microseconds: number * 1000,
             outcome: outcome(pod),
         });
-        Asked {
+        Attempts {
             tries: tries.collect(),
         }
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_fails_and_is_named() {
+    fn every_deviation_fails_and_is_named() {
         let both = || each(&["a", "b"]);
         for (check, pods, detail) in [
             // A Service without endpoints: every request is refused.
@@ -349,7 +349,7 @@ mod tests {
     fn a_report_fails_with_any_row_but_not_with_what_does_not_apply() {
         let fine = Row::judge(&check(each(&["a"]), &[]), &asked(&["a", "a", "a"]));
         let not = Row::not_applicable("y".to_owned(), "one node".to_owned());
-        let bad = Row::unasked(&check(each(&["a"]), &[]), "403");
+        let bad = Row::unreachable(&check(each(&["a"]), &[]), "403");
         let nodes = vec!["one".to_owned(), "two".to_owned()];
         let report = Report::new(nodes.clone(), vec![fine.clone(), not.clone()]);
         assert!(report.ok && report.failed() == 0);

@@ -60,7 +60,7 @@ mod tests {
     use crate::state::{Mode, Node};
 
     #[test]
-    fn who_looks_learns_of_changes_and_of_nothing_else() {
+    fn subscribers_are_notified_of_real_changes_only() {
         let board = Board::new(State::new(Mode::Cluster, "test", "https://127.0.0.1:6443"));
         let mut seen = board.subscribe();
         board.update(|state| state.nodes.clear());

@@ -19,7 +19,7 @@ mod sources;
 
 pub use derivation::derive;
 pub use objects::Objects;
-pub use sources::{Source, Standing};
+pub use sources::{Source, SyncState};
 
 use follow::Followed;
 

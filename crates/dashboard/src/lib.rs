@@ -18,7 +18,7 @@ mod token;
 
 pub use board::Board;
 pub use control::Control;
-pub use feed::{ClusterFeed, Objects, Source, Standing, derive, objects};
+pub use feed::{ClusterFeed, Objects, Source, SyncState, derive, objects};
 pub use pages::Pages;
 pub use server::{BindError, DashboardServer};
 pub use state::State;

@@ -47,13 +47,13 @@ const HEADERS: [(HeaderName, &str); 6] = [
 #[derive(Clone)]
 pub struct Pages {
     board: Board,
-    switches: Option<Switches>,
+    controls: Option<Controls>,
     stop: CancellationToken,
 }
 
 /// The actions and the token that allows them.
 #[derive(Clone)]
-struct Switches {
+struct Controls {
     control: Arc<dyn Control>,
     token: Token,
 }
@@ -63,7 +63,7 @@ impl Pages {
     pub fn new(board: Board) -> Self {
         Self {
             board,
-            switches: None,
+            controls: None,
             stop: CancellationToken::new(),
         }
     }
@@ -72,20 +72,20 @@ impl Pages {
     #[must_use]
     pub fn control(mut self, control: impl Control, token: Token) -> Self {
         let control = Arc::new(control);
-        self.switches = Some(Switches { control, token });
+        self.controls = Some(Controls { control, token });
         self
     }
 
     /// Removes the actions unless the page is served on loopback.
     pub(crate) fn seen(mut self, reach: Reach) -> Self {
         if reach == Reach::Anywhere {
-            self.switches = None;
+            self.controls = None;
         }
         self
     }
 
     pub(crate) fn token(&self) -> Option<&Token> {
-        self.switches.as_ref().map(|switches| &switches.token)
+        self.controls.as_ref().map(|controls| &controls.token)
     }
 
     /// Ends open streams when cancelled.
@@ -104,7 +104,7 @@ impl Pages {
         let mut router = assets::router()
             .route("/api/state", get(state))
             .route("/api/events", get(events));
-        if pages.switches.is_some() {
+        if pages.controls.is_some() {
             router = router.route("/api/processes/{name}/{action}", post(act));
         }
         router
@@ -115,7 +115,7 @@ impl Pages {
 
     /// The state as the page reads it; without a [`Control`] no process has actions.
     fn render(&self, state: &State) -> String {
-        let rendered = if self.switches.is_some() {
+        let rendered = if self.controls.is_some() {
             serde_json::to_string(state)
         } else {
             let mut state = state.clone();
@@ -157,14 +157,14 @@ async fn act(
     headers: HeaderMap,
 ) -> Response {
     let refused = |code: StatusCode, text: &str| (code, format!("{text}\n")).into_response();
-    let Some(switches) = &pages.switches else {
+    let Some(controls) = &pages.controls else {
         return StatusCode::NOT_FOUND.into_response();
     };
     if !origin::is_from_our_page(&uri, &headers) {
         return refused(StatusCode::FORBIDDEN, "refused: Origin is not this page");
     }
     let token = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
-    if !token.is_some_and(|token| switches.token.is(token)) {
+    if !token.is_some_and(|token| controls.token.is(token)) {
         let text =
             "refused: token is missing or wrong, open the page by the link printed at the start";
         return refused(StatusCode::FORBIDDEN, text);
@@ -184,7 +184,7 @@ async fn act(
         );
     }
     tracing::info!(process = name, %action, "action requested by the page");
-    match switches.control.act(&name, action).await {
+    match controls.control.act(&name, action).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(reason) => refused(StatusCode::INTERNAL_SERVER_ERROR, &reason),
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use weft_runtime::{Metadata, Object as _};
 
 use super::{
-    Objects, Source, Standing,
+    Objects, Source, SyncState,
     objects::{self, condition},
 };
 use crate::state::{
@@ -27,7 +27,7 @@ pub fn derive(objects: &Objects) -> State {
         cluster: ClusterState {
             name: String::new(),
             server: String::new(),
-            reachable: sources.all(|source| source.standing != Standing::Unreachable),
+            reachable: sources.all(|source| source.sync != SyncState::Unreachable),
             since: Timestamp::UNIX_EPOCH,
         },
         nodes: nodes(objects),

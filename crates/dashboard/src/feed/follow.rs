@@ -11,7 +11,7 @@ use weft_runtime::{
     WaitReason, WatchSpec,
 };
 
-use super::{Source, Standing};
+use super::{Source, SyncState};
 
 /// Pause before an informer that was removed is opened again.
 const RETURN: Duration = Duration::from_secs(1);
@@ -90,14 +90,14 @@ impl<K: Kinded> Followed<K> {
     }
 
     pub(super) fn source(&self) -> Source {
-        let standing = match &self.open {
-            _ if !self.is_served() => Standing::NotServed,
-            None => Standing::Filling,
-            Some(open) => open.standing(),
+        let sync = match &self.open {
+            _ if !self.is_served() => SyncState::NotServed,
+            None => SyncState::Listing,
+            Some(open) => open.sync(),
         };
         Source {
             what: self.what,
-            standing,
+            sync,
         }
     }
 }
@@ -122,17 +122,17 @@ impl<K: Kinded> Open<K> {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn sync(&self) -> SyncState {
         match &*self.states.borrow() {
-            InformerState::Synced | InformerState::Listing { relist: true } => Standing::Followed,
-            InformerState::Listing { relist: false } => Standing::Filling,
+            InformerState::Synced | InformerState::Listing { relist: true } => SyncState::Followed,
+            InformerState::Listing { relist: false } => SyncState::Listing,
             InformerState::Waiting(WaitReason::Unreachable) | InformerState::Retrying { .. } => {
-                Standing::Unreachable
+                SyncState::Unreachable
             }
             InformerState::Waiting(WaitReason::KindMissing) | InformerState::Stopped(_) => {
-                Standing::NotServed
+                SyncState::NotServed
             }
-            InformerState::Waiting(reason) => Standing::Refused(reason.name()),
+            InformerState::Waiting(reason) => SyncState::Refused(reason.name()),
         }
     }
 }

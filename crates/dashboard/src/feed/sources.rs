@@ -8,16 +8,16 @@ pub struct Source {
     /// Plural noun for the page, such as `pods`.
     pub what: &'static str,
     /// Sync state.
-    pub standing: Standing,
+    pub sync: SyncState,
 }
 
 /// Sync state of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SyncState {
     /// In step with the server.
     Followed,
     /// The first list is running.
-    Filling,
+    Listing,
     /// The server has no such kind.
     NotServed,
     /// The server refuses the list: the reason in a word.
@@ -29,21 +29,21 @@ pub enum Standing {
 impl Source {
     /// Returns whether no object is missing.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self.standing, Standing::Followed | Standing::NotServed)
+        matches!(self.sync, SyncState::Followed | SyncState::NotServed)
     }
 
     /// The check for this kind; `None` for an optional kind that is not served.
     pub(super) fn check(&self) -> Option<Check> {
-        let detail = match self.standing {
-            Standing::NotServed => return None,
-            Standing::Followed => "up to date",
-            Standing::Filling => "being listed",
-            Standing::Refused(reason) => reason,
-            Standing::Unreachable => "the API server does not answer, the page may be outdated",
+        let detail = match self.sync {
+            SyncState::NotServed => return None,
+            SyncState::Followed => "up to date",
+            SyncState::Listing => "being listed",
+            SyncState::Refused(reason) => reason,
+            SyncState::Unreachable => "the API server does not answer, the page may be outdated",
         };
         Some(Check {
             name: format!("follows {}", self.what),
-            ok: self.standing == Standing::Followed,
+            ok: self.sync == SyncState::Followed,
             detail: detail.to_owned(),
         })
     }

@@ -12,8 +12,8 @@ use weft_dashboard::{
 use weft_testkit::free_port;
 
 use crate::{
+    access::RecordingControl,
     chromium::{self, Browser},
-    doors::Switch,
     fixture::{self, HOSTILE},
 };
 
@@ -22,7 +22,7 @@ const DESKTOP: (u32, u32) = (1400, 1000);
 /// A served page and the browser that shows it.
 struct Show {
     board: Board,
-    switch: Switch,
+    control: RecordingControl,
     browser: Browser,
     address: SocketAddr,
     stop: CancellationToken,
@@ -33,9 +33,9 @@ impl Show {
     async fn of(state: State) -> Option<Self> {
         let chromium = chromium::find()?;
         let board = Board::new(state);
-        let switch = Switch::default();
+        let control = RecordingControl::default();
         let token = Token::random().unwrap();
-        let pages = Pages::new(board.clone()).control(switch.clone(), token);
+        let pages = Pages::new(board.clone()).control(control.clone(), token);
         // A test that starts the server again at the same address must find it free.
         let address = ([127, 0, 0, 1], free_port()).into();
         let server = DashboardServer::bind(pages, address, Reach::Loopback).unwrap();
@@ -45,7 +45,7 @@ impl Show {
         browser.drawn().await;
         Some(Self {
             board,
-            switch,
+            control,
             browser,
             address,
             stop,
@@ -202,7 +202,7 @@ async fn names_that_look_like_markup_stay_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_appear_by_themselves_and_a_cut_is_said() {
+async fn changes_appear_by_themselves_and_a_lost_connection_is_shown() {
     let Some(mut show) = Show::of(fixture::playground(1, 2)).await else {
         return;
     };
@@ -224,8 +224,8 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     assert_eq!(show.count(".pod").await, 40);
     assert_eq!(show.texts("#timeline .what").await[0], "three nodes joined");
     let announcement = "document.getElementById('announcement').textContent";
-    let told = format!("{announcement} === 'three nodes joined'");
-    show.browser.wait(&told).await;
+    let announced = format!("{announcement} === 'three nodes joined'");
+    show.browser.wait(&announced).await;
     let banner = "document.getElementById('banner').hidden";
     assert_eq!(show.value(banner).await, true);
     show.stop.cancel();
@@ -337,7 +337,7 @@ async fn a_theme_that_was_chosen_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trouble_is_said_in_words() {
+async fn failures_are_shown_in_words() {
     let Some(mut show) = Show::of(fixture::troubled()).await else {
         return;
     };
@@ -371,7 +371,7 @@ async fn a_button_acts_with_the_token_that_left_the_address_bar() {
                  !document.querySelector('[aria-disabled=true]')";
     show.browser.wait(quiet).await;
     assert_eq!(
-        show.switch.told(),
+        show.control.received(),
         [("node-2/proxy".to_owned(), Action::Stop)]
     );
     show.board.update(|state| {

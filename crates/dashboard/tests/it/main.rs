@@ -4,9 +4,9 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod access;
 mod browser;
 mod chromium;
-mod doors;
 mod feeding;
 mod fixture;
 mod objects;

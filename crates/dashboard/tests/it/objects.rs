@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weft_dashboard::{Objects, Source, Standing, State, derive, state::Pool};
+use weft_dashboard::{Objects, Source, State, SyncState, derive, state::Pool};
 
 fn all<T: DeserializeOwned>(values: Vec<Value>) -> Vec<Arc<T>> {
     let objects = values
@@ -228,7 +228,7 @@ fn a_pool_is_known_as_far_as_objects_say() {
 }
 
 #[test]
-fn a_route_is_shown_where_somebody_declared_the_network_available() {
+fn a_route_is_shown_where_network_unavailable_is_false() {
     for (status, expected) in [("False", 1), ("True", 0), ("Unknown", 0)] {
         let mut second = node(2);
         second["status"]["conditions"][1]["status"] = json!(status);
@@ -265,25 +265,22 @@ fn a_route_is_shown_where_somebody_declared_the_network_available() {
 }
 
 #[test]
-fn how_well_each_kind_is_known_is_said() {
-    let source = |standing| Source {
-        what: "pods",
-        standing,
-    };
-    for (standing, reachable, check) in [
-        (Standing::Followed, true, Some(true)),
-        (Standing::Filling, true, Some(false)),
-        (Standing::Refused("forbidden"), true, Some(false)),
-        (Standing::Unreachable, false, Some(false)),
-        (Standing::NotServed, true, None),
+fn the_sync_state_of_each_kind_is_a_check() {
+    let source = |sync| Source { what: "pods", sync };
+    for (sync, reachable, check) in [
+        (SyncState::Followed, true, Some(true)),
+        (SyncState::Listing, true, Some(false)),
+        (SyncState::Refused("forbidden"), true, Some(false)),
+        (SyncState::Unreachable, false, Some(false)),
+        (SyncState::NotServed, true, None),
     ] {
         let objects = Objects {
-            sources: vec![source(standing)],
+            sources: vec![source(sync)],
             ..Objects::default()
         };
         let state = derive(&objects);
-        assert_eq!(state.cluster.reachable, reachable, "{standing:?}");
+        assert_eq!(state.cluster.reachable, reachable, "{sync:?}");
         let checks: Vec<bool> = state.checks.iter().map(|check| check.ok).collect();
-        assert_eq!(checks, Vec::from_iter(check), "{standing:?}");
+        assert_eq!(checks, Vec::from_iter(check), "{sync:?}");
     }
 }
