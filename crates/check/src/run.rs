@@ -206,7 +206,9 @@ async fn ready(
                 None => troubles.push(objects::trouble(pod)),
                 Some(probe) => match identify(cluster, &probe.name).await {
                     Ok(()) => probes.push(probe),
-                    Err(why) => troubles.push(format!("{} does not answer: {why}", probe.name)),
+                    Err(error) => {
+                        troubles.push(format!("{}: {}", probe.name, chain(&error)));
+                    }
                 },
             }
         }
@@ -227,13 +229,24 @@ async fn ready(
     }
 }
 
+/// Failure of a probe to answer with its own name.
+#[derive(Debug, Error)]
+enum ProbeError {
+    #[error("it answers as {0}")]
+    OtherName(String),
+    #[error("cannot reach it")]
+    Api(#[source] kube::Error),
+    #[error("no answer in time")]
+    Timeout,
+}
+
 /// Checks that a probe answers through the API server with its own name.
-async fn identify(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
+async fn identify(cluster: &Cluster<'_>, pod: &str) -> Result<(), ProbeError> {
     match timeout(PATIENCE, cluster.identify(pod)).await {
         Ok(Ok(answer)) if answer.pod == pod => Ok(()),
-        Ok(Ok(answer)) => Err(format!("it answers as {}", answer.pod)),
-        Ok(Err(error)) => Err(chain(&error)),
-        Err(_) => Err("no answer in time".to_owned()),
+        Ok(Ok(answer)) => Err(ProbeError::OtherName(answer.pod)),
+        Ok(Err(error)) => Err(ProbeError::Api(error)),
+        Err(_) => Err(ProbeError::Timeout),
     }
 }
 

@@ -11,7 +11,9 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures::future::BoxFuture;
 use serde_json::json;
-use weft_dashboard::{Board, Control, DashboardServer, Pages, Reach, State, Token, state::Action};
+use weft_dashboard::{
+    ActionError, Board, Control, DashboardServer, Pages, Reach, State, Token, state::Action,
+};
 
 #[path = "../tests/it/chromium.rs"]
 #[expect(
@@ -44,9 +46,13 @@ async fn main() -> Result<(), AnyError> {
 struct NoControl;
 
 impl Control for NoControl {
-    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+    fn act<'a>(
+        &'a self,
+        process: &'a str,
+        action: Action,
+    ) -> BoxFuture<'a, Result<(), ActionError>> {
         let refusal = format!("cannot {action} {process}: this network is an example");
-        Box::pin(async move { Err(refusal) })
+        Box::pin(async move { Err(ActionError::Failed(refusal.into())) })
     }
 }
 

@@ -17,7 +17,7 @@ mod stream;
 mod token;
 
 pub use board::Board;
-pub use control::Control;
+pub use control::{ActionError, Control};
 pub use feed::{ClusterFeed, Objects, Source, SyncState, derive, objects};
 pub use pages::Pages;
 pub use server::{BindError, DashboardServer};

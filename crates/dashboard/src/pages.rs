@@ -186,6 +186,6 @@ async fn act(
     tracing::info!(process = name, %action, "action requested by the page");
     match controls.control.act(&name, action).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(reason) => refused(StatusCode::INTERNAL_SERVER_ERROR, &reason),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -235,17 +235,17 @@ impl Follower {
             for kind in self.followed(concerned) {
                 self.publish(&kind, KindState::Absent);
             }
-            self.evict_unserved(definition, true);
+            self.evict(definition, |_| true);
         } else {
             self.evaluate(definitions, concerned).await;
-            self.evict_unserved(definition, false);
+            self.evict(definition, |kind| !definition.serves(kind));
         }
     }
 
-    /// Evicts the informers of all versions that a definition no longer serves, followed or not.
-    fn evict_unserved(&self, definition: &Definition, deleted: bool) {
+    /// Evicts the informers of a definition's kinds that are gone, followed or not.
+    fn evict(&self, definition: &Definition, is_gone: impl Fn(&Kind) -> bool) {
         self.cache.evict_matching(&StopReason::KindRemoved, |key| {
-            definition.defines(&key.kind) && (deleted || !definition.serves(&key.kind))
+            definition.defines(&key.kind) && is_gone(&key.kind)
         });
     }
 

@@ -54,9 +54,9 @@ pub use managed_fields::WithoutManagedFields;
 pub use manager::{
     Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
     HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
-    Phase, StatusServer, TlsFiles, check_host, refuse_other_hosts,
+    Phase, StatusServer, TlsFiles, Unhealthy, check_host, refuse_other_hosts,
 };
-pub use mapping::Mapper;
+pub use mapping::{Mapper, OwnerFilter};
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
 pub use metrics::Metrics;
 pub use object::{Kinded, Object, Owner, Pairs, ResourceVersion};

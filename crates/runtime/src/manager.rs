@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub use component::{Component, ComponentScope, Phase};
 pub use control::ControlServer;
-pub use health::{HealthCheck, HealthLimits};
+pub use health::{HealthCheck, HealthLimits, Unhealthy};
 pub use members::{ComponentId, DuplicateName};
 pub use process::{HeapProbe, HeapStatistics};
 pub use server::{Access, StatusServer, check_host, refuse_other_hosts};

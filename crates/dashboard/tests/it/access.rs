@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tower::ServiceExt as _;
-use weft_dashboard::{Board, Control, Pages, Reach, Token, state::Action};
+use weft_dashboard::{ActionError, Board, Control, Pages, Reach, Token, state::Action};
 
 use crate::fixture;
 
@@ -33,14 +33,18 @@ impl RecordingControl {
 }
 
 impl Control for RecordingControl {
-    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+    fn act<'a>(
+        &'a self,
+        process: &'a str,
+        action: Action,
+    ) -> BoxFuture<'a, Result<(), ActionError>> {
         Box::pin(async move {
             self.received
                 .lock()
                 .unwrap()
                 .push((process.to_owned(), action));
             if self.refuses {
-                return Err("the machine is on fire".to_owned());
+                return Err(ActionError::Failed("the machine is on fire".into()));
             }
             Ok(())
         })

@@ -17,8 +17,8 @@ use super::{
     worker::Inbox,
 };
 use crate::{
-    Cluster, Kind, Kinded, Mapper, Metrics, Object, Predicate, QueueKey, RateLimiter, WatchSpec,
-    Workqueue,
+    Cluster, Kind, Kinded, Mapper, Metrics, Object, OwnerFilter, Predicate, QueueKey, RateLimiter,
+    WatchSpec, Workqueue,
 };
 
 /// Options of a [`Controller`]; see [`Controller::builder`].
@@ -142,7 +142,10 @@ impl ControllerBuilder<ObjectKey> {
     /// owners that are cluster-scoped, use [`Mapper::cluster_owners`].
     #[must_use]
     pub fn owns<K: Kinded, Owner: Kinded>(self, spec: WatchSpec) -> Self {
-        self.watches::<K>(spec, Mapper::owners(Owner::resource_kind(), true))
+        self.watches::<K>(
+            spec,
+            Mapper::owners(Owner::resource_kind(), OwnerFilter::Controller),
+        )
     }
 }
 

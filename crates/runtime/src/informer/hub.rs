@@ -125,7 +125,7 @@ impl<K: Object> Hub<K> {
             .filter(|(_, slot)| slot.generation != generation);
         let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
         for key in gone {
-            self.delete(&key, None, true);
+            self.delete(&key, None);
         }
         let gone = self
             .undecodable
@@ -218,12 +218,8 @@ impl<K: Object> Hub<K> {
         }
     }
 
-    pub(crate) fn delete(
-        &mut self,
-        key: &ObjectKey,
-        final_state: Option<K>,
-        final_state_unknown: bool,
-    ) {
+    /// Without a final state, subscribers get the last known one, marked as such.
+    pub(crate) fn delete(&mut self, key: &ObjectKey, final_state: Option<K>) {
         let undecodable = self.undecodable.remove(key);
         let Some(slot) = self.objects.remove(key) else {
             if let Some((object, _)) = undecodable {
@@ -233,6 +229,7 @@ impl<K: Object> Hub<K> {
         };
         self.wire_bytes -= u64::from(slot.wire_bytes);
         self.reindex(key, None);
+        let final_state_unknown = final_state.is_none();
         let last = final_state.map_or(slot.object, Arc::new);
         self.notify(
             key,

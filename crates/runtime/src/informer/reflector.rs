@@ -436,11 +436,10 @@ impl<K: Object> Reflector<K> {
         match object {
             Decoded::Object(object) => {
                 let key = object.key();
-                self.shared
-                    .write(|hub| hub.delete(&key, Some(object), false));
+                self.shared.write(|hub| hub.delete(&key, Some(object)));
             }
             Decoded::Undecodable { key, .. } => {
-                self.shared.write(|hub| hub.delete(&key, None, true));
+                self.shared.write(|hub| hub.delete(&key, None));
             }
         }
     }

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use thiserror::Error;
+
 use super::Manager;
 use crate::ControllerState;
 
@@ -22,7 +24,18 @@ pub struct HealthLimits {
     pub stuck_reconcile: Option<Duration>,
 }
 
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Reason of a failed health check, in words for `/readyz?verbose`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unhealthy(String);
+
+impl<T: Into<String>> From<T> for Unhealthy {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
+    }
+}
+
+type Check = Arc<dyn Fn() -> Result<(), Unhealthy> + Send + Sync>;
 
 /// A named check of `/readyz`, and of `/livez` if built with [`HealthCheck::liveness`].
 #[derive(Clone)]
@@ -36,7 +49,7 @@ impl HealthCheck {
     /// A check of readiness only.
     pub fn readiness(
         name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), Unhealthy> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.to_owned(),
@@ -48,7 +61,7 @@ impl HealthCheck {
     /// A check of liveness and of readiness.
     pub fn liveness(
         name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), Unhealthy> + Send + Sync + 'static,
     ) -> Self {
         Self {
             affects_liveness: true,
@@ -67,7 +80,7 @@ pub(super) struct Health {
 #[derive(Debug)]
 pub(super) struct Verdict {
     path: &'static str,
-    results: Vec<(String, Result<(), String>)>,
+    results: Vec<(String, Result<(), Unhealthy>)>,
 }
 
 impl Verdict {
@@ -152,7 +165,7 @@ impl Health {
         }
     }
 
-    fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), String>)> {
+    fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), Unhealthy>)> {
         let checks = self
             .checks
             .lock()
@@ -165,7 +178,7 @@ impl Health {
             .collect()
     }
 
-    fn watches(&self, manager: &Manager) -> Result<(), String> {
+    fn watches(&self, manager: &Manager) -> Result<(), Unhealthy> {
         let Some(limit) = self.limits.stuck_watch else {
             return Ok(());
         };
@@ -174,15 +187,14 @@ impl Health {
             .iter()
             .flat_map(|cluster| cluster.cache().snapshot());
         match informers.find(|info| info.is_stuck(limit)) {
-            Some(info) => Err(format!(
-                "{} could not be followed for over {limit:?}",
-                info.kind
-            )),
+            Some(info) => {
+                Err(format!("{} could not be followed for over {limit:?}", info.kind).into())
+            }
             None => Ok(()),
         }
     }
 
-    fn reconciles(&self, manager: &Manager) -> Result<(), String> {
+    fn reconciles(&self, manager: &Manager) -> Result<(), Unhealthy> {
         let Some(limit) = self.limits.stuck_reconcile else {
             return Ok(());
         };
@@ -194,14 +206,15 @@ impl Health {
             Some(controller) => Err(format!(
                 "a reconcile of {} has run for over {limit:?}",
                 controller.name()
-            )),
+            )
+            .into()),
             None => Ok(()),
         }
     }
 }
 
 /// The status server starts first and answers before the rest has started.
-fn started(manager: &Manager) -> Result<(), String> {
+fn started(manager: &Manager) -> Result<(), Unhealthy> {
     let started = manager.inner.members.has_started();
     if started {
         Ok(())
@@ -211,7 +224,7 @@ fn started(manager: &Manager) -> Result<(), String> {
 }
 
 /// Ready once every controller that can run has seen the whole state.
-fn controllers(manager: &Manager) -> Result<(), String> {
+fn controllers(manager: &Manager) -> Result<(), Unhealthy> {
     for controller in manager.controllers() {
         let state = controller.state().borrow().clone();
         match state {
@@ -219,10 +232,10 @@ fn controllers(manager: &Manager) -> Result<(), String> {
             | ControllerState::Draining
             | ControllerState::Degraded(_)
             | ControllerState::Failed(_) => {
-                return Err(format!("{} is {state}", controller.name()));
+                return Err(format!("{} is {state}", controller.name()).into());
             }
             ControllerState::Stopped if controller.is_wanted() => {
-                return Err(format!("{} has not started", controller.name()));
+                return Err(format!("{} has not started", controller.name()).into());
             }
             ControllerState::Stopped | ControllerState::Waiting(_) | ControllerState::Running => {}
         }

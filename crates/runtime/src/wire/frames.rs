@@ -11,15 +11,11 @@ use super::WatchError;
 const LINE_LIMIT: usize = 16 << 20;
 
 /// A response body as chunks.
-pub(crate) struct Chunks(BoxStream<'static, Result<Bytes, String>>);
+pub(crate) struct Chunks(BoxStream<'static, Result<Bytes, WatchError>>);
 
 impl Chunks {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, WatchError> {
-        self.0
-            .next()
-            .await
-            .transpose()
-            .map_err(WatchError::Connection)
+        self.0.next().await.transpose()
     }
 }
 
@@ -27,7 +23,7 @@ impl From<Body> for Chunks {
     fn from(body: Body) -> Self {
         Self(
             body.into_data_stream()
-                .map_err(|error| error.to_string())
+                .map_err(|error| WatchError::Connection(error.to_string()))
                 .boxed(),
         )
     }

@@ -118,7 +118,7 @@ impl Iptables {
     }
 
     fn open_named(search: &SearchPath, family: IpFamily, stem: &str) -> Result<Self, DetectError> {
-        let programs = Programs::find(search, stem).map_err(DetectError::Missing)?;
+        let programs = Programs::find(search, stem)?;
         let limits = Limits::default();
         let Banner { version, variant } = banner(&programs.command, limits)?;
         Ok(Self {

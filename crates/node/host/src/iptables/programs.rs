@@ -8,7 +8,7 @@ use std::{
 
 use weft_model::IpFamily;
 
-use crate::iptables::Variant;
+use crate::iptables::{DetectError, Variant};
 
 /// Directories that Debian leaves out of `PATH` for users other than root.
 const ADMINISTRATORS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -65,8 +65,8 @@ pub struct Programs {
 
 impl Programs {
     /// Finds `<stem>`, `<stem>-save` and `<stem>-restore`.
-    pub(super) fn find(search: &SearchPath, stem: &str) -> Result<Self, String> {
-        let find = |name: String| search.find(&name).ok_or(name);
+    pub(super) fn find(search: &SearchPath, stem: &str) -> Result<Self, DetectError> {
+        let find = |name: String| search.find(&name).ok_or(DetectError::Missing(name));
         Ok(Self {
             command: find(stem.to_owned())?,
             save: find(format!("{stem}-save"))?,
