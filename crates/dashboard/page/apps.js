@@ -21,7 +21,7 @@ export const appOf = (pod) => pod.app ?? "without application";
 
 export const colourOf = (app) => `app-${given.get(app) ?? 0}`;
 
-/** Lists the applications that there are. */
+/** Draws the legend of applications. */
 export function draw(state) {
   const counts = new Map();
   for (const node of state.nodes) {

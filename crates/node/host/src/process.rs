@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_grows_with_work_and_is_told_apart_from_the_childrens() {
+    fn processor_time_grows_with_work_and_excludes_that_of_children() {
         let own = own_processor_time().unwrap();
         let mut sum = 0_u64;
         while own_processor_time().unwrap() < own + Duration::from_millis(20) {

@@ -75,10 +75,10 @@ impl Unit {
         component: impl Component,
         cluster: &Cluster,
     ) -> (Self, oneshot::Receiver<Failure>) {
-        let (on_failure, told) = oneshot::channel();
+        let (on_failure, failure) = oneshot::channel();
         (
             Self::build(Arc::new(component), cluster, Some(on_failure)),
-            told,
+            failure,
         )
     }
 

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_those_who_went_while_nothing_changed() {
+    fn dropped_subscribers_are_pruned_while_nothing_changes() {
         let mut hub: Hub<Pod> = Hub::new();
         let stays = Mailbox::new();
         hub.subscribe(&stays);

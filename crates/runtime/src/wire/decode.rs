@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart() {
+    fn event_types_are_decoded() {
         let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}"#;
         for kind in ["ADDED", "MODIFIED"] {
             let decoded = event(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).unwrap();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart_by_code_reason_and_cause() {
+    fn failures_are_classified_by_code_reason_and_cause() {
         for (json, expected) in [
             (r#"{"code":410,"reason":"Expired"}"#, Verdict::Expired),
             (r#"{"code":410,"reason":"Gone"}"#, Verdict::Expired),

@@ -336,7 +336,7 @@ async fn invariants_13_and_14_the_relist_delivers_what_was_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_15_a_slow_subscriber_costs_one_entry_per_key_and_stops_nobody() {
+async fn invariant_15_a_slow_subscriber_costs_one_entry_per_key_and_blocks_no_other() {
     let harness = Harness::embedded().await;
     for index in 0..5 {
         harness.create(&format!("n{index}"), "start").await;
@@ -606,7 +606,7 @@ async fn invariant_19_a_dead_peer_is_noticed_within_the_idle_limit_and_resumed_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_19_a_quiet_kind_is_no_trouble() {
+async fn invariant_19_a_quiet_kind_causes_no_error() {
     let harness = Harness::embedded().await;
     let cache = Cache::new(harness.client.clone());
     let informer = cache.informer::<Note>(&harness.spec());
@@ -765,7 +765,7 @@ async fn invariant_21_a_request_that_is_refused_for_itself_spoils_nothing_for_ot
 
 /// A server older than streaming lists: it ignores the parameter and simply watches.
 #[tokio::test(start_paused = true)]
-async fn invariant_21_a_server_that_ignores_the_parameter_is_found_out() {
+async fn invariant_21_a_server_that_ignores_the_parameter_is_detected() {
     let service = tower::service_fn(|request: http::Request<Body>| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let object = r#"{"metadata":{"name":"a","resourceVersion":"5","uid":"u"}}"#;

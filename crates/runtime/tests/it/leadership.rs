@@ -304,7 +304,7 @@ async fn invariant_40_mutations_have_a_deadline_inside_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_else_took_ends_the_work_at_once() {
+async fn a_lease_taken_by_another_process_ends_the_work_at_once() {
     let harness = Harness::embedded().await;
     harness.create("a", "1").await;
     let journal = Journal::default();
@@ -331,7 +331,7 @@ async fn a_lease_that_somebody_else_took_ends_the_work_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_may_be_told_to_exit_when_leadership_is_lost() {
+async fn a_manager_can_exit_when_leadership_is_lost() {
     let harness = Harness::embedded().await;
     let cluster = Cluster::new("only", client(&harness, "only"));
     let manager = Manager::builder("only", cluster)

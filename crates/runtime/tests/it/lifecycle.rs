@@ -589,7 +589,7 @@ async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_34_informers_of_a_removed_kind_end_though_nobody_follows_it() {
+async fn invariant_34_informers_of_a_removed_kind_end_even_if_it_is_not_followed() {
     let harness = Harness::embedded().await;
     let cluster = harness.cluster();
     let custom = CustomKind::new(&harness);
@@ -722,7 +722,7 @@ async fn invariant_35_a_version_that_is_no_longer_served_counts_as_removed() {
 }
 
 #[tokio::test]
-async fn an_optional_watch_joins_and_leaves_without_holding_anyone_up() {
+async fn an_optional_watch_joins_and_leaves_without_blocking_its_controller() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cluster = harness.cluster();
@@ -945,12 +945,12 @@ async fn invariant_25_a_key_is_not_reconciled_from_a_store_older_than_its_own_wr
     let cluster = harness.cluster();
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let (notes, log, wrote) = (harness.notes(), seen.clone(), Arc::new(Notify::new()));
-    let told = wrote.clone();
+    let written = wrote.clone();
     let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
         .reconciles::<Note>(harness.spec())
         .read_own_writes(Duration::from_secs(30))
         .build(reconcile_with(move |context: Context<ObjectKey>| {
-            let (notes, log, told) = (notes.clone(), log.clone(), told.clone());
+            let (notes, log, written) = (notes.clone(), log.clone(), written.clone());
             async move {
                 let note = context.object::<Note>()?.expect("exists");
                 log.lock().unwrap().push(note.text().to_owned());
@@ -960,7 +960,7 @@ async fn invariant_25_a_key_is_not_reconciled_from_a_store_older_than_its_own_wr
                         .tracked(notes)
                         .patch("a", &PatchParams::default(), &patch)
                         .await?;
-                    told.notify_one();
+                    written.notify_one();
                 }
                 Ok(Action::await_change())
             }

@@ -602,7 +602,7 @@ async fn without_an_election_leader_only_controllers_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_panics_is_named_and_holds_nobody_up() {
+async fn a_component_that_panics_is_named_and_does_not_block_the_stop() {
     struct Panicking;
     impl Component for Panicking {
         fn name(&self) -> &'static str {

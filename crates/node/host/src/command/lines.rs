@@ -1,4 +1,6 @@
-/// Splits text that comes in blocks into lines.
+//! Splits text that arrives in blocks into lines.
+
+/// The lines of text that arrives in blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// The beginning of a line whose end has not come yet.

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_during_which_somebody_writes_is_begun_again() {
+    fn a_dump_that_a_writer_interrupts_is_repeated() {
         lab::with_programs(&["iptables-nft"], |_| {
             let tables = Iptables::detect(IpFamily::V4, VariantChoice::Nft).unwrap();
             // More than the kernel sends at once, and less than it takes at once without root.

@@ -113,7 +113,7 @@ fn a_refused_input_names_its_line_and_changes_nothing() {
 }
 
 #[test]
-fn a_chain_in_use_is_refused_by_line_and_is_no_busy_lock() {
+fn a_chain_in_use_is_refused_by_line_and_is_not_a_busy_lock() {
     lab::with_programs(&IPTABLES, |_| {
         for tables in all() {
             let error = tables

@@ -265,13 +265,13 @@ fn events_tell_what_changed_and_who_did_it() {
             let new = route("10.244.1.0/24", "10.0.0.2", interface);
             routing.write(&new, Write::Add).await.unwrap();
             let written = Change::RouteWritten(new.clone());
-            let told = event(&mut events, |event| event.change == written).await;
-            assert_eq!(told.port, routing.port());
+            let seen = event(&mut events, |event| event.change == written).await;
+            assert_eq!(seen.port, routing.port());
 
             ip(&node, "route del 10.244.1.0/24");
             let deleted = Change::RouteDeleted(new);
-            let told = event(&mut events, |event| event.change == deleted).await;
-            assert_ne!(told.port, routing.port());
+            let seen = event(&mut events, |event| event.change == deleted).await;
+            assert_ne!(seen.port, routing.port());
 
             ip(&node, "address add 10.0.0.7/24 dev eth0");
             let seven = "10.0.0.7".parse::<std::net::IpAddr>().unwrap();

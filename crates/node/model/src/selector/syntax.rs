@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dotted_label_is_told_apart_from_a_bad_one() {
+    fn a_dotted_label_has_an_error_of_its_own() {
         assert_eq!(dns_label_errors("a.b"), ["must not contain dots"]);
         assert_eq!(dns_label_errors("A"), [LABEL]);
         assert!(dns_label_errors("1abc").is_empty());
