@@ -191,7 +191,7 @@ pub(crate) fn trouble(pod: &Value) -> String {
     }
 }
 
-/// Up to two ready nodes for probes, first those without taints that keep pods away.
+/// Up to two ready nodes for probes; schedulable ones without taints that repel pods come first.
 pub(crate) fn choose_nodes(nodes: &[Value]) -> Vec<Node> {
     let mut ready: Vec<(bool, &str, &Value)> = nodes
         .iter()

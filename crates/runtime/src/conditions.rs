@@ -28,14 +28,14 @@ pub struct Condition {
 /// Failure to write a condition.
 #[derive(Debug, Error)]
 pub enum ConditionError {
-    /// The API server refused the read or the write.
+    /// Reading the object or writing its status failed.
     #[error("cannot write condition {condition} of {key}")]
     Write {
         /// Type of the condition.
         condition: String,
         /// The object.
         key: ObjectKey,
-        /// The server's answer.
+        /// Error of the request.
         source: Box<kube::Error>,
     },
     /// Every try ended with a conflict.

@@ -1,7 +1,8 @@
 //! The LIST/WATCH loop that keeps a store in step with the server.
 //!
-//! [`Step`] is its state machine: list, watch, recover. A relist never replaces a newer object by
-//! an older one, unless the server's storage itself was restored to an earlier state.
+//! [`Step`] is the next request, a list or a watch; `recover` chooses it after a failure. A relist
+//! never replaces a newer object by an older one, unless the server's storage itself was restored
+//! to an earlier state.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
