@@ -13,8 +13,9 @@ use weft_ipam::{
     objects::{GROUP, NetworkObjects},
 };
 use weft_ipam_daemon::{
-    Doors, IpamProcess, IpamSettings, IpamSetup, ask,
+    Doors, IpamProcess, IpamSettings, IpamSetup,
     report::{Explanation, status_text},
+    socket_get,
 };
 
 use super::manager::{ControlFlags, GoTime, node_name, wrong};
@@ -172,7 +173,7 @@ fn question<T: serde::de::DeserializeOwned>(flags: &IpamFlags, page: &str) -> an
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;
-    Ok(runtime.block_on(ask(&flags.socket, page))?)
+    Ok(runtime.block_on(socket_get(&flags.socket, page))?)
 }
 
 fn serve(flags: &IpamFlags, shared: SharedArguments) -> anyhow::Result<()> {

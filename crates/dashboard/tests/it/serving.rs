@@ -1,4 +1,4 @@
-//! The server at its address.
+//! The HTTP server: addresses, link, shutdown and floods.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use weft_dashboard::{BindError, Board, DashboardServer, Pages, Reach, Token};
 
-use crate::{doors::Switch, fixture};
+use crate::{access::RecordingControl, fixture};
 
 fn pages() -> Pages {
     Pages::new(Board::new(fixture::playground(1, 2)))
@@ -21,7 +21,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn an_address_that_others_can_reach_is_refused_unless_that_is_meant() {
+fn a_remote_address_is_refused_unless_allowed() {
     for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let refused = DashboardServer::bind(pages(), address(open), Reach::Loopback);
         assert!(matches!(refused, Err(BindError::NotLoopback(_))), "{open}");
@@ -32,7 +32,7 @@ fn an_address_that_others_can_reach_is_refused_unless_that_is_meant() {
 
 #[test]
 fn the_link_has_the_token_only_where_it_is_of_use() {
-    let controlled = || pages().control(Switch::default(), Token::random().unwrap());
+    let controlled = || pages().control(RecordingControl::default(), Token::random().unwrap());
     let here = DashboardServer::bind(controlled(), address("127.0.0.1:0"), Reach::Loopback);
     let here = here.unwrap();
     let (before, token) = here

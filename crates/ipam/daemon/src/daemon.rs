@@ -171,7 +171,7 @@ impl IpamComponent {
         tokio::spawn(follow_readiness(desk, obstacle.clone(), stop.clone()));
         HealthCheck::readiness("addresses", move || match *lock(&obstacle) {
             None => Ok(()),
-            Some(obstacle) => Err(obstacle.to_owned()),
+            Some(obstacle) => Err(obstacle.into()),
         })
     }
 

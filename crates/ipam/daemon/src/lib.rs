@@ -28,5 +28,5 @@ pub use process::IpamProcess;
 pub use replay::{ReplayError, Replayed, replay};
 pub use rest::Rest;
 pub use settings::IpamSettings;
-pub use weft_runtime::{AskError, ask};
+pub use weft_runtime::{SocketError, socket_get};
 pub use writer::ATTEMPT_ANNOTATION;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use weft_apiserver::Matcher;
 use weft_cns::{StatusResponse, path::STATUS};
 use weft_dashboard::{
-    Board, ClusterFeed, Control, DashboardServer, Pages, State, Token,
+    ActionError, Board, ClusterFeed, Control, DashboardServer, Pages, State, Token,
     state::{Action, Check, Cost, Mode, Note, Pool, Process, ProcessState, Route, Savings},
 };
 
@@ -317,11 +317,15 @@ fn process(status: &AgentStatus) -> Process {
 struct Hands(Arc<World>);
 
 impl Control for Hands {
-    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+    fn act<'a>(
+        &'a self,
+        process: &'a str,
+        action: Action,
+    ) -> BoxFuture<'a, Result<(), ActionError>> {
         Box::pin(async move {
             let agents = self.0.agents();
             let agent: Option<&Agent> = agents.iter().find(|agent| agent.status().name == process);
-            let agent = agent.ok_or_else(|| format!("there is no process {process}"))?;
+            let agent = agent.ok_or_else(|| ActionError::UnknownProcess(process.to_owned()))?;
             let done = match action {
                 Action::Start => agent.start(),
                 Action::Stop => {
@@ -330,7 +334,7 @@ impl Control for Hands {
                 }
                 Action::Restart => agent.restart().await,
             };
-            done.map_err(|error| error.to_string())
+            done.map_err(|error| ActionError::Failed(error.into()))
         })
     }
 }

@@ -1,10 +1,10 @@
-//! Tables of nftables that belong to somebody else's mode of operation.
+//! Deletion of nftables tables that another mode of kube-proxy left behind.
 
 use std::{io, process::Command};
 
 use weft_model::IpFamily;
 
-/// Deletes a whole table. `false` if there was none, or no `nft` to ask.
+/// Deletes a whole table. `false` if it does not exist, or `nft` is not installed.
 pub fn delete_table(family: IpFamily, name: &str) -> io::Result<bool> {
     let family = match family {
         IpFamily::V4 => "ip",
@@ -14,7 +14,7 @@ pub fn delete_table(family: IpFamily, name: &str) -> io::Result<bool> {
         let mut command = Command::new("nft");
         command.args(verb).args(["table", family, name]).output()
     };
-    // The only question that tells an absent table from one that cannot be deleted.
+    // Only a list distinguishes a missing table from one that cannot be deleted.
     match run(&["list"]) {
         Ok(output) if output.status.success() => {}
         Ok(_) => return Ok(false),
@@ -25,8 +25,8 @@ pub fn delete_table(family: IpFamily, name: &str) -> io::Result<bool> {
     if output.status.success() {
         return Ok(true);
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(io::Error::other(format!(
-        "nft delete table {family} {name}: {said}"
+        "cannot delete nftables table {family} {name}: {message}"
     )))
 }

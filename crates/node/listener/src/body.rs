@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::pool::{RequestInProgress, RequestProgress};
 
-/// Why a body ends early.
+/// Error that ends a body early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {

@@ -9,8 +9,8 @@ use kube::Client;
 use tokio::sync::{Mutex, Notify};
 use weft_providers::{Capabilities, SharedProvider};
 use weft_runtime::{
-    Action, Bell, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
-    Reconciler, WatchSpec,
+    Action, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
+    Reconciler, Trigger, WatchSpec,
 };
 
 use crate::{
@@ -62,15 +62,15 @@ pub(super) struct Parts {
     pub(super) signal: Arc<Notify>,
     pub(super) table_changed: AtomicBool,
     /// Set once the controller is built.
-    pub(super) bell: OnceLock<Bell<RoutesKey>>,
+    pub(super) trigger: OnceLock<Trigger<RoutesKey>>,
 }
 
 impl Parts {
     /// Wakes a run that is working, and queues the key for one that is not.
     pub(super) fn wake(&self) {
         self.signal.notify_one();
-        if let Some(bell) = self.bell.get() {
-            bell.ring(RoutesKey);
+        if let Some(trigger) = self.trigger.get() {
+            trigger.fire(RoutesKey);
         }
     }
 }
@@ -126,13 +126,13 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         board: parts.board,
         signal,
         table_changed: AtomicBool::new(false),
-        bell: OnceLock::new(),
+        trigger: OnceLock::new(),
     });
     let controller = builder.build(RouteReconciler {
         parts: shared.clone(),
         run: Mutex::new(None),
     });
-    let _first = shared.bell.set(controller.bell());
+    let _first = shared.trigger.set(controller.trigger_handle());
     tokio::spawn(follow_state(shared.clone(), controller.clone()));
     tokio::spawn(follow_table(shared, controller.clone()));
     controller
@@ -142,14 +142,14 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
 /// without nodes has no events, and may still have routes.
 async fn follow_state(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
     let mut state = controller.state();
-    let bell = controller.bell();
+    let trigger = controller.trigger_handle();
     // The task must not keep the controller alive.
     drop(controller);
     while state.changed().await.is_ok() {
         let now = state.borrow_and_update().clone();
         parts.board.change(|status| status.state = now.to_string());
         if now == ControllerState::Running {
-            bell.ring(RoutesKey);
+            trigger.fire(RoutesKey);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Invariants 39 and 42: order, removal, health, pages.
+//! Invariants 39 and 42: start order, removal, health and status pages.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ struct Recorded {
     name: &'static str,
     phase: Phase,
     journal: Journal,
-    /// It becomes ready when it gets one.
+    /// Becomes ready when it gets a permit.
     permits: Arc<Semaphore>,
     fails: bool,
 }
@@ -477,7 +477,7 @@ async fn clients_that_never_finish_a_request_delay_no_probe() {
     let limit = Duration::from_secs(10);
     let answer = tokio::time::timeout(limit, get(address, "/livez")).await;
     assert_eq!(answer.expect("an answer").0, 200);
-    let asked = weft_runtime::ask::<serde_json::Value>(&socket, "/debug/controllers");
+    let asked = weft_runtime::socket_get::<serde_json::Value>(&socket, "/debug/controllers");
     let answer = tokio::time::timeout(limit, asked).await;
     answer.expect("an answer on the control socket").unwrap();
     running.stop.send(()).unwrap();
@@ -602,7 +602,7 @@ async fn without_an_election_leader_only_controllers_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_panics_is_named_and_holds_nobody_up() {
+async fn a_component_that_panics_is_named_and_does_not_block_the_stop() {
     struct Panicking;
     impl Component for Panicking {
         fn name(&self) -> &'static str {

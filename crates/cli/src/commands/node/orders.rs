@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use anyhow::Context as _;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
-use weft_runtime::{ask, order};
+use weft_runtime::{socket_get, socket_post};
 
 use weft_program::{config::ConfigError, output};
 
@@ -56,7 +56,7 @@ impl Order {
         runtime.block_on(async {
             let (name, word) = match self {
                 Self::Status { json } => {
-                    let parts: Vec<Part> = ask(socket, PAGE).await?;
+                    let parts: Vec<Part> = socket_get(socket, PAGE).await?;
                     return if *json {
                         output::json(&parts)
                     } else {
@@ -68,7 +68,7 @@ impl Order {
                 Self::Restart { name } => (name, "restart"),
             };
             let page = format!("{PAGE}/{}/{word}", checked(name)?);
-            let part: Part = order(socket, &page).await?;
+            let part: Part = socket_post(socket, &page).await?;
             output::text(&format!("{}: {}\n", part.name, part.state))
         })
     }

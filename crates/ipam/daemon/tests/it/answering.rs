@@ -10,7 +10,7 @@ use weft_cns::{
     IpConfigRequest, IpConfigResponse, IpConfigsResponse, ReturnCode, Serving, StatusResponse,
     path as paths,
 };
-use weft_ipam_daemon::ask as ask_socket;
+use weft_ipam_daemon::socket_get;
 
 use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 
@@ -277,11 +277,11 @@ async fn the_socket_is_ours_alone_and_replaces_what_an_earlier_process_left() {
     assert_eq!(mode & 0o777, 0o600);
     let router = daemon.router.clone();
     let server = serve(listener, router);
-    let status: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
+    let status: StatusResponse = socket_get(&path, paths::STATUS).await.unwrap();
     assert_eq!((status.pool.available, status.pool.assigned), (0, 0));
     let taken = PrivateSocket::bind(&path).unwrap_err();
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    let _still: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
+    let _still: StatusResponse = socket_get(&path, paths::STATUS).await.unwrap();
     server.abort();
     let file = state.path().join("file");
     std::fs::write(&file, "precious").unwrap();
@@ -331,7 +331,7 @@ async fn clients_that_never_finish_a_request_keep_no_plugin_out() {
     let socket = path.clone();
     let flooding = move || weft_testkit::Flood::unix(&socket, 2_000).unwrap();
     let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
-    let asked = ask_socket::<StatusResponse>(&path, paths::STATUS);
+    let asked = socket_get::<StatusResponse>(&path, paths::STATUS);
     let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
     answer.expect("an answer").unwrap();
     server.abort();

@@ -57,7 +57,7 @@ fn a_playground_of_two_nodes_holds_every_check_and_is_left_as_it_was() {
     let kept = run(&mut check(directory.path(), &["--output=json", "--keep"]));
     assert_eq!(kept.code, Some(0), "{}{}", kept.stdout, kept.stderr);
     assert!(
-        !kept.stderr.contains("a former check"),
+        !kept.stderr.contains("an earlier check"),
         "the interrupted one left nothing: {}",
         kept.stderr
     );
@@ -71,7 +71,11 @@ fn a_playground_of_two_nodes_holds_every_check_and_is_left_as_it_was() {
 
     let again = run(&mut check(directory.path(), &[]));
     assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
-    assert!(again.stderr.contains("a former check"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("an earlier check"),
+        "{}",
+        again.stderr
+    );
     assert!(
         again
             .stdout
@@ -83,7 +87,7 @@ fn a_playground_of_two_nodes_holds_every_check_and_is_left_as_it_was() {
     let foreign = run(&mut check(directory.path(), &["--namespace=default"]));
     assert_eq!((foreign.code, foreign.stdout.as_str()), (Some(1), ""));
     assert!(
-        foreign.stderr.contains("that no check made"),
+        foreign.stderr.contains("was not created by a check"),
         "{}",
         foreign.stderr
     );

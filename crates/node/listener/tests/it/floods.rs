@@ -1,10 +1,12 @@
+//! Floods: idle clients, half requests, garbage, and clients that do not read.
+
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
 use crate::clients::{LIMITS, PATIENCE, Server, read_to_end};
 
-/// With limits so long that only eviction can help.
+/// Limits so long that only eviction can help.
 fn patient() -> weft_listener::Limits {
     weft_listener::Limits {
         header: Duration::from_secs(3600),
@@ -86,7 +88,7 @@ async fn requests_in_progress_are_never_evicted_and_new_ones_wait_for_them() {
     let next = server.get("/");
     tokio::pin!(next);
     let early = tokio::time::timeout(Duration::from_millis(300), next.as_mut()).await;
-    assert!(early.is_err(), "there is no room yet");
+    assert!(early.is_err(), "the pool is still full");
     server.release.cancel();
     assert!(next.await.ends_with("hello"));
     for stream in busy {

@@ -1,4 +1,4 @@
-//! Nobody but our own page gets in, and nobody but who has the token acts.
+//! Access to the page: `Host`, `Origin`, token and response headers.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tower::ServiceExt as _;
-use weft_dashboard::{Board, Control, Pages, Reach, Token, state::Action};
+use weft_dashboard::{ActionError, Board, Control, Pages, Reach, Token, state::Action};
 
 use crate::fixture;
 
@@ -19,50 +19,59 @@ const PORT: u16 = 8088;
 const OURS: &str = "127.0.0.1:8088";
 const STOP: &str = "/api/processes/node-1%2Fproxy/stop";
 
-/// Remembers what it was told.
+/// Records the actions it receives.
 #[derive(Clone, Default)]
-pub(crate) struct Switch {
-    told: Arc<Mutex<Vec<(String, Action)>>>,
+pub(crate) struct RecordingControl {
+    received: Arc<Mutex<Vec<(String, Action)>>>,
     refuses: bool,
 }
 
-impl Switch {
-    pub(crate) fn told(&self) -> Vec<(String, Action)> {
-        self.told.lock().unwrap().clone()
+impl RecordingControl {
+    pub(crate) fn received(&self) -> Vec<(String, Action)> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-impl Control for Switch {
-    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+impl Control for RecordingControl {
+    fn act<'a>(
+        &'a self,
+        process: &'a str,
+        action: Action,
+    ) -> BoxFuture<'a, Result<(), ActionError>> {
         Box::pin(async move {
-            self.told.lock().unwrap().push((process.to_owned(), action));
+            self.received
+                .lock()
+                .unwrap()
+                .push((process.to_owned(), action));
             if self.refuses {
-                return Err("the machine is on fire".to_owned());
+                return Err(ActionError::Failed("the machine is on fire".into()));
             }
             Ok(())
         })
     }
 }
 
-struct House {
+struct TestPages {
     router: Router,
-    switch: Switch,
+    control: RecordingControl,
     token: String,
 }
 
-impl House {
+impl TestPages {
     fn new() -> Self {
-        Self::with(Switch::default(), Reach::Loopback)
+        Self::with(RecordingControl::default(), Reach::Loopback)
     }
 
-    fn with(switch: Switch, reach: Reach) -> Self {
+    fn with(control: RecordingControl, reach: Reach) -> Self {
         let token = Token::random().unwrap();
         let text = token.reveal().to_owned();
         let board = Board::new(fixture::playground(2, 4));
-        let pages = Pages::new(board).control(switch.clone(), token);
+        let router = Pages::new(board)
+            .control(control.clone(), token)
+            .router(PORT, reach);
         Self {
-            router: pages.router(PORT, reach),
-            switch,
+            router,
+            control,
             token: text,
         }
     }
@@ -78,7 +87,7 @@ impl House {
             .status()
     }
 
-    /// A request to act as our page sends it, with some headers otherwise or not at all.
+    /// A POST as the page sends it, with some headers replaced or removed.
     async fn post(&self, path: &str, other: &[(&str, Option<&str>)]) -> StatusCode {
         let usual = [
             ("host", OURS),
@@ -108,10 +117,10 @@ const FOREIGN_HOSTS: [&str; 5] = [
 
 #[tokio::test]
 async fn every_page_is_for_our_own_host_and_port_only() {
-    let house = House::new();
+    let pages = TestPages::new();
     for path in ["/", "/main.js", "/api/state", "/api/events", "/nothing"] {
         for host in FOREIGN_HOSTS {
-            let answer = house.get(path, host).await;
+            let answer = pages.get(path, host).await;
             assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST, "{host}{path}");
         }
         let expected = match path {
@@ -119,54 +128,54 @@ async fn every_page_is_for_our_own_host_and_port_only() {
             _ => StatusCode::OK,
         };
         for host in [OURS, "localhost:8088", "[::1]:8088"] {
-            assert_eq!(house.get(path, host).await, expected, "{host}{path}");
+            assert_eq!(pages.get(path, host).await, expected, "{host}{path}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_request_that_names_no_host_or_two_is_turned_away() {
-    let house = House::new();
+async fn a_request_with_no_host_or_two_is_refused() {
+    let pages = TestPages::new();
     let nameless = Request::get("/api/state").body(Body::empty()).unwrap();
-    let answer = house.send(nameless).await.status();
+    let answer = pages.send(nameless).await.status();
     assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST);
     let two = Request::get("/api/state")
         .header("host", OURS)
         .header("host", "evil.example:8088");
-    let answer = house.send(two.body(Body::empty()).unwrap()).await.status();
+    let answer = pages.send(two.body(Body::empty()).unwrap()).await.status();
     assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST);
-    // A proxy's form of a request, whose URL counts for more than the header.
+    // Absolute form of a request, whose URL takes precedence over the header.
     let full = Request::get("http://evil.example:8088/api/state").header("host", OURS);
-    let answer = house.send(full.body(Body::empty()).unwrap()).await.status();
+    let answer = pages.send(full.body(Body::empty()).unwrap()).await.status();
     assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST);
 }
 
 #[tokio::test]
 async fn our_page_with_the_token_may_act() {
-    let house = House::new();
-    assert_eq!(house.post(STOP, &[]).await, StatusCode::NO_CONTENT);
+    let pages = TestPages::new();
+    assert_eq!(pages.post(STOP, &[]).await, StatusCode::NO_CONTENT);
     assert_eq!(
-        house.switch.told(),
+        pages.control.received(),
         [("node-1/proxy".to_owned(), Action::Stop)]
     );
 }
 
 #[tokio::test]
-async fn nobody_acts_under_a_foreign_host() {
-    let house = House::new();
+async fn an_action_under_a_foreign_host_is_refused() {
+    let pages = TestPages::new();
     for host in FOREIGN_HOSTS {
         let origin = format!("http://{host}");
-        let answer = house
+        let answer = pages
             .post(STOP, &[("host", Some(host)), ("origin", Some(&origin))])
             .await;
         assert_eq!(answer, StatusCode::MISDIRECTED_REQUEST, "{host}");
     }
-    assert_eq!(house.switch.told(), []);
+    assert_eq!(pages.control.received(), []);
 }
 
 #[tokio::test]
-async fn nobody_acts_from_a_foreign_page() {
-    let house = House::new();
+async fn an_action_from_a_foreign_page_is_refused() {
+    let pages = TestPages::new();
     for origin in [
         None,
         Some("null"),
@@ -174,21 +183,21 @@ async fn nobody_acts_from_a_foreign_page() {
         Some("https://127.0.0.1:8088"),
         Some("http://127.0.0.1:9999"),
         Some("http://127.0.0.1:8088.evil.example"),
-        // Another server may listen there, on the other family's loopback.
+        // Another server may listen there, on the loopback of the other family.
         Some("http://localhost:8088"),
         Some("127.0.0.1:8088"),
     ] {
-        let answer = house.post(STOP, &[("origin", origin)]).await;
+        let answer = pages.post(STOP, &[("origin", origin)]).await;
         assert_eq!(answer, StatusCode::FORBIDDEN, "{origin:?}");
     }
-    assert_eq!(house.switch.told(), []);
+    assert_eq!(pages.control.received(), []);
 }
 
 #[tokio::test]
-async fn nobody_acts_without_the_token() {
-    let house = House::new();
-    let short = &house.token[..31].to_owned();
-    let long = &format!("{}0", house.token);
+async fn an_action_without_the_token_is_refused() {
+    let pages = TestPages::new();
+    let short = &pages.token[..31].to_owned();
+    let long = &format!("{}0", pages.token);
     let other = Token::random().unwrap();
     for token in [
         None,
@@ -197,15 +206,15 @@ async fn nobody_acts_without_the_token() {
         Some(long),
         Some(other.reveal()),
     ] {
-        let answer = house.post(STOP, &[("x-weft-token", token)]).await;
+        let answer = pages.post(STOP, &[("x-weft-token", token)]).await;
         assert_eq!(answer, StatusCode::FORBIDDEN, "{token:?}");
     }
-    assert_eq!(house.switch.told(), []);
+    assert_eq!(pages.control.received(), []);
 }
 
 #[tokio::test]
-async fn only_what_the_page_offers_is_done() {
-    let house = House::new();
+async fn only_offered_actions_are_accepted() {
+    let pages = TestPages::new();
     for (path, expected) in [
         ("/api/processes/node-9%2Fproxy/stop", StatusCode::NOT_FOUND),
         (
@@ -215,25 +224,25 @@ async fn only_what_the_page_offers_is_done() {
         ("/api/processes/node-1%2Fproxy/start", StatusCode::CONFLICT),
         ("/api/processes/stand-in/stop", StatusCode::CONFLICT),
     ] {
-        assert_eq!(house.post(path, &[]).await, expected, "{path}");
+        assert_eq!(pages.post(path, &[]).await, expected, "{path}");
     }
-    assert_eq!(house.switch.told(), []);
-    let get = house.get(STOP, OURS).await;
+    assert_eq!(pages.control.received(), []);
+    let get = pages.get(STOP, OURS).await;
     assert_eq!(get, StatusCode::METHOD_NOT_ALLOWED, "links do nothing");
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_said() {
-    let switch = Switch {
+async fn a_failed_action_returns_its_error() {
+    let control = RecordingControl {
         refuses: true,
-        ..Switch::default()
+        ..RecordingControl::default()
     };
-    let house = House::with(switch, Reach::Loopback);
+    let pages = TestPages::with(control, Reach::Loopback);
     let request = Request::post(STOP)
         .header("host", OURS)
         .header("origin", "http://127.0.0.1:8088")
-        .header("x-weft-token", &house.token);
-    let answer = house.send(request.body(Body::empty()).unwrap()).await;
+        .header("x-weft-token", &pages.token);
+    let answer = pages.send(request.body(Body::empty()).unwrap()).await;
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(&*body, b"the machine is on fire\n");
@@ -253,36 +262,36 @@ async fn actions(router: Router) -> usize {
 }
 
 #[tokio::test]
-async fn without_control_there_is_nothing_to_press() {
-    let house = House::new();
-    assert!(actions(house.router.clone()).await > 0);
+async fn without_control_there_are_no_actions() {
+    let pages = TestPages::new();
+    assert!(actions(pages.router.clone()).await > 0);
     let board = Board::new(fixture::playground(2, 4));
-    let reading = House {
+    let reading = TestPages {
         router: Pages::new(board).router(PORT, Reach::Loopback),
-        ..house
+        ..pages
     };
     assert_eq!(actions(reading.router.clone()).await, 0);
     assert_eq!(reading.post(STOP, &[]).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn from_elsewhere_the_page_shows_and_never_acts() {
-    let house = House::with(Switch::default(), Reach::Anywhere);
-    assert_eq!(house.get("/", "192.0.2.1:8088").await, StatusCode::OK);
-    let named = house.get("/", "weft.attacker.example:8088").await;
+async fn a_remote_page_is_read_only() {
+    let pages = TestPages::with(RecordingControl::default(), Reach::Anywhere);
+    assert_eq!(pages.get("/", "192.0.2.1:8088").await, StatusCode::OK);
+    let named = pages.get("/", "weft.attacker.example:8088").await;
     assert_eq!(
         named,
         StatusCode::MISDIRECTED_REQUEST,
         "names can be rebound"
     );
-    assert_eq!(actions(house.router.clone()).await, 0);
-    assert_eq!(house.post(STOP, &[]).await, StatusCode::NOT_FOUND);
-    assert_eq!(house.switch.told(), []);
+    assert_eq!(actions(pages.router.clone()).await, 0);
+    assert_eq!(pages.post(STOP, &[]).await, StatusCode::NOT_FOUND);
+    assert_eq!(pages.control.received(), []);
 }
 
 #[tokio::test]
 async fn every_answer_forbids_what_the_page_does_not_need() {
-    let house = House::new();
+    let pages = TestPages::new();
     for (path, host) in [
         ("/", OURS),
         ("/main.js", OURS),
@@ -294,7 +303,7 @@ async fn every_answer_forbids_what_the_page_does_not_need() {
         let request = Request::get(path)
             .header("host", host)
             .header("origin", "http://evil.example");
-        let answer = house.send(request.body(Body::empty()).unwrap()).await;
+        let answer = pages.send(request.body(Body::empty()).unwrap()).await;
         let header = |name: &str| {
             answer
                 .headers()
@@ -322,13 +331,13 @@ async fn every_answer_forbids_what_the_page_does_not_need() {
 
 #[tokio::test]
 async fn a_browser_that_asks_before_a_foreign_page_posts_is_refused() {
-    let house = House::new();
+    let pages = TestPages::new();
     let request = Request::options(STOP)
         .header("host", OURS)
         .header("origin", "http://evil.example")
         .header("access-control-request-method", "POST")
         .header("access-control-request-headers", "x-weft-token");
-    let answer = house.send(request.body(Body::empty()).unwrap()).await;
+    let answer = pages.send(request.body(Body::empty()).unwrap()).await;
     assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert!(!answer.headers().contains_key("access-control-allow-origin"));
 }
