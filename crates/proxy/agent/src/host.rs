@@ -13,7 +13,7 @@ use weft_host::{
     netfilter::{Flow, Netfilter},
     sysctl::{self, Setting},
 };
-use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, can_count};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, supports_nfacct};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
@@ -99,7 +99,7 @@ pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box
     let random_fully = programs.supports_random_fully();
     let family = programs.family();
     let mut kernel = HostKernel::new(programs, own_writes);
-    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| can_count(&mut kernel));
+    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| supports_nfacct(&mut kernel));
     let options = Options {
         random_fully,
         drop_invalid: !is_liberal(),

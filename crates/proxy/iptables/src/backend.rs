@@ -48,23 +48,23 @@ pub struct Iptables<K> {
     /// What is in the kernel, as far as we know. `None` before the first sync and after a failure.
     state: Option<State>,
     /// Without a state, what is left of the last one.
-    known: Option<Known>,
+    last_known: Option<LastKnown>,
     /// What the kernel holds after a full sync that was refused midway: reading it again could
     /// take longer than everything else.
-    seen: Option<Seen>,
+    snapshot: Option<Snapshot>,
 }
 
 /// What is known of the kernel though a write failed: chains that nobody touched hold what was
 /// expected of them.
 #[derive(Debug)]
-struct Known {
+struct LastKnown {
     expected: Expected,
     baseline: Baseline,
 }
 
 /// What the kernel holds.
 #[derive(Debug)]
-struct Seen {
+struct Snapshot {
     observed: Observed,
     /// From before it was looked at: whatever is written while we look makes a difference to it.
     fingerprint: Option<Fingerprint>,
@@ -77,8 +77,8 @@ impl<K: Kernel> Iptables<K> {
             kernel,
             options,
             state: None,
-            known: None,
-            seen: None,
+            last_known: None,
+            snapshot: None,
         }
     }
 
@@ -88,102 +88,105 @@ impl<K: Kernel> Iptables<K> {
     }
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
-        self.forget();
+        self.discard_state();
         let state = State::of(desired, settings, self.options);
-        let seen = match self.recall() {
-            Some(seen) => seen,
-            None => self.look(&state)?,
+        let snapshot = match self.reusable_snapshot() {
+            Some(snapshot) => snapshot,
+            None => self.read_snapshot(&state)?,
         };
-        let fresh = !seen.observed.shared.contains_key(&SharedChain::NatServices);
+        let fresh = !snapshot
+            .observed
+            .shared
+            .contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
-            self.write(urgent, seen)?;
-            self.forget();
-            let seen = self.look(&state)?;
-            return self.write(state, seen);
+            self.write(urgent, snapshot)?;
+            self.discard_state();
+            let snapshot = self.read_snapshot(&state)?;
+            return self.write(state, snapshot);
         }
-        self.write(state, seen)
+        self.write(state, snapshot)
     }
 
     /// What is known since a full sync was refused, unless another process wrote since.
-    fn recall(&mut self) -> Option<Seen> {
-        let seen = self.seen.take()?;
+    fn reusable_snapshot(&mut self) -> Option<Snapshot> {
+        let snapshot = self.snapshot.take()?;
         let now = self.kernel.fingerprint();
-        (now.is_some() && now == seen.fingerprint).then_some(seen)
+        (now.is_some() && now == snapshot.fingerprint).then_some(snapshot)
     }
 
     /// Keeps no more of the state than what is true after a write that failed.
-    fn forget(&mut self) {
+    fn discard_state(&mut self) {
         if let Some(state) = self.state.take() {
             let expected = state.expected;
-            let known = |baseline| Known { expected, baseline };
-            self.known = state.baseline.map(known);
+            let known = |baseline| LastKnown { expected, baseline };
+            self.last_known = state.baseline.map(known);
         }
     }
 
     /// Reads what a state will be compared with.
-    fn look(&mut self, state: &State) -> Result<Seen, SyncError> {
+    fn read_snapshot(&mut self, state: &State) -> Result<Snapshot, SyncError> {
         let fingerprint = self.kernel.fingerprint();
-        let reading = self.known.as_mut().and_then(|known| {
-            let Known { expected, baseline } = known;
+        let reading = self.last_known.as_mut().and_then(|known| {
+            let LastKnown { expected, baseline } = known;
             read_raw(&mut self.kernel, baseline, expected, state)
         });
         let observed = if let Some(reading) = reading {
             reading.observed
         } else {
-            self.known = None;
+            self.last_known = None;
             read_text(&mut self.kernel, state)?
         };
-        Ok(Seen {
+        Ok(Snapshot {
             observed,
             fingerprint,
         })
     }
 
     /// Makes the kernel agree with a state.
-    fn write(&mut self, mut state: State, mut seen: Seen) -> Result<SyncReport, SyncError> {
+    fn write(&mut self, mut state: State, mut snapshot: Snapshot) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
-            Difference::between(&state.expected, &seen.observed)
+            Difference::between(&state.expected, &snapshot.observed)
         } else {
-            Difference::everything(&state.expected, &seen.observed)
+            Difference::everything(&state.expected, &snapshot.observed)
         };
         let plan = state.plan(&difference, self.options);
-        if let Some(known) = &mut self.known {
+        if let Some(known) = &mut self.last_known {
             known.baseline.touch(&plan);
         }
         let bytes = match apply(&mut self.kernel, &plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                let Blamed { error, written } = failure.blame(&state, &[], self.options);
+                let Attributed { error, written } = failure.attribute(&state, &[], self.options);
                 if let Some(written) = written {
-                    seen.note(&plan, &written, &state.expected);
-                    if seen.fingerprint.as_ref().is_some_and(|f| !f.exact) {
-                        seen.fingerprint = self.kernel.fingerprint();
+                    snapshot.mark_written(&plan, &written, &state.expected);
+                    if snapshot.fingerprint.as_ref().is_some_and(|f| !f.exact) {
+                        snapshot.fingerprint = self.kernel.fingerprint();
                     }
-                    self.seen = Some(seen);
+                    self.snapshot = Some(snapshot);
                 }
                 return Err(error);
             }
         };
-        state.baseline = self.known.take().map(|known| known.baseline);
-        state.fingerprint = seen.fingerprint;
-        state.follow(&mut self.kernel);
+        state.baseline = self.last_known.take().map(|known| known.baseline);
+        state.fingerprint = snapshot.fingerprint;
+        state.refresh_inexact(&mut self.kernel);
         let report = state.report(&plan, bytes, true);
         self.state = Some(state);
-        self.settle();
+        self.record_baseline();
         Ok(report)
     }
 
     /// Notes how the kernel looks after what we wrote.
-    fn settle(&mut self) {
+    fn record_baseline(&mut self) {
         // Without, every sync writes everything, and nothing is ever known for long.
         if !self.options.minimize {
             return;
         }
         if let Some(state) = &mut self.state {
             let since = state.fingerprint.as_ref();
-            let settled = Baseline::settle(&mut state.baseline, &mut self.kernel, since);
-            if let Err(error) = settled {
+            let recorded = Baseline::record(&mut state.baseline, &mut self.kernel, since);
+            if let Err(error) = recorded {
                 tracing::warn!(%error, "cannot note how the rules look in the kernel");
             }
         }
@@ -195,39 +198,39 @@ impl<K: Kernel> Iptables<K> {
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
         let Some(mut state) = self.state.take() else {
-            return Err(unknown());
+            return Err(unknown_state());
         };
         let update = state.update(desired, changed, self.options);
         if let Some(baseline) = &mut state.baseline {
             baseline.touch(&update.plan);
         }
         // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
-        let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
+        let follow = !update.plan.is_empty() && state.matches_inexact(&mut self.kernel);
         let bytes = match apply(&mut self.kernel, &update.plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                let Blamed { error, written } =
-                    failure.blame(&state, &update.services, self.options);
+                let Attributed { error, written } =
+                    failure.attribute(&state, &update.services, self.options);
                 // A rule may also be refused because another process removed what it needs.
-                let is_ours = follow || state.is_unmoved(&mut self.kernel);
+                let is_ours = follow || state.matches_exact(&mut self.kernel);
                 if let Some(written) = written.filter(|_| is_ours && has_owner(&error)) {
                     state.interrupt(written, update.services);
                     if follow {
-                        state.follow(&mut self.kernel);
+                        state.refresh_inexact(&mut self.kernel);
                     }
                     self.state = Some(state);
                 } else {
                     // It expects what was to be written, but of no chain that the plan did not
                     // touch.
                     self.state = Some(state);
-                    self.forget();
+                    self.discard_state();
                 }
                 return Err(error);
             }
         };
         state.accept(update.services);
         if follow {
-            state.follow(&mut self.kernel);
+            state.refresh_inexact(&mut self.kernel);
         }
         let report = state.report(&update.plan, bytes, false);
         self.state = Some(state);
@@ -237,17 +240,17 @@ impl<K: Kernel> Iptables<K> {
     /// Writes what an audit found.
     fn repair(&mut self, difference: &Difference) -> Result<(), SyncError> {
         let Some(state) = &mut self.state else {
-            return Err(unknown());
+            return Err(unknown_state());
         };
         let plan = state.plan(difference, self.options);
         if let Some(baseline) = &mut state.baseline {
             baseline.touch(&plan);
         }
         match apply(&mut self.kernel, &plan) {
-            Ok(_) => state.follow(&mut self.kernel),
+            Ok(_) => state.refresh_inexact(&mut self.kernel),
             Err(failure) => {
-                let Blamed { error, .. } = failure.blame(state, &[], self.options);
-                self.forget();
+                let Attributed { error, .. } = failure.attribute(state, &[], self.options);
+                self.discard_state();
                 return Err(error);
             }
         }
@@ -255,9 +258,9 @@ impl<K: Kernel> Iptables<K> {
     }
 }
 
-impl Seen {
+impl Snapshot {
     /// Of a plan, these tables were written, as was expected then.
-    fn note(&mut self, plan: &Plan, written: &BTreeSet<Table>, expected: &Expected) {
+    fn mark_written(&mut self, plan: &Plan, written: &BTreeSet<Table>, expected: &Expected) {
         for (table, chain) in plan.chains().filter(|(table, _)| written.contains(table)) {
             if table.has_built_in(chain) {
                 self.observed.expect_jumps(table, chain);
@@ -277,23 +280,23 @@ struct Failure {
 
 impl Failure {
     /// Finds what was refused, and its owner among the Services of a state and an update.
-    fn blame(
+    fn attribute(
         self,
         state: &State,
         update: &[(ObjectKey, Option<Applied>)],
         options: Options,
-    ) -> Blamed {
+    ) -> Attributed {
         match self.error {
             KernelError::Refused { lines, message } => {
                 let refused = RefusedInput::find(&self.input, &lines);
                 let owner = refused.owner(state.service_rules(update, options));
                 let line = lines.first().copied();
-                Blamed {
+                Attributed {
                     written: refused.written,
                     error: SyncError::refused(message, line, owner, &self.input),
                 }
             }
-            KernelError::Failed(message) => Blamed {
+            KernelError::Failed(message) => Attributed {
                 written: None,
                 error: SyncError::unavailable(message, &self.input),
             },
@@ -302,7 +305,7 @@ impl Failure {
 }
 
 /// A failure whose owner was looked for.
-struct Blamed {
+struct Attributed {
     error: SyncError,
     /// The tables that were written all the same, where that is known.
     written: Option<BTreeSet<Table>>,
@@ -325,7 +328,7 @@ fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
     }
 }
 
-fn unknown() -> SyncError {
+fn unknown_state() -> SyncError {
     SyncError::Unreadable("the kernel's state is not known yet".to_owned())
 }
 
@@ -412,7 +415,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         settings: &Settings,
         scope: Scope<'_>,
     ) -> Result<SyncReport, SyncError> {
-        self.kernel.take_spent();
+        self.kernel.take_cpu_time();
         let known = self
             .state
             .as_ref()
@@ -434,7 +437,7 @@ impl<K: Kernel> Backend for Iptables<K> {
             }
             _ => self.full(desired, settings)?,
         };
-        report.children = self.kernel.take_spent();
+        report.children = self.kernel.take_cpu_time();
         Ok(report)
     }
 
@@ -442,12 +445,12 @@ impl<K: Kernel> Backend for Iptables<K> {
         let Some(state) = self.state.as_mut().filter(|state| !state.is_unfinished()) else {
             return Ok(AuditReport::Postponed);
         };
-        self.kernel.take_spent();
+        self.kernel.take_cpu_time();
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
             if may_read {
-                self.settle();
+                self.record_baseline();
             }
             return Ok(AuditReport::Unchanged);
         }
@@ -466,11 +469,11 @@ impl<K: Kernel> Backend for Iptables<K> {
         if !difference.is_empty() {
             self.repair(&difference)?;
         }
-        self.settle();
+        self.record_baseline();
         let repaired = difference.describe();
         Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),
-            children: self.kernel.take_spent(),
+            children: self.kernel.take_cpu_time(),
         })
     }
 }

@@ -45,7 +45,7 @@ impl Baseline {
     ///
     /// The kernel must have held what is expected when `since` was its fingerprint. If somebody
     /// else wrote after that, nothing is noted.
-    pub(crate) fn settle(
+    pub(crate) fn record(
         baseline: &mut Option<Self>,
         kernel: &mut impl Kernel,
         since: Option<&Fingerprint>,
@@ -56,8 +56,8 @@ impl Baseline {
         let touched: Option<Vec<Chain>> = baseline
             .as_ref()
             .map(|baseline| baseline.touched.iter().copied().collect());
-        let is_settled = touched.as_ref().is_some_and(Vec::is_empty);
-        if is_settled || kernel.fingerprint().as_ref() != Some(since) {
+        let is_current = touched.as_ref().is_some_and(Vec::is_empty);
+        if is_current || kernel.fingerprint().as_ref() != Some(since) {
             return Ok(());
         }
         let mut hashes = HashMap::new();
@@ -67,14 +67,14 @@ impl Baseline {
         if !is_able || kernel.fingerprint().as_ref() != Some(since) {
             return Ok(());
         }
-        let settled = baseline.get_or_insert_with(|| Self {
+        let recorded = baseline.get_or_insert_with(|| Self {
             hashes: HashMap::new(),
             touched: HashSet::new(),
         });
-        for chain in settled.touched.drain() {
-            settled.hashes.remove(&chain);
+        for chain in recorded.touched.drain() {
+            recorded.hashes.remove(&chain);
         }
-        settled.hashes.extend(hashes);
+        recorded.hashes.extend(hashes);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl Baseline {
         let mut observed = Observed::default();
         let mut unknown = Vec::new();
         let is_able = kernel.raw_chains(None, &mut |table, chain, hash| {
-            let is_known = self.is_as_it_was((table, chain), hash);
+            let is_known = self.is_unchanged((table, chain), hash);
             if table.has_built_in(chain) {
                 if is_known {
                     observed.expect_jumps(table, chain);
@@ -137,7 +137,7 @@ impl Baseline {
         }))
     }
 
-    fn is_as_it_was(&self, chain: Chain, hash: RawHash) -> bool {
+    fn is_unchanged(&self, chain: Chain, hash: RawHash) -> bool {
         !self.touched.contains(&chain) && self.hashes.get(&chain) == Some(&hash)
     }
 }

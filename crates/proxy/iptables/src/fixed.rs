@@ -61,9 +61,9 @@ pub fn jumps() -> Vec<Jump> {
         kubelets: false,
     };
     let new = |text, chain| {
-        said(Rule::new().in_state(ConntrackStates::NEW), text).then(Target::Jump(chain))
+        commented(Rule::new().in_state(ConntrackStates::NEW), text).then(Target::Jump(chain))
     };
-    let any = |text, chain| said(Rule::new(), text).then(Target::Jump(chain));
+    let any = |text, chain| commented(Rule::new(), text).then(Target::Jump(chain));
     let external = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
     let firewall = "kubernetes load balancer firewall";
@@ -144,7 +144,7 @@ fn postrouting(settings: &Settings, options: Options) -> Vec<Rule> {
             value: mark,
             mask: 0,
         }),
-        said(Rule::new(), "kubernetes service traffic requiring SNAT").then(masquerade),
+        commented(Rule::new(), "kubernetes service traffic requiring SNAT").then(masquerade),
     ]
 }
 
@@ -164,12 +164,12 @@ fn forward(settings: &Settings, options: Options) -> Vec<Rule> {
         mask: mark,
     };
     rules.push(
-        said(Rule::new(), "kubernetes forwarding rules")
+        commented(Rule::new(), "kubernetes forwarding rules")
             .with(marked)
             .then(Target::Accept),
     );
     rules.push(
-        said(Rule::new(), "kubernetes forwarding conntrack rule")
+        commented(Rule::new(), "kubernetes forwarding conntrack rule")
             .in_state(ConntrackStates::RELATED.or(ConntrackStates::ESTABLISHED))
             .then(Target::Accept),
     );
@@ -181,7 +181,7 @@ fn no_martians() -> Rule {
     let known = ConntrackStates::RELATED
         .or(ConntrackStates::ESTABLISHED)
         .or(ConntrackStates::DNAT);
-    let mut rule = said(Rule::new(), "block incoming localnet connections")
+    let mut rule = commented(Rule::new(), "block incoming localnet connections")
         .to(loopback())
         .with(Match::Conntrack {
             negated: true,
@@ -199,7 +199,7 @@ pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
     let jump = Target::Jump(NODE_PORTS);
     match &settings.node_port_tail {
         NodePortTail::AnyLocal => {
-            let mut rule = said(Rule::new(), TEXT)
+            let mut rule = commented(Rule::new(), TEXT)
                 .with(Match::AddressType(AddressType::DestinationLocal))
                 .then(jump);
             rule.destination = match settings.family {
@@ -213,7 +213,7 @@ pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
             .iter()
             .filter(|address| !address.is_loopback() || settings.localhost_node_ports)
             .map(|address| {
-                said(Rule::new(), TEXT)
+                commented(Rule::new(), TEXT)
                     .to(host(*address))
                     .then(jump.clone())
             })
@@ -223,7 +223,7 @@ pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
 
 /// Adds a comment. Our sentences always fit; a text that does not is left out rather than cut,
 /// since a comment decides about no packet.
-pub(crate) fn said(rule: Rule, text: impl Into<Box<str>>) -> Rule {
+pub(crate) fn commented(rule: Rule, text: impl Into<Box<str>>) -> Rule {
     match Comment::new(text) {
         Ok(comment) => rule.comment(comment),
         Err(_) => rule,

@@ -42,7 +42,7 @@ pub struct HostKernel {
     /// Asked for the generation of the rules and for hashes; opened when first needed.
     netfilter: Option<Netfilter>,
     own_writes: OwnWrites,
-    spent: Duration,
+    cpu_time: Duration,
 }
 
 impl HostKernel {
@@ -52,12 +52,12 @@ impl HostKernel {
             programs,
             own_writes,
             netfilter: None,
-            spent: Duration::ZERO,
+            cpu_time: Duration::ZERO,
         }
     }
 
     /// Asks over netlink. After an error the next question gets a new socket.
-    fn ask<T>(
+    fn query<T>(
         &mut self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetlinkError>,
     ) -> Result<T, NetlinkError> {
@@ -71,20 +71,20 @@ impl HostKernel {
     }
 
     /// What the kernel counted.
-    fn all_writes(&mut self) -> Option<u32> {
-        self.ask(Netfilter::nftables_generation).ok()
+    fn generation(&mut self) -> Option<u32> {
+        self.query(Netfilter::nftables_generation).ok()
     }
 
-    fn writes_of_others(&mut self) -> Option<u64> {
+    fn foreign_writes(&mut self) -> Option<u64> {
         let own = self.own_writes.clone();
         let running = &own.0.running;
         // While the other family writes the number is not known, and that may take long.
-        let _nobody_writes = match running.try_write() {
+        let _no_writer = match running.try_write() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let all = u64::from(self.all_writes()?);
+        let all = u64::from(self.generation()?);
         Some(all.wrapping_sub(own.0.count.load(Ordering::SeqCst)))
     }
 
@@ -92,7 +92,7 @@ impl HostKernel {
         let own = self.own_writes.clone();
         let running = &own.0.running;
         let _running = running.read().unwrap_or_else(PoisonError::into_inner);
-        let before = self.all_writes();
+        let before = self.generation();
         let written = self.write(input);
         // Each table is one write, or none if there was nothing to do. To count too few costs a
         // reading, to count too many would hide somebody else's.
@@ -106,7 +106,7 @@ impl HostKernel {
         };
         let tables = input.lines().take(lines).filter(|line| *line == "COMMIT");
         let tables = tables.count() as u64;
-        if let (Some(before), Some(after)) = (before, self.all_writes()) {
+        if let (Some(before), Some(after)) = (before, self.generation()) {
             let counted = u64::from(after.wrapping_sub(before));
             own.0.count.fetch_add(tables.min(counted), Ordering::SeqCst);
         }
@@ -124,7 +124,7 @@ impl HostKernel {
                 KernelError::Failed(message)
             }
         };
-        self.spent += restored.map_err(refused)?.cpu;
+        self.cpu_time += restored.map_err(refused)?.cpu;
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl HostKernel {
 impl Kernel for HostKernel {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let saved = self.programs.save_lines(None, line);
-        self.spent += saved.map_err(failed)?.cpu;
+        self.cpu_time += saved.map_err(failed)?.cpu;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Kernel for HostKernel {
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         Some(match self.programs.variant() {
             Variant::Nft => Fingerprint {
-                values: vec![self.writes_of_others()?],
+                values: vec![self.foreign_writes()?],
                 exact: true,
             },
             Variant::Legacy => Fingerprint {
@@ -170,8 +170,8 @@ impl Kernel for HostKernel {
 
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
         let listed = self.programs.chain_rules(table.as_str(), chain.as_str());
-        let (rules, spent) = listed.map_err(failed)?;
-        self.spent += spent.cpu;
+        let (rules, cpu_time) = listed.map_err(failed)?;
+        self.cpu_time += cpu_time.cpu;
         Ok(rules)
     }
 
@@ -192,16 +192,16 @@ impl Kernel for HostKernel {
             }
             Ok(())
         };
-        self.ask(read).map_err(failed)?;
+        self.query(read).map_err(failed)?;
         Ok(true)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        std::mem::take(&mut self.spent)
+    fn take_cpu_time(&mut self) -> Duration {
+        std::mem::take(&mut self.cpu_time)
     }
 }
 
-/// An error with all its causes: what the program said is in the last of them.
+/// An error with all its causes: what the program commented is in the last of them.
 fn message_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

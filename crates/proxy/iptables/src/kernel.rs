@@ -33,7 +33,7 @@ pub trait Kernel: Send {
     }
 
     /// Processor time of the programs that ran since the last call.
-    fn take_spent(&mut self) -> Duration;
+    fn take_cpu_time(&mut self) -> Duration;
 }
 
 /// Stands for a state of the rules.
@@ -63,7 +63,7 @@ pub enum KernelError {
     Refused {
         /// The lines at fault, counted from 1, as far as they were named; all in one table.
         lines: Vec<usize>,
-        /// What was said about it.
+        /// What was commented about it.
         message: String,
     },
     /// Anything else: nothing is known of the input.

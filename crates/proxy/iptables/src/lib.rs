@@ -28,5 +28,5 @@ pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError, RawHash};
 pub use plan::Plan;
 pub use port_rules::{PortRules, port_rules};
-pub use probe::can_count;
+pub use probe::supports_nfacct;
 pub use shared::SharedChain;

@@ -10,7 +10,7 @@ use weft_ruleset::{
 
 use crate::{
     backend::Options,
-    fixed::{MARK_MASQ, loopback, said},
+    fixed::{MARK_MASQ, commented, loopback},
     names::{PortChains, endpoint_chain},
     shared::SharedChain,
 };
@@ -90,7 +90,7 @@ impl Writer<'_> {
 
     /// A rule for this protocol, saying why it is there.
     fn rule(&self, why: &str) -> Rule {
-        said(Rule::new(), format!("{}{why}", self.name))
+        commented(Rule::new(), format!("{}{why}", self.name))
     }
 
     /// A rule for packets to one address and the Service's port.
@@ -275,7 +275,7 @@ impl Writer<'_> {
 
     fn external_chain(&self) -> Vec<Rule> {
         let why = |what: &str| {
-            said(
+            commented(
                 Rule::new(),
                 format!("{what} for {} external destinations", self.name),
             )
@@ -326,7 +326,7 @@ impl Writer<'_> {
             let addresses = self.frontend.load_balancer_ips.iter();
             rules.extend(addresses.map(|address| from(host(*address))));
         }
-        rules.push(said(
+        rules.push(commented(
             Rule::new(),
             format!(
                 "other traffic to {} will be dropped by KUBE-PROXY-FIREWALL",

@@ -10,7 +10,7 @@ const CHAIN: ChainName = ChainName::fixed("WEFT-PROXY-PROBE");
 ///
 /// A kernel may have the counters and lack the match, and then every restore with such a rule
 /// fails (kubernetes #142068). A chain that nothing jumps to tells, and goes again.
-pub fn can_count(kernel: &mut impl Kernel) -> bool {
+pub fn supports_nfacct(kernel: &mut impl Kernel) -> bool {
     let mut attempt = Plan::default();
     let counters = NfacctName::ALL.map(|name| Rule::new().with(Match::Nfacct(name)));
     attempt.write(Table::Filter, CHAIN, &counters);

@@ -270,19 +270,19 @@ impl State {
     }
 
     /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.
-    pub(crate) fn is_followed(&self, kernel: &mut impl Kernel) -> bool {
+    pub(crate) fn matches_inexact(&self, kernel: &mut impl Kernel) -> bool {
         self.is_inexact() && kernel.fingerprint() == self.fingerprint
     }
 
     /// Whether the fingerprint is one that does not change with our own writes, and no other
     /// process wrote.
-    pub(crate) fn is_unmoved(&self, kernel: &mut impl Kernel) -> bool {
+    pub(crate) fn matches_exact(&self, kernel: &mut impl Kernel) -> bool {
         let exact = self.fingerprint.as_ref().filter(|f| f.exact);
         exact.is_some_and(|then| kernel.fingerprint().as_ref() == Some(then))
     }
 
     /// Takes the kernel's fingerprint after our own write, if that is one which shows it.
-    pub(crate) fn follow(&mut self, kernel: &mut impl Kernel) {
+    pub(crate) fn refresh_inexact(&mut self, kernel: &mut impl Kernel) {
         if self.is_inexact() {
             self.fingerprint = kernel.fingerprint();
         }

@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_are_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let found = problems(|c| {
             c.oom_score_adj = 2000;
             c.bind_address = String::new();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_told_and_does_not_stop_us() {
+    fn unknown_fields_are_reported_and_do_not_stop_it() {
         let text = file(
             "foo: 1\niptables: {bar: 2, masqueradeBit: 3, masqueradeBit: 4}\nipvs: {baz: {}}\n\
              featureGates: {Anything: true}\nlogging: {options: {json: {splitStream: true}}}",

@@ -30,7 +30,7 @@ fn what_does_not_matter_changes_nothing() {
 }
 
 #[test]
-fn there_and_back_again_is_no_change() {
+fn there_and_back_again_is_not_a_change() {
     let mut model = model(IpFamily::V4);
     set(&mut model, &service(&json!({}), &json!([])));
     model.take_changes();

@@ -102,7 +102,7 @@ fn local_policies_take_endpoints_of_this_node() {
 }
 
 #[test]
-fn hints_count_if_all_have_them_and_one_means_us() {
+fn hints_count_if_all_have_them_and_one_names_this_node() {
     let cases = [
         // By zone.
         (
@@ -268,7 +268,7 @@ fn loopback_and_link_local_endpoints_are_used_as_upstream_does() {
 }
 
 #[test]
-fn a_load_balancer_is_told_of_ready_addresses_on_this_node() {
+fn a_load_balancer_gets_the_number_of_ready_addresses_on_this_node() {
     let spec = json!({"ports": [{"name": "http", "port": 80}, {"name": "more", "port": 81}]});
     let mut one = slice(
         "one",

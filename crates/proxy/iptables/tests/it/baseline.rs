@@ -50,7 +50,7 @@ fn assert_unread(world: &mut World) {
 }
 
 #[test]
-fn a_write_of_others_between_ours_and_its_noting_is_found() {
+fn a_foreign_write_between_ours_and_the_new_baseline_is_found() {
     let (mut world, _) = world(1);
     let before = world.rules();
     add(&mut world, 1);
@@ -81,7 +81,7 @@ fn a_rule_that_others_add_to_a_chain_that_we_edited_is_found() {
 }
 
 #[test]
-fn what_we_wrote_ourselves_is_no_deed_of_others() {
+fn our_own_writes_are_not_taken_for_foreign_ones() {
     let (mut world, mut cluster) = world(3);
     add_service(&mut world, &mut cluster);
     world
@@ -207,7 +207,7 @@ fn a_chain_that_others_left_over_is_removed() {
 }
 
 #[test]
-fn rules_in_another_order_are_noted_once_and_are_no_difference() {
+fn rules_in_another_order_are_read_once_and_are_not_a_difference() {
     let (mut world, _) = world(10);
     let text = world.rules().to_string();
     let rule = text
@@ -390,7 +390,7 @@ fn disturbance(kernel: &Simulated, random: &mut fastrand::Rng) -> String {
 }
 
 #[test]
-fn whenever_others_write_the_next_audit_finds_it() {
+fn the_next_audit_finds_any_foreign_write() {
     let mut compared = 0;
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);

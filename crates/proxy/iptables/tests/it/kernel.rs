@@ -251,15 +251,20 @@ fn a_cleanup_leaves_nothing_of_ours_in_the_real_kernel() {
 }
 
 #[test]
-fn whether_packets_can_be_counted_is_found_out_by_trying() {
+fn support_for_nfacct_is_found_by_trying() {
     lab::with_programs(&PROGRAMS, |_| {
         for (family, variant) in everywhere() {
-            assert!(!weft_iptables::can_count(&mut kernel(family, variant)));
+            assert!(!weft_iptables::supports_nfacct(&mut kernel(
+                family, variant
+            )));
         }
         crate::host::ensure_counters();
         for (family, variant) in everywhere() {
             let mut kernel = kernel(family, variant);
-            assert!(weft_iptables::can_count(&mut kernel), "{family} {variant}");
+            assert!(
+                weft_iptables::supports_nfacct(&mut kernel),
+                "{family} {variant}"
+            );
             let text = saved(&mut kernel);
             assert!(!text.contains("WEFT"), "the attempt left something: {text}");
         }

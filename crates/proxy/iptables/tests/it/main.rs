@@ -2,13 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod baseline;
+mod failing_programs;
 mod faults;
 mod golden;
 mod host;
 mod hostile;
 mod injection;
 mod kernel;
-mod mishaps;
 mod packets;
 mod partial;
 mod proportion;

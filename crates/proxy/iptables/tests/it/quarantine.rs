@@ -268,7 +268,7 @@ fn services_in_force_are_not_suspects_when_a_new_one_is_refused_without_a_line()
 }
 
 #[test]
-fn what_no_service_is_to_blame_for_is_an_error_and_no_quarantine() {
+fn a_refusal_without_an_owner_is_an_error_and_quarantines_nothing() {
     for refusals in MODES {
         let mut world = world_of(20, refusals);
         // A rule that is always there.
@@ -472,7 +472,7 @@ fn a_rule_refused_because_of_drift_is_written_by_a_full_sync() {
 }
 
 #[test]
-fn whatever_is_refused_at_random_the_rest_is_as_it_should_be() {
+fn random_refusals_leave_the_rest_as_it_should_be() {
     for refusals in MODES {
         for seed in 0..12 {
             let mut cluster = RandomCluster::new(seed);

@@ -53,8 +53,8 @@ impl Kernel for Counting {
         self.kernel.raw_chains(which, each)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        self.kernel.take_spent()
+    fn take_cpu_time(&mut self) -> Duration {
+        self.kernel.take_cpu_time()
     }
 }
 
@@ -194,7 +194,7 @@ fn a_rule_edited_by_others_is_found_without_reading_text() {
 }
 
 #[test]
-fn our_own_writes_are_told_from_those_of_others_without_reading_text() {
+fn our_own_writes_are_distinguished_from_foreign_ones_without_reading_text() {
     lab::with_programs(&PROGRAMS, |_| {
         for family in IpFamily::ALL {
             let mut real = Real::new(family);

@@ -197,7 +197,7 @@ impl Kernel for Simulated {
         })
     }
 
-    fn take_spent(&mut self) -> Duration {
+    fn take_cpu_time(&mut self) -> Duration {
         Duration::ZERO
     }
 }

@@ -67,7 +67,7 @@ fn a_busy_lock_is_named_and_waited_out() {
 }
 
 /// What the restore program does with its turn, besides what it should.
-const FATES: [&str; 5] = [
+const BEHAVIOURS: [&str; 5] = [
     "works",
     "works",
     "refuses",
@@ -75,15 +75,15 @@ const FATES: [&str; 5] = [
     "writes-one-table",
 ];
 
-/// A program in front of the real one that takes its fate from a list, one line at each call.
-fn moody(directory: &Path, program: &Path) {
+/// A program in front of the real one that takes its behaviour from a list, one line at each call.
+fn unreliable(directory: &Path, program: &Path) {
     let name = program.file_name().unwrap();
-    let (real, fates) = (program.display(), directory.join("fates"));
-    let fates = fates.display();
+    let (real, behaviours) = (program.display(), directory.join("behaviours"));
+    let behaviours = behaviours.display();
     let script = format!(
         "#!/bin/sh\n\
-         fate=$(head -n 1 {fates}); sed -i 1d {fates}\n\
-         case \"$fate\" in\n\
+         behaviour=$(head -n 1 {behaviours}); sed -i 1d {behaviours}\n\
+         case \"$behaviour\" in\n\
          refuses) cat >/dev/null; echo 'out of sorts' >&2; exit 1;;\n\
          writes-and-fails) {real} \"$@\"; echo 'lost my voice' >&2; exit 1;;\n\
          writes-one-table) sed /COMMIT/q | {real} \"$@\"; echo 'lost my pen' >&2; exit 1;;\n\
@@ -101,18 +101,18 @@ fn a_restore_program_that_fails_at_random_loses_nothing_in_the_end() {
         for (variant, seed) in Variant::ALL.into_iter().zip([41, 42]) {
             let family = IpFamily::V4;
             let directory = tempfile::tempdir().unwrap();
-            moody(
+            unreliable(
                 directory.path(),
                 &programs(family, variant).programs().restore,
             );
-            let mut moods = fastrand::Rng::with_seed(seed);
-            let fates: Vec<&str> = (0..200).map(|_| FATES[moods.usize(..5)]).collect();
-            fs::write(directory.path().join("fates"), fates.join("\n")).unwrap();
+            let mut random = fastrand::Rng::with_seed(seed);
+            let behaviours: Vec<&str> = (0..200).map(|_| BEHAVIOURS[random.usize(..5)]).collect();
+            fs::write(directory.path().join("behaviours"), behaviours.join("\n")).unwrap();
 
             let search = SearchPath::from_environment().with_first(directory.path());
-            let moody = programs_in(&search, family, variant);
+            let unreliable = programs_in(&search, family, variant);
             let mut world = world(family, variant, OPTIONS);
-            world.restart(HostKernel::new(moody, OwnWrites::default()), OPTIONS);
+            world.restart(HostKernel::new(unreliable, OwnWrites::default()), OPTIONS);
             let mut cluster = RandomCluster::new(seed);
             let (mut failures, mut partial_failures) = (0, 0);
             for round in 0..40 {
@@ -129,7 +129,7 @@ fn a_restore_program_that_fails_at_random_loses_nothing_in_the_end() {
                 failures > 0 && partial_failures > 0,
                 "{failures} {partial_failures}"
             );
-            fs::write(directory.path().join("fates"), "").unwrap();
+            fs::write(directory.path().join("behaviours"), "").unwrap();
             world.sync();
             world.assert_as_fresh(&format!("{variant}: in the end"));
         }
@@ -199,7 +199,11 @@ fn a_proxy_killed_in_mid_sync_is_followed_by_one_that_converges() {
             let mut cluster = RandomCluster::new(45);
             for round in 0..10 {
                 let mut child = Command::new(env::current_exe().unwrap())
-                    .args(["--exact", "mishaps::syncs_until_it_is_killed", "--ignored"])
+                    .args([
+                        "--exact",
+                        "failing_programs::syncs_until_it_is_killed",
+                        "--ignored",
+                    ])
                     .env(CHILD, variant.to_string())
                     .stdout(Stdio::null())
                     .spawn()
