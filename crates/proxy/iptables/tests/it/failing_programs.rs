@@ -1,4 +1,4 @@
-//! Programs that fail, hang or are killed: whatever happens, the next sync ends in the right state.
+//! Programs that fail, hang or are killed: the next sync always ends in the right state.
 
 use std::{
     env,
@@ -66,7 +66,7 @@ fn a_busy_lock_is_named_and_waited_out() {
     });
 }
 
-/// What the restore program does with its turn, besides what it should.
+/// Behaviours of the unreliable restore program besides the right one.
 const BEHAVIOURS: [&str; 5] = [
     "works",
     "works",
@@ -166,7 +166,7 @@ fn a_restore_program_killed_at_any_moment_leaves_a_state_to_go_on_from() {
     });
 }
 
-/// Tells the child below what to do.
+/// Environment variable with the iptables variant; makes the child below run.
 const CHILD: &str = "WEFT_SYNCS_UNTIL_KILLED";
 
 /// Not a test by itself: the process that the next one kills.
@@ -222,8 +222,8 @@ fn a_proxy_killed_in_mid_sync_is_followed_by_one_that_converges() {
     });
 }
 
-/// What a killed process had started goes on, and is ours then: the lab is a process namespace of
-/// which this is the first process.
+/// Waits for processes that a killed process had started. They are children of this process now,
+/// which is the first one of the lab's process namespace.
 fn wait_for_orphans() {
     assert_eq!(std::process::id(), 1);
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}

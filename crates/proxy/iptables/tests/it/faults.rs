@@ -1,4 +1,4 @@
-//! Whatever somebody else does to the rules, and whatever fails: it ends in the right state.
+//! Foreign writes and failures of any kind: the next audit or full sync ends in the right state.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The backend over the real kernel holds what it holds over the simulated one.
+//! The backend over the real kernel: the resulting rules are those of the simulated one.
 
 use weft_host::iptables::Variant;
 use weft_iptables::{HostKernel, Options};
@@ -20,7 +20,7 @@ const GATE_OFF: Options = Options {
     ..OPTIONS
 };
 
-/// The kernel's own words, and the order that the proxy cares for.
+/// Compares the kernel's text, and the order of rules where it matters.
 fn assert_as_fresh(world: &mut World<HostKernel>, when: &str) {
     let (real, fresh) = (saved(world.backend.kernel()), world.fresh().to_string());
     assert_eq!(sorted_rules(&real), sorted_rules(&fresh), "{when}");
@@ -53,7 +53,7 @@ fn audit(world: &mut World<HostKernel>) -> Vec<String> {
     }
 }
 
-/// Somebody else writes.
+/// Writes as another process.
 fn disturb(family: IpFamily, variant: Variant, input: &str) {
     programs(family, variant).restore(input.as_bytes()).unwrap();
 }

@@ -1,4 +1,5 @@
-//! The backend against a simulated kernel, and against the real one in namespaces.
+//! Integration tests of the backend, against a simulated kernel and against the real one in
+//! namespaces.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod baseline;

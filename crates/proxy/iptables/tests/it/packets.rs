@@ -1,5 +1,5 @@
-//! Real packets through real rules, in a network of namespaces. Every exchange is also held
-//! against what tracing the kernel's rules promises.
+//! Real packets through real rules, in a network of namespaces. The outcome of every exchange is
+//! also compared with a trace through the kernel's rules.
 
 use std::{
     collections::BTreeSet,
@@ -379,7 +379,7 @@ fn an_established_connection_survives_restarts_and_other_changes() {
                 ..OPTIONS
             };
             assert!(network.restart(gate_off) > 0);
-            still_there("after everything was written anew");
+            still_there("after everything was rewritten");
             assert_eq!(network.restart(OPTIONS), 0);
             for places in [&["pod-b"][..], &["remote", "pod-a"], &[]] {
                 network.program(&[slice(family, "web", places)]);
@@ -391,7 +391,7 @@ fn an_established_connection_survives_restarts_and_other_changes() {
 
 #[test]
 fn sctp_is_served_like_the_others_where_the_kernel_has_it() {
-    // Said where nobody captures it: a kernel without the protocol shows half of this only.
+    // Printed past the test's output capture: without the protocol this shows only half.
     if !speaks(Protocol::Sctp) {
         let _ = writeln!(
             std::io::stderr(),

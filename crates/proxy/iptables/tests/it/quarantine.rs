@@ -1,4 +1,4 @@
-//! One Service that the kernel refuses is left out; everything else is written.
+//! Quarantine: a Service that the kernel refuses is left out, and everything else is written.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -408,7 +408,7 @@ fn services_that_change_and_are_refused_all_the_time_delay_no_other_service() {
         }
         let used = writes(&mut world) - before;
         assert!(used <= most_writes, "{refusals:?}: {used} writes");
-        // Whoever stops is served, at the latest after the longest wait.
+        // A Service that is no longer refused is served, at the latest after the longest wait.
         world.backend.kernel().poison.clear();
         world.now += RETRY_AFTER;
         settle(&mut world);

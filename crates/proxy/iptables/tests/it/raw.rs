@@ -58,7 +58,7 @@ impl Kernel for Counting {
     }
 }
 
-/// A proxy of the lab's kernel, in step with it, and somebody else who can write there too.
+/// A proxy in step with the real kernel, and a second writer to the same kernel.
 struct Real {
     world: World,
     cluster: RandomCluster,
@@ -204,7 +204,7 @@ fn our_own_writes_are_distinguished_from_foreign_ones_without_reading_text() {
                 if round % 2 == 0 {
                     real.unchanged();
                 }
-                // Beside our rules, and then among those that we have just written.
+                // Next to our rules, and then among those that we have just written.
                 real.write("*filter\n-I FORWARD -p udp -j RETURN\nCOMMIT\n");
                 assert_eq!(real.repaired(), [""; 0]);
                 real.add_service();

@@ -1,4 +1,4 @@
-//! A proxy that starts over rules that are there already.
+//! Starts over existing rules, and cleanup.
 
 use weft_iptables::Options;
 use weft_model::IpFamily;

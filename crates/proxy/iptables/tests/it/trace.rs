@@ -1,4 +1,5 @@
-//! What the rules do to a packet is what the Service says, told without any rule.
+//! Packets traced through the rules have the outcome that a model of Services without any rules
+//! predicts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -220,7 +221,7 @@ fn guarded(rng: &mut Rng) -> [Value; 3] {
     ]
 }
 
-/// How often something came up: a test in which nothing does shows nothing.
+/// Number of occurrences of each interesting case: a test without any would show nothing.
 #[derive(Debug, Default)]
 struct Coverage(BTreeMap<&'static str, usize>);
 
@@ -237,7 +238,7 @@ impl Coverage {
         );
         count("masqueraded", any(|_, m| m));
         let mixed = any(|_, m| m) && any(|v, m| matches!(v, Verdict::Dnat(_)) && !m);
-        count("hairpin beside others", mixed);
+        count("hairpin and other endpoints", mixed);
         count("three or more endpoints", fates.len() > 2);
         count("held by affinity", affinity);
     }
@@ -245,7 +246,7 @@ impl Coverage {
 
 fn check(world: &World, rules: &Ruleset, packet: &Packet, coverage: &mut Coverage) {
     let Some(expected_fates) = expected(world, packet, None) else {
-        // Two Services claim one address: which comes first is nobody's promise.
+        // Two Services claim one address: the order is not defined.
         return;
     };
     let outcomes = rules.trace(packet);

@@ -1,4 +1,4 @@
-//! A Service as its users think of it. Knows no chain and no rule.
+//! A model of the outcome of packets to Services, as users see it. Knows no chain and no rule.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use weft_ruleset::{Entry, Packet, Verdict};
 
 use crate::world::World;
 
-/// What can happen to a packet, and whether under an address of this node: how likely.
+/// Probability of each verdict, with and without masquerading.
 pub(super) type Fates = HashMap<(Verdict, bool), f64>;
 
-/// The way in which a packet asks for a Service.
+/// The kind of address by which a packet reaches a Service.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Cluster,
@@ -23,21 +23,21 @@ enum Access {
     Node,
 }
 
-/// What a Service does with a packet that asks for it.
+/// The treatment of a packet to a Service.
 enum Answer<'a> {
     /// One of these gets it, each as likely as the others.
     OneOf {
         endpoints: &'a [SocketAddr],
         masquerade: bool,
     },
-    /// Nobody gets it.
+    /// No endpoint gets it.
     Refused(Verdict),
-    /// The Service has nothing to say.
+    /// No Service rule applies.
     None,
 }
 
-/// What happens to a packet whose client was last served by `before`; `None` where several
-/// Services claim the address.
+/// The outcome for a packet whose client was last served by `before`; `None` if several Services
+/// claim the address.
 pub(super) fn expected(
     world: &World,
     packet: &Packet,
@@ -55,7 +55,7 @@ pub(super) fn expected(
     });
     let certain = |verdict| HashMap::from([((verdict, false), 1.0)]);
     Some(match answer {
-        // Loopback addresses are not for strangers, whatever the Service says.
+        // Packets from outside to loopback addresses are dropped in any case.
         Answer::Refused(_) | Answer::None if is_martian(packet, settings) => {
             certain(Verdict::Dropped)
         }
