@@ -79,12 +79,12 @@ impl<'a> Iterator for SavedLines<'a> {
                 self.table = Section::None;
                 continue;
             }
-            return Some((table, tell_apart(line)));
+            return Some((table, classify(line)));
         }
     }
 }
 
-fn tell_apart(line: &str) -> Line<'_> {
+fn classify(line: &str) -> Line<'_> {
     if let Some(chain) = line.strip_prefix(':') {
         return match chain.split_once(' ') {
             Some((name, rest)) => Line::Chain(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_save_prints_is_told_and_counted() {
+    fn lines_that_no_save_prints_are_reported_and_counted() {
         let mut lines = saved_lines("# x\n*nat\n-I KUBE-A -j B");
         assert_eq!(
             lines.next(),

@@ -309,7 +309,7 @@ COMMIT
     }
 
     #[test]
-    fn a_text_that_is_no_save_is_refused_with_its_line() {
+    fn a_text_that_is_not_a_save_is_refused_with_its_line() {
         let unexpected = Ruleset::parse("*nat\n:A - [0:0]\n-D A -j B\n", IpFamily::V4);
         assert!(
             matches!(unexpected, Err(RulesetError::Unexpected { line: 3, .. })),

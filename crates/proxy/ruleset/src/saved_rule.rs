@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_rule_keeps_its_text_and_tells_its_jump() {
+    fn a_foreign_rule_keeps_its_text_and_shows_its_jump() {
         let jumps = [
             ("-o eth0 -j cali-out", Some("cali-out")),
             ("-o eth0 -g other", Some("other")),

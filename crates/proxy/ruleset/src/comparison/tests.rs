@@ -133,7 +133,7 @@ fn our_jumps_in_built_in_chains_are_ordered() {
 }
 
 #[test]
-fn chains_that_are_missing_or_too_many_are_told() {
+fn missing_and_extra_chains_are_reported() {
     one_difference(
         &without(":KUBE-PROXY-CANARY", ""),
         "mangle: chain KUBE-PROXY-CANARY is missing",
@@ -143,7 +143,7 @@ fn chains_that_are_missing_or_too_many_are_told() {
 }
 
 #[test]
-fn rules_that_are_missing_too_many_or_changed_are_told() {
+fn missing_extra_and_changed_rules_are_reported() {
     one_difference(
         &without("-A KUBE-SVC-A", "KUBE-SEP-A2"),
         "nat KUBE-SVC-A: missing rule: -m comment",
@@ -205,7 +205,7 @@ fn rules_of_a_service_port_stand_together_and_in_order() {
 }
 
 #[test]
-fn comments_of_endpoints_can_be_left_out_of_account_and_no_others() {
+fn comments_of_endpoints_can_be_ignored_and_no_others() {
     let options = ComparisonOptions {
         ignore_endpoint_comments: true,
         ..ComparisonOptions::default()
@@ -226,7 +226,7 @@ fn comments_of_endpoints_can_be_left_out_of_account_and_no_others() {
 }
 
 #[test]
-fn stale_chains_can_be_left_out_of_account_and_no_others() {
+fn stale_chains_can_be_ignored_and_no_others() {
     let options = ComparisonOptions {
         ignore_stale_chains: true,
         ..ComparisonOptions::default()
@@ -251,7 +251,7 @@ fn stale_chains_can_be_left_out_of_account_and_no_others() {
 }
 
 #[test]
-fn chains_of_others_can_be_left_out_of_account() {
+fn foreign_chains_can_be_ignored() {
     let ours = THEIRS.replace(":KUBE-SVC-A", ":CNI-X - [0:0]\n:KUBE-SVC-A");
     one_difference(&ours, "nat: chain CNI-X should not be there");
     let options = ComparisonOptions {

@@ -58,7 +58,7 @@ pub enum Step {
         to_this_node: bool,
     },
     /// A chain that is already on the way was to be entered again.
-    Circle {
+    Loop {
         /// The chain.
         chain: ChainName,
         /// How many jumps lead there.
@@ -125,7 +125,7 @@ impl Step {
         match self {
             Self::Rule { depth, .. }
             | Self::Doubtful { depth, .. }
-            | Self::Circle { depth, .. }
+            | Self::Loop { depth, .. }
             | Self::TooDeep { depth, .. } => *depth,
             Self::Policy { .. } | Self::Routed { .. } => 0,
         }
@@ -179,7 +179,7 @@ impl fmt::Display for Step {
             Self::TooDeep { chain, depth } => {
                 write!(f, "{chain}: {depth} jumps into one another → not followed")
             }
-            Self::Circle { chain, .. } => {
+            Self::Loop { chain, .. } => {
                 write!(
                     f,
                     "{chain}: already on the way here → not followed in a circle"

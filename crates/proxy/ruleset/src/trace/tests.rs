@@ -184,7 +184,7 @@ fn a_service_without_endpoints_rejects_on_every_way() {
 }
 
 #[test]
-fn who_sends_decides_about_external_traffic() {
+fn the_sender_decides_about_external_traffic() {
     let node_port = |source: &str| packet(source, "192.168.0.2:30001", Protocol::Tcp);
     let outside = only(ruleset().trace(&node_port("203.0.113.1")));
     assert_eq!(outside.verdict, address("10.180.0.1:80"));
@@ -208,7 +208,7 @@ fn who_sends_decides_about_external_traffic() {
 }
 
 #[test]
-fn a_device_that_nobody_named_is_a_doubt() {
+fn an_unnamed_input_interface_is_a_doubt() {
     let mut packet = packet("203.0.113.1", "192.168.0.2:30001", Protocol::Tcp);
     packet.entry = Entry::Arriving { device: None };
     let outcome = only(ruleset().trace(&packet));
@@ -241,7 +241,7 @@ fn the_policy_decides_when_no_rule_does() {
 }
 
 #[test]
-fn foreign_rules_are_shown_unless_they_are_out_of_the_question() {
+fn foreign_rules_are_shown_unless_they_cannot_match() {
     let foreign = |rule: &str| {
         let text = SAVED.replace(
             "-A PREROUTING -m",
@@ -268,7 +268,7 @@ fn foreign_rules_are_shown_unless_they_are_out_of_the_question() {
 }
 
 #[test]
-fn circles_and_depths_are_cut() {
+fn loops_and_deep_jumps_are_cut() {
     let mut ruleset = Ruleset::new(IpFamily::V4);
     let prerouting = ChainName::fixed("PREROUTING");
     let jump =
@@ -295,7 +295,7 @@ fn circles_and_depths_are_cut() {
 }
 
 #[test]
-fn branches_beyond_all_measure_come_to_an_end_and_still_make_one() {
+fn too_many_branches_come_to_an_end_and_still_add_up_to_one() {
     let mut ruleset = Ruleset::new(IpFamily::V4);
     let half = crate::Match::Statistic(crate::Probability::one_in(2));
     for bit in 0..40 {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{
     Action, Chance, Doubt, Outcome, Packet, Step, Verdict,
-    condition::{Answer, ask},
+    condition::{Applies, evaluate},
 };
 use crate::{ChainName, Rule, Ruleset, SavedRule, Table, Target};
 
@@ -203,11 +203,11 @@ impl<'a> Walker<'a> {
         };
         while let Some(saved) = rules.get(place.rule) {
             place.rule += 1;
-            let (rule, probability) = match (ask(saved, self.packet, &place.state), saved) {
-                (Answer::Yes(probability), SavedRule::Known(rule)) if probability > 0.0 => {
+            let (rule, probability) = match (evaluate(saved, self.packet, &place.state), saved) {
+                (Applies::Yes(probability), SavedRule::Known(rule)) if probability > 0.0 => {
                     (rule, probability)
                 }
-                (Answer::Unknown(doubt), _) => {
+                (Applies::Unknown(doubt), _) => {
                     place.state.path.push(here.doubt(saved, doubt));
                     continue;
                 }
@@ -258,7 +258,7 @@ impl<'a> Walker<'a> {
     ) {
         let (chain, depth) = (target, way.len());
         let dead_end = if way.contains(&target) {
-            Some(Step::Circle { chain, depth })
+            Some(Step::Loop { chain, depth })
         } else {
             (depth > DEPTH).then_some(Step::TooDeep { chain, depth })
         };

@@ -69,7 +69,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 
 proptest! {
     #[test]
-    fn the_outcomes_of_a_packet_make_one_and_can_be_told(
+    fn the_outcomes_of_a_packet_add_up_to_one_and_can_be_printed(
         ruleset in ruleset(),
         packet in packet(),
     ) {
