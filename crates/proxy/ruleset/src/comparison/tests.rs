@@ -2,7 +2,7 @@ use weft_model::IpFamily;
 
 use super::*;
 
-/// Two Services as kube-proxy writes them, with all that matters to a comparison.
+/// Two Services as kube-proxy writes them, with everything that matters to a comparison.
 const THEIRS: &str = "\
 *mangle
 :PREROUTING ACCEPT [0:0]
@@ -65,7 +65,7 @@ fn differences(ours: &str) -> Vec<String> {
     differences_with(ours, ComparisonOptions::default())
 }
 
-/// The only difference, after making sure that it begins like this.
+/// Asserts that there is one difference, which begins like this.
 fn one_difference(ours: &str, beginning: &str) {
     let differences = differences(ours);
     assert!(
@@ -74,7 +74,7 @@ fn one_difference(ours: &str, beginning: &str) {
     );
 }
 
-/// The line that holds both words, with its end.
+/// The line with this start and this part, with its line end.
 fn line<'a>(text: &'a str, start: &str, part: &str) -> &'a str {
     let mut lines = text.split_inclusive('\n');
     let found = lines.find(|line| line.starts_with(start) && line.contains(part));
@@ -85,7 +85,7 @@ fn without(start: &str, part: &str) -> String {
     THEIRS.replacen(line(THEIRS, start, part), "", 1)
 }
 
-/// Takes one line out and puts it in front of another.
+/// Moves one line before another.
 fn moved(start: &str, part: &str, before: &str) -> String {
     let text = without(start, part);
     let target = line(&text, start, before);
@@ -191,12 +191,12 @@ fn the_loopback_twin_comes_before_the_plain_one() {
 #[test]
 fn rules_of_a_service_port_stand_together_and_in_order() {
     let ours = moved("-A KUBE-SERVICES", "n/a:p external", "n/b:p external");
-    let told = differences(&ours);
+    let found = differences(&ours);
     let scattered = |port: &str| {
-        format!("nat KUBE-SERVICES: rules of n/{port}:p (tcp) do not stand together (found)")
+        format!("nat KUBE-SERVICES: rules of n/{port}:p (tcp) are not contiguous (found)")
     };
-    assert!(told.contains(&scattered("a")), "{told:#?}");
-    assert!(told.contains(&scattered("b")), "{told:#?}");
+    assert!(found.contains(&scattered("a")), "{found:#?}");
+    assert!(found.contains(&scattered("b")), "{found:#?}");
     let ours = moved("-A KUBE-SERVICES", "n/a:p loadbalancer", "n/a:p external");
     one_difference(
         &ours,
@@ -246,8 +246,8 @@ fn stale_chains_can_be_ignored_and_no_others() {
         "-A KUBE-EXT-A -j",
         "-A KUBE-EXT-A -j KUBE-SVC-0\n-A KUBE-EXT-A -j",
     );
-    let told = differences_with(&used, options);
-    assert_eq!(told.len(), 3, "{told:#?}");
+    let found = differences_with(&used, options);
+    assert_eq!(found.len(), 3, "{found:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whether a packet is one that a rule asks for.
+//! Evaluates whether a rule matches a packet.
 
 use ipnet::IpNet;
 
@@ -8,13 +8,13 @@ use super::{
 };
 use crate::{AddressType, ConntrackStates, Match, Rule, SavedRule, words::Words};
 
-/// What a rule says to a packet.
+/// The result of evaluating a rule for a packet.
 pub(super) enum Applies {
-    /// Not this one.
+    /// It does not match.
     No,
-    /// This one, with that probability.
+    /// It matches with this probability.
     Yes(f64),
-    /// We cannot tell.
+    /// It cannot be evaluated.
     Unknown(Doubt),
 }
 
@@ -46,7 +46,7 @@ fn evaluate_known(rule: &Rule, packet: &Packet, state: &State) -> Applies {
             return Applies::No;
         }
     }
-    // Asked last: doubt is worth telling only where nothing else settles it.
+    // Evaluated last: a doubt matters only if everything else matches.
     let Some(device) = &rule.in_interface else {
         return Applies::Yes(probability);
     };
@@ -67,7 +67,7 @@ fn evaluate_known(rule: &Rule, packet: &Packet, state: &State) -> Applies {
 
 fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
     match extension {
-        // A throw of dice is not a question; the caller takes it into account.
+        // A random match is not a condition; the caller takes its probability into account.
         Match::Comment(_)
         | Match::Nfacct(_)
         | Match::Statistic(_)
@@ -97,7 +97,7 @@ fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
     }
 }
 
-/// Whether a part of a foreign rule that we do understand rules the packet out.
+/// True if a part of a foreign rule that can be parsed excludes the packet.
 fn is_ruled_out(text: &str, packet: &Packet, state: &State) -> bool {
     let mut negated = false;
     let mut words = Words::new(text);
