@@ -10,7 +10,7 @@ use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
 
 use crate::{
     config_file::{self, ConfigFile, ConfigFileChanged},
-    family::{Announce, FamilyLoop, FamilyParts, Flows},
+    family::{EventSink, FamilyLoop, FamilyParts, Flows},
     health::HealthMonitor,
     inbox::Inbox,
     listen::Running,
@@ -29,7 +29,7 @@ pub struct FamilyKernel {
 }
 
 /// What a life of a proxy begins with.
-pub struct Beginning {
+pub struct RunSetup {
     /// How to treat traffic.
     pub config: Arc<ProxyConfig>,
     /// The kernel, for each family to serve.
@@ -41,7 +41,7 @@ pub struct Beginning {
 type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Makes ready for a life, on a thread that may block.
-pub type Begin = Arc<dyn Fn() -> Result<Beginning, AnyError> + Send + Sync>;
+pub type PrepareRun = Arc<dyn Fn() -> Result<RunSetup, AnyError> + Send + Sync>;
 
 /// What a proxy is made of.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub struct ProxyParts {
     /// This node's name.
     pub node: SharedStr,
     /// What each life begins with.
-    pub begin: Begin,
+    pub prepare: PrepareRun,
     /// The host's addresses.
     pub addresses: Arc<dyn HostAddresses>,
     /// Where to count.
@@ -85,31 +85,31 @@ impl Component for Proxy {
     fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
         let parts = self.0.clone();
         Box::pin(async move {
-            let begin = parts.begin.clone();
-            let beginning = tokio::task::spawn_blocking(move || begin()).await??;
-            Settled { parts, beginning }.run(scope).await
+            let prepare = parts.prepare.clone();
+            let setup = tokio::task::spawn_blocking(move || prepare()).await??;
+            PreparedProxy { parts, setup }.run(scope).await
         })
     }
 }
 
 /// A proxy that knows what it works with.
-struct Settled {
+struct PreparedProxy {
     parts: ProxyParts,
-    beginning: Beginning,
+    setup: RunSetup,
 }
 
-impl Settled {
+impl PreparedProxy {
     async fn run(self, scope: ComponentScope) -> Result<(), AnyError> {
-        let Self { parts, beginning } = self;
-        let Beginning {
+        let Self { parts, setup } = self;
+        let RunSetup {
             config,
             kernels,
             file,
-        } = beginning;
+        } = setup;
         let stop = CancellationToken::new();
         // Whatever ends first takes the others with it.
         let _ends_all = stop.clone().drop_guard();
-        let announce = announcer(parts.events);
+        let event_sink = event_sink(parts.events);
         let mut inboxes = Vec::new();
         let mut loops = JoinSet::new();
         for kernel in kernels {
@@ -134,7 +134,7 @@ impl Settled {
                 flows: kernel.flows,
                 metrics: parts.metrics.clone(),
                 health: parts.health.clone(),
-                announce: announce.clone(),
+                event_sink: event_sink.clone(),
                 node: parts.node.to_string(),
                 min_sync_period: config.min_sync_period,
                 sync_period: config.sync_period,
@@ -181,7 +181,7 @@ fn flatten(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyErro
     ended?
 }
 
-fn announcer(events: EventRecorder) -> Announce {
+fn event_sink(events: EventRecorder) -> EventSink {
     Arc::new(move |service: &ObjectKey, note| {
         let regarding = k8s_openapi::api::core::v1::ObjectReference {
             kind: Some("Service".to_owned()),

@@ -34,7 +34,7 @@ const REPORT_EVERY: Duration = Duration::from_mins(10);
 /// The UDP flows that the kernel tracks.
 pub trait Flows: Send {
     /// Forgets the flows that are stale, and says how many these were.
-    fn forget(
+    fn delete_stale(
         &mut self,
         family: IpFamily,
         is_stale: &dyn Fn(FlowEnds) -> bool,
@@ -42,7 +42,7 @@ pub trait Flows: Send {
 }
 
 /// Where one can say something about a Service that its users see.
-pub(crate) type Announce = Arc<dyn Fn(&ObjectKey, EventNote) + Send + Sync>;
+pub(crate) type EventSink = Arc<dyn Fn(&ObjectKey, EventNote) + Send + Sync>;
 
 /// What a family's loop needs.
 pub(crate) struct FamilyParts {
@@ -52,7 +52,7 @@ pub(crate) struct FamilyParts {
     pub(crate) flows: Box<dyn Flows>,
     pub(crate) metrics: ProxyMetrics,
     pub(crate) health: HealthMonitor,
-    pub(crate) announce: Announce,
+    pub(crate) event_sink: EventSink,
     pub(crate) node: String,
     pub(crate) min_sync_period: Duration,
     pub(crate) sync_period: Duration,
@@ -64,7 +64,7 @@ pub(crate) struct FamilyLoop {
     inbox: Arc<Inbox>,
     metrics: ProxyMetrics,
     health: HealthMonitor,
-    announce: Announce,
+    event_sink: EventSink,
     node: String,
     service_health: ServiceHealth,
     schedule: Schedule,
@@ -104,7 +104,7 @@ impl FamilyLoop {
             inbox: parts.inbox,
             metrics: parts.metrics,
             health: parts.health.clone(),
-            announce: parts.announce,
+            event_sink: parts.event_sink,
             node: parts.node,
             service_health: ServiceHealth::new(parts.family, restricted, parts.health),
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, Instant::now()),
@@ -164,7 +164,7 @@ impl FamilyLoop {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
-        let moved = self.take_news(&mut work).await;
+        let moved = self.take_changes(&mut work).await;
         // Whatever becomes of the sync: descriptors of Services that went may be what it needs.
         self.service_health
             .close_unwanted(&work.health_checks)
@@ -188,7 +188,7 @@ impl FamilyLoop {
         })
         .await?;
         let took = started.elapsed();
-        self.note_quarantine(&mut work);
+        self.report_quarantine(&mut work);
         let worked = result.is_ok();
         let was_full = match &result {
             Ok(report) => report.full,
@@ -208,13 +208,13 @@ impl FamilyLoop {
         self.work = Some(work);
         self.schedule.synced(Instant::now(), was_full, worked);
         if worked {
-            self.forget_flows().await?;
+            self.delete_stale_flows().await?;
         }
         Ok(())
     }
 
     /// Moves what came in over to what is wanted. Says whether settings changed.
-    async fn take_news(&mut self, work: &mut Work) -> bool {
+    async fn take_changes(&mut self, work: &mut Work) -> bool {
         let (changes, settings) = {
             let mut content = self.inbox.lock();
             let triggers = std::mem::take(&mut content.triggers);
@@ -276,7 +276,7 @@ impl FamilyLoop {
     }
 
     /// Says which Services are left out, wherever an operator or the Service's users may look.
-    fn note_quarantine(&mut self, work: &mut Work) {
+    fn report_quarantine(&mut self, work: &mut Work) {
         let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine
@@ -293,7 +293,7 @@ impl FamilyLoop {
                     family = %self.family, service = %key, error = message,
                     "Service refused by the kernel, quarantined"
                 );
-                (self.announce)(key, event);
+                (self.event_sink)(key, event);
             }
         }
         self.metrics.quarantined(self.family, held.len(), new.len());
@@ -309,7 +309,7 @@ impl FamilyLoop {
                     error = %failure, cause = %failure.source,
                     "cannot answer health checks of a load balancer"
                 );
-                (self.announce)(&failure.service, event);
+                (self.event_sink)(&failure.service, event);
             }
         }
     }
@@ -342,7 +342,7 @@ impl FamilyLoop {
         });
     }
 
-    async fn forget_flows(&mut self) -> Result<(), JoinError> {
+    async fn delete_stale_flows(&mut self) -> Result<(), JoinError> {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
@@ -352,7 +352,7 @@ impl FamilyLoop {
         }
         let started = Instant::now();
         let (work, result) = tokio::task::spawn_blocking(move || {
-            let result = work.forget_flows();
+            let result = work.delete_stale_flows();
             (work, result)
         })
         .await?;
@@ -472,12 +472,12 @@ impl Work {
         changes.refused
     }
 
-    fn forget_flows(&mut self) -> Result<u64, String> {
+    fn delete_stale_flows(&mut self) -> Result<u64, String> {
         let former = self.former.iter().map(|service| &**service);
         let reconciler = Reconciler::new(&self.desired, former);
         let count = self
             .flows
-            .forget(self.family, &|flow| reconciler.is_stale(flow))?;
+            .delete_stale(self.family, &|flow| reconciler.is_stale(flow))?;
         self.former.clear();
         self.flows_due = false;
         Ok(count)
@@ -584,7 +584,11 @@ mod tests {
     struct NoFlows;
 
     impl Flows for NoFlows {
-        fn forget(&mut self, _: IpFamily, _: &dyn Fn(FlowEnds) -> bool) -> Result<u64, String> {
+        fn delete_stale(
+            &mut self,
+            _: IpFamily,
+            _: &dyn Fn(FlowEnds) -> bool,
+        ) -> Result<u64, String> {
             Ok(0)
         }
     }
@@ -629,7 +633,9 @@ mod tests {
             flows: Box::new(NoFlows),
             metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
             health: health.clone(),
-            announce: Arc::new(move |key, note| sink.lock().unwrap().push((key.to_string(), note))),
+            event_sink: Arc::new(move |key, note| {
+                sink.lock().unwrap().push((key.to_string(), note))
+            }),
             node: "here".to_owned(),
             min_sync_period: Duration::ZERO,
             sync_period: Duration::from_secs(30),

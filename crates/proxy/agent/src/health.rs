@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_whose_loop_has_not_begun_has_no_say() {
+    fn a_family_whose_loop_has_not_begun_does_not_count() {
         let time = Time::new();
         let mut health = Health::new(TIMEOUT);
         health.queued(IpFamily::V4, time.at(0));
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_after_kube_proxys_keys_until_a_sync_succeeds() {
+    fn failures_are_reported_after_kube_proxys_keys_until_a_sync_succeeds() {
         let time = Time::new();
         let mut health = started(&time);
         for second in 1..=2 {

@@ -139,12 +139,12 @@ pub fn is_liberal() -> bool {
 pub struct HostFlows;
 
 impl Flows for HostFlows {
-    fn forget(
+    fn delete_stale(
         &mut self,
         family: IpFamily,
         is_stale: &dyn Fn(FlowEnds) -> bool,
     ) -> Result<u64, String> {
-        let forget = || {
+        let delete = || {
             let mut netfilter = Netfilter::open()?;
             let mut count = 0;
             let stale =
@@ -154,7 +154,7 @@ impl Flows for HostFlows {
             }
             Ok(count)
         };
-        forget().map_err(|error: NetlinkError| error.to_string())
+        delete().map_err(|error: NetlinkError| error.to_string())
     }
 }
 

@@ -21,6 +21,6 @@ pub mod syncs;
 mod views;
 mod watcher;
 
-pub use agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts};
+pub use agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup};
 pub use family::Flows;
 pub use watcher::HostAddresses;

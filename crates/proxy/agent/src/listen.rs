@@ -36,7 +36,7 @@ type Open = Box<dyn Fn() -> io::Result<Arc<dyn Component>> + Send + Sync>;
 type Report = Box<dyn Fn(&BindError) + Send + Sync>;
 
 /// A server that is opened again and again until it is there.
-pub struct PatientServer {
+pub struct RetryingServer {
     name: &'static str,
     address: SocketAddr,
     policy: BindPolicy,
@@ -44,7 +44,7 @@ pub struct PatientServer {
     report: Report,
 }
 
-impl PatientServer {
+impl RetryingServer {
     /// `open` binds the address; what it returns is run in this server's place.
     pub fn new<S: Component>(
         name: &'static str,
@@ -69,7 +69,7 @@ impl PatientServer {
     }
 }
 
-impl Component for PatientServer {
+impl Component for RetryingServer {
     fn name(&self) -> &str {
         self.name
     }

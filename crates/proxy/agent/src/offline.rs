@@ -24,7 +24,7 @@ pub struct Snapshot(Vec<Object>);
 
 /// What a proxy would make of a snapshot, for one family.
 #[derive(Debug)]
-pub struct Outlook {
+pub struct FamilyState {
     /// The Services.
     pub desired: Desired,
     /// Everything besides them.
@@ -63,13 +63,13 @@ impl Snapshot {
     }
 
     /// The Services as the proxy of a node sees them.
-    pub fn outlook(
+    pub fn family_state(
         &self,
         config: &ProxyConfig,
         family: IpFamily,
         node: &str,
         host_addresses: Vec<IpAddr>,
-    ) -> Outlook {
+    ) -> FamilyState {
         let facts = NodeFacts {
             name: SharedStr::new(node),
             zone: None,
@@ -84,7 +84,7 @@ impl Snapshot {
             addresses: host_addresses,
         };
         let changes = model.take_changes().into_iter();
-        Outlook {
+        FamilyState {
             desired: changes
                 .filter_map(|(key, service)| Some((key, service?)))
                 .collect(),

@@ -182,11 +182,11 @@ struct Checks {
 async fn slis(State(pages): DiagnosticPages) -> Response {
     let health = &pages.diagnostics.health;
     let healthy = health.with(|health| health.is_healthy(Moment::now()));
-    typed(PROMETHEUS_CONTENT_TYPE, pages.checks.made(healthy))
+    typed(PROMETHEUS_CONTENT_TYPE, pages.checks.record(healthy))
 }
 
 impl Checks {
-    fn made(&self, healthy: bool) -> String {
+    fn record(&self, healthy: bool) -> String {
         let pings = self.pings.fetch_add(1, Relaxed) + 1;
         let result = if healthy { &self.synced } else { &self.late };
         result.fetch_add(1, Relaxed);

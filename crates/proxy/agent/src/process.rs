@@ -25,11 +25,11 @@ use weft_runtime::{
 use weft_process::{client, run_until, serve_control_socket};
 
 use crate::{
-    agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts},
+    agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup},
     config_file::{self, ConfigFile},
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
-    listen::{BindError, BindPolicy, PatientServer},
+    listen::{BindError, BindPolicy, RetryingServer},
     metrics::ProxyMetrics,
     pages::{self, Diagnostics, HealthServer},
 };
@@ -83,8 +83,8 @@ impl ProxyProcess {
         let node = node_name(&config)?;
         let servers = Servers::new(&manager, &config, &node, &cluster);
         let setup = self.setup.clone();
-        let begin: Begin = Arc::new(move || setup.begin(None));
-        let (proxy, health) = servers.proxy(&cluster, metrics, begin)?;
+        let prepare: PrepareRun = Arc::new(move || setup.prepare_run(None));
+        let (proxy, health) = servers.proxy(&cluster, metrics, prepare)?;
         let diagnostics = pages::diagnostics(self.setup.diagnostics(health, self.version));
         servers.open_metrics(diagnostics, Access::Review(client))?;
         serve_control_socket(&manager, self.control.as_deref())?;
@@ -106,12 +106,12 @@ impl ProxyProcess {
 
 impl ProxySetup {
     /// Prepares the host and finds its programs, for one life.
-    pub fn begin(&self, file: Option<ConfigFile>) -> Result<Beginning, AnyError> {
+    pub fn prepare_run(&self, file: Option<ConfigFile>) -> Result<RunSetup, AnyError> {
         // The first sync handles the text of all rules; later ones write a few lines.
         return_freed_memory();
         prepare_host(&self.config)?;
         remove_nftables_leftovers();
-        Ok(Beginning {
+        Ok(RunSetup {
             config: self.config.clone(),
             kernels: kernels(&self.config, self.variant, self.minimize)?,
             file,
@@ -280,7 +280,7 @@ impl<'a> Servers<'a> {
         &self,
         cluster: &Cluster,
         metrics: ProxyMetrics,
-        begin: Begin,
+        prepare: PrepareRun,
     ) -> Result<(Proxy, HealthMonitor), AnyError> {
         let health = HealthMonitor::new(Health::new(self.config.health_timeout()));
         self.open_health(&health, &metrics)?;
@@ -289,7 +289,7 @@ impl<'a> Servers<'a> {
         let proxy = Proxy::new(ProxyParts {
             cluster: cluster.clone(),
             node: self.node.clone(),
-            begin,
+            prepare,
             addresses: Arc::new(HostDevices),
             metrics,
             health: health.clone(),
@@ -304,7 +304,7 @@ impl<'a> Servers<'a> {
         };
         let router = pages::health(health.clone(), metrics.clone());
         let open = move || HealthServer::bind(address, router.clone());
-        let server = PatientServer::new("health-server", address, self.policy(), open)
+        let server = RetryingServer::new("health-server", address, self.policy(), open)
             .report(self.report("FailedToStartProxierHealthcheck"));
         self.manager.add_component(server)?;
         Ok(())
@@ -316,7 +316,7 @@ impl<'a> Servers<'a> {
         };
         let manager = self.manager.clone();
         let open = move || pages::bind_metrics(&manager, address, routes.clone(), beyond.clone());
-        let server = PatientServer::new("metrics-server", address, self.policy(), open)
+        let server = RetryingServer::new("metrics-server", address, self.policy(), open)
             .report(self.report("FailedToStartMetricServer"));
         self.manager.add_component(server)?;
         Ok(())

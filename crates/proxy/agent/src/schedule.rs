@@ -38,7 +38,7 @@ pub(crate) struct Schedule {
     requested: bool,
     failed: bool,
     /// No sync before this.
-    rested: Instant,
+    not_before: Instant,
     /// Another try after a failure.
     retry_at: Option<Instant>,
     /// A Service that is left out is to be tried again.
@@ -56,7 +56,7 @@ impl Schedule {
             retry,
             requested: true,
             failed: false,
-            rested: now,
+            not_before: now,
             retry_at: None,
             trial_at: None,
             next_full: now,
@@ -76,7 +76,7 @@ impl Schedule {
         let retry = self.retry_at.is_some_and(|at| now >= at);
         let trial = self.trial_at.is_some_and(|at| now >= at);
         let wanted = self.requested || retry || trial || now >= self.next_full;
-        if wanted && now >= self.rested {
+        if wanted && now >= self.not_before {
             return Due::Sync { full };
         }
         if now >= self.next_audit && !self.failed {
@@ -90,10 +90,12 @@ impl Schedule {
     /// When [`due`](Self::due) will next say something else, without a request.
     pub(crate) fn deadline(&self) -> Instant {
         let sync = if self.requested {
-            self.rested
+            self.not_before
         } else {
             let early = [self.retry_at, self.trial_at].into_iter().flatten();
-            early.fold(self.next_full, Instant::min).max(self.rested)
+            early
+                .fold(self.next_full, Instant::min)
+                .max(self.not_before)
         };
         if self.failed {
             sync
@@ -114,7 +116,7 @@ impl Schedule {
 
     /// A sync ended.
     pub(crate) fn synced(&mut self, now: Instant, full: bool, worked: bool) {
-        self.rested = now + self.min;
+        self.not_before = now + self.min;
         self.failed = !worked;
         self.retry_at = (!worked).then(|| now + self.retry.max(self.min));
         if worked && full {

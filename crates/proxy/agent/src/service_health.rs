@@ -197,7 +197,7 @@ impl ServiceHealth {
         });
         let stop = CancellationToken::new();
         let closed = sockets.into_iter().map(|socket| {
-            let (listener, closed) = Announced::new(socket);
+            let (listener, closed) = NotifyOnClose::new(socket);
             let (router, pool) = (router.clone(), self.pool.clone());
             let stopped = stop.clone().cancelled_owned();
             tokio::spawn(async move { serve(listener, &pool, router, stopped).await });
@@ -236,12 +236,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// A listener that tells when it is closed. Fields are dropped in their order.
-struct Announced {
+struct NotifyOnClose {
     tcp: TcpListener,
     _closed: oneshot::Sender<()>,
 }
 
-impl Announced {
+impl NotifyOnClose {
     fn new(tcp: TcpListener) -> (Self, oneshot::Receiver<()>) {
         let (sender, closed) = oneshot::channel();
         let listener = Self {
@@ -252,7 +252,7 @@ impl Announced {
     }
 }
 
-impl Listener for Announced {
+impl Listener for NotifyOnClose {
     type Stream = TcpStream;
 
     fn widen_backlog(&self) {

@@ -12,7 +12,7 @@ use weft_model::IpFamily;
 use weft_proxy::SyncReport;
 
 /// How many are remembered.
-const REMEMBERED: usize = 256;
+const CAPACITY: usize = 256;
 
 /// A sync that worked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl SyncLog {
             rules: report.rules.iter().map(|(_, count)| count.total).sum(),
             milliseconds: took.as_secs_f64() * 1000.0,
         };
-        if records.last.len() == REMEMBERED {
+        if records.last.len() == CAPACITY {
             records.last.pop_front();
         }
         records.last.push_back(record);
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_last_ones_are_remembered_and_keep_their_numbers() {
         let log = SyncLog::default();
-        for bytes in 0..REMEMBERED + 3 {
+        for bytes in 0..CAPACITY + 3 {
             let count = |written, total| RuleCount { total, written };
             let report = SyncReport {
                 bytes,
@@ -102,7 +102,7 @@ mod tests {
             );
         }
         let records = log.read();
-        assert_eq!(records.len(), REMEMBERED);
+        assert_eq!(records.len(), CAPACITY);
         assert_eq!((records[0].number, records[0].bytes), (4, 3));
         assert_eq!((records[0].written, records[0].rules), (3, 50));
     }

@@ -23,8 +23,8 @@ use weft_process::own_node::{self, NodeView};
 
 /// How long the first sync waits for the node's addresses, and for its pod networks where they
 /// are needed to tell local traffic.
-const NODE_PATIENCE: Duration = Duration::from_secs(30);
-const POD_NETWORK_PATIENCE: Duration = Duration::from_mins(5);
+const NODE_TIMEOUT: Duration = Duration::from_secs(30);
+const POD_NETWORK_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A watch that will tell nothing more: better to start anew than to be stale in silence.
 #[derive(Debug, thiserror::Error)]
@@ -116,8 +116,8 @@ impl Watcher {
     /// Follows the watches until told to stop.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), WatchEnded> {
         let patience = match self.config.detect_local {
-            DetectLocal::NodeNetworks => POD_NETWORK_PATIENCE,
-            _ => NODE_PATIENCE,
+            DetectLocal::NodeNetworks => POD_NETWORK_TIMEOUT,
+            _ => NODE_TIMEOUT,
         };
         let give_up = Instant::now() + patience;
         loop {
@@ -177,7 +177,7 @@ impl Watcher {
             for (_, inbox) in &self.inboxes {
                 self.metrics.service_changed(inbox.lock().model.news());
             }
-            self.tell("Service", key, problems);
+            self.report_problems("Service", key, problems);
         }
     }
 
@@ -223,7 +223,7 @@ impl Watcher {
         }
         if let Some(key) = change.key() {
             self.metrics.endpoints_changed(changed);
-            self.tell("EndpointSlice", key, problems);
+            self.report_problems("EndpointSlice", key, problems);
         }
     }
 
@@ -250,7 +250,7 @@ impl Watcher {
 
     fn node(&mut self, change: Change<NodeView>) {
         match change {
-            Change::Added { new, .. } | Change::Updated { new, .. } => self.know_node(&new),
+            Change::Added { new, .. } | Change::Updated { new, .. } => self.update_node(&new),
             Change::Deleted { .. } => self.health.with(|health| health.set_node_eligible(false)),
             Change::Undecodable(object) => {
                 tracing::warn!(node = %object.key, error = %object.error, "cannot read the Node");
@@ -262,7 +262,7 @@ impl Watcher {
         }
     }
 
-    fn know_node(&mut self, node: &NodeView) {
+    fn update_node(&mut self, node: &NodeView) {
         let taints = node.spec.taints.iter().map(|taint| &*taint.key);
         let eligible = node_is_eligible(node.metadata.is_terminating(), taints);
         self.health
@@ -307,7 +307,7 @@ impl Watcher {
         )
     }
 
-    fn tell(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
+    fn report_problems(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
         let mut found: Vec<(Effect, String)> = problems
             .into_iter()
             .map(|problem| (problem.effect, problem.what))
@@ -356,9 +356,9 @@ mod tests {
     use crate::health::Health;
 
     /// A host whose addresses cannot be read.
-    struct Blind;
+    struct UnreadableHost;
 
-    impl HostAddresses for Blind {
+    impl HostAddresses for UnreadableHost {
         fn addresses(&self) -> Option<Vec<IpAddr>> {
             None
         }
@@ -387,7 +387,7 @@ mod tests {
         let parts = WatcherParts {
             inboxes: inboxes.into(),
             config,
-            host: Arc::new(Blind),
+            host: Arc::new(UnreadableHost),
             metrics,
             health: HealthMonitor::new(Health::new(Duration::from_secs(60))),
         };
@@ -433,16 +433,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_with_nothing_to_say_does_not_undo_what_was_known() {
+    async fn a_node_without_addresses_keeps_the_known_ones() {
         let (mut watcher, _) = watcher(|c| c.detect_local_mode = "NodeCIDR".to_owned());
         let settings = |watcher: &Watcher| watcher.inboxes[0].1.lock().settings.clone();
         let unknown = settings(&watcher);
         let address = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
-        watcher.know_node(&node(&address, &json!(["10.0.0.0/24"])));
+        watcher.update_node(&node(&address, &json!(["10.0.0.0/24"])));
         let known = settings(&watcher);
         assert_ne!(known, unknown);
         assert!(known.local_detector.is_some());
-        watcher.know_node(&node(&json!([]), &json!(null)));
+        watcher.update_node(&node(&json!([]), &json!(null)));
         assert_eq!(settings(&watcher), known);
     }
 

@@ -182,7 +182,7 @@ async fn the_input_that_failed_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_the_insides_need_a_token() {
+async fn beyond_loopback_debug_pages_need_a_token() {
     let mut registry = Registry::default();
     let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
     metrics.endpoints_changed(true);

@@ -8,12 +8,12 @@ use weft_host::iptables::{Iptables, VariantChoice};
 use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
 use weft_proxy_agent::{
     host,
-    offline::{Outlook, Snapshot},
+    offline::{FamilyState, Snapshot},
     process,
 };
 use weft_runtime::connect;
 
-use super::{ABLE, ObjectFiles, outlook};
+use super::{ABLE, ObjectFiles, family_state};
 use crate::{commands::proxy::resolve::Resolved, output};
 
 const AFTER_HELP: &str = "\
@@ -45,8 +45,8 @@ impl DiffArguments {
         let mut count = 0;
         let required = process::required_family(&resolved.config);
         for (family, programs) in host::families(required, variant)? {
-            let outlook = outlook(&snapshot, resolved, family)?;
-            let (findings, plan) = compare(&programs, &outlook)?;
+            let state = family_state(&snapshot, resolved, family)?;
+            let (findings, plan) = compare(&programs, &state)?;
             count += findings.len();
             if self.mend {
                 output::text(&format!("# {family}\n{plan}"))?;
@@ -64,7 +64,7 @@ impl DiffArguments {
 }
 
 /// Whoever wrote the rules may or may not have counted packets: what fits better is meant.
-fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Finding>, Plan)> {
+fn compare(programs: &Iptables, state: &FamilyState) -> anyhow::Result<(Vec<Finding>, Plan)> {
     let mut best: Option<(Vec<Finding>, Plan)> = None;
     for nfacct in [true, false] {
         let options = Options {
@@ -75,7 +75,7 @@ fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Findin
         };
         let mut kernel = HostKernel::new(programs.clone(), OwnWrites::default());
         let found =
-            weft_iptables::differences(&mut kernel, &outlook.desired, &outlook.settings, options)?;
+            weft_iptables::differences(&mut kernel, &state.desired, &state.settings, options)?;
         if best
             .as_ref()
             .is_none_or(|best| found.0.len() < best.0.len())

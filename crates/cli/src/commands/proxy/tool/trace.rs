@@ -13,7 +13,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_proxy_agent::{HostAddresses as _, host::HostDevices};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
-use super::{ABLE, ObjectFiles, outlook};
+use super::{ABLE, ObjectFiles, family_state};
 use crate::{commands::proxy::resolve::Resolved, output};
 
 #[derive(Debug, Args)]
@@ -73,8 +73,8 @@ impl TraceArguments {
         let rules = if self.live {
             live(family, variant)?
         } else {
-            let outlook = outlook(&self.objects.read()?, resolved, family)?;
-            let plan = weft_iptables::render(&outlook.desired, &outlook.settings, ABLE);
+            let state = family_state(&self.objects.read()?, resolved, family)?;
+            let plan = weft_iptables::render(&state.desired, &state.settings, ABLE);
             let mut rules = Ruleset::new(family);
             rules
                 .restore(&plan.to_string())
