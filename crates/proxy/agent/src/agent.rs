@@ -1,4 +1,4 @@
-//! The proxy as a component of a process.
+//! The proxy as a component of a process: starts the watcher and one loop per family.
 
 use std::{error::Error, sync::Arc};
 
@@ -18,56 +18,56 @@ use crate::{
     watcher::{HostAddresses, Watcher, WatcherParts, node_ip},
 };
 
-/// What the proxy of one family writes to.
+/// The kernel interfaces of one family.
 pub struct FamilyKernel {
     /// The family.
     pub family: IpFamily,
-    /// Programs its Services.
+    /// Writes its rules.
     pub backend: Box<dyn Backend>,
-    /// Its tracked flows.
+    /// Its conntrack entries.
     pub flows: Box<dyn Flows>,
 }
 
-/// What a life of a proxy begins with.
+/// The inputs of one run of the proxy.
 pub struct RunSetup {
-    /// How to treat traffic.
+    /// The validated configuration.
     pub config: Arc<ProxyConfig>,
-    /// The kernel, for each family to serve.
+    /// The kernel interfaces, one for each family to serve.
     pub kernels: Vec<FamilyKernel>,
-    /// Ends the life when it changes.
+    /// Ends the run when it changes.
     pub file: Option<ConfigFile>,
 }
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Makes ready for a life, on a thread that may block.
+/// Prepares one run of the proxy, on a thread that may block.
 pub type PrepareRun = Arc<dyn Fn() -> Result<RunSetup, AnyError> + Send + Sync>;
 
-/// What a proxy is made of.
+/// The dependencies of a proxy.
 #[derive(Clone)]
 pub struct ProxyParts {
-    /// Where the objects are.
+    /// Caches and client of the API server.
     pub cluster: Cluster,
     /// This node's name.
     pub node: SharedStr,
-    /// What each life begins with.
+    /// Called at the start of each run.
     pub prepare: PrepareRun,
     /// The host's addresses.
     pub addresses: Arc<dyn HostAddresses>,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: ProxyMetrics,
-    /// Where to say how it goes.
+    /// Health state to update.
     pub health: HealthMonitor,
-    /// Where to say what users of a Service should know.
+    /// Records events about Services and the node.
     pub events: EventRecorder,
 }
 
-/// Serves a node's Services from when it is started until it is stopped. Rules stay when it ends,
-/// and whoever starts it again begins with a full look.
+/// Serves a node's Services from start to stop. The rules stay when it ends, and the next run
+/// begins with a full sync.
 pub struct Proxy(ProxyParts);
 
 impl Proxy {
-    /// A proxy of these parts.
+    /// A proxy with these dependencies.
     pub fn new(parts: ProxyParts) -> Self {
         Self(parts)
     }
@@ -92,7 +92,7 @@ impl Component for Proxy {
     }
 }
 
-/// A proxy that knows what it works with.
+/// A proxy whose run is prepared.
 struct PreparedProxy {
     parts: ProxyParts,
     setup: RunSetup,
@@ -107,7 +107,7 @@ impl PreparedProxy {
             file,
         } = setup;
         let stop = CancellationToken::new();
-        // Whatever ends first takes the others with it.
+        // When one task ends, all others are stopped.
         let _ends_all = stop.clone().drop_guard();
         let event_sink = event_sink(parts.events);
         let mut inboxes = Vec::new();

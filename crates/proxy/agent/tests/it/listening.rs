@@ -20,7 +20,7 @@ type Running = std::pin::Pin<
     Box<dyn Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send>,
 >;
 
-/// Tells that it runs.
+/// A component that reports that it runs.
 struct Announcer(CancellationToken);
 
 impl Component for Announcer {
@@ -76,7 +76,7 @@ async fn a_taken_address_is_tried_every_five_seconds_and_does_not_delay_the_star
     let reported = reported.lock().unwrap();
     assert_eq!(
         *reported,
-        ["bind 127.0.0.1:1 for the health server"; 3].map(str::to_owned)
+        ["cannot bind 127.0.0.1:1 for the health server"; 3].map(str::to_owned)
     );
 }
 
@@ -93,6 +93,6 @@ async fn a_taken_address_is_fatal_where_that_is_asked_for() {
     manager.add_component(server).unwrap();
     let error = manager.run(std::future::pending()).await.unwrap_err();
     let chain = format!("{error}: {}", std::error::Error::source(&error).unwrap());
-    let expected = format!("bind {address} for the metrics server");
+    let expected = format!("cannot bind {address} for the metrics server");
     assert!(chain.contains(&expected), "{chain}");
 }
