@@ -57,7 +57,7 @@ fn a_busy_lock_is_named_and_waited_out() {
             failure.input().is_some(),
             "what could not be written is kept"
         );
-        // Nothing is known any more, and nothing is promised.
+        // The state is unknown after the failure, so the audit is postponed.
         assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Postponed);
 
         lock.unlock().unwrap();

@@ -180,7 +180,7 @@ fn a_partial_sync_over_a_chain_that_is_gone_ends_right_at_once() {
             let failure = report
                 .partial_failure
                 .expect("its rule could not be deleted");
-            // Which line, and what the program said about it.
+            // The failure names the line, with the program's message.
             assert!(failure.to_string().contains("line "), "{failure}");
             let program = programs(family, variant).programs().restore.clone();
             let program = program.to_str().unwrap().to_owned();

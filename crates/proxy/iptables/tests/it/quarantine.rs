@@ -323,7 +323,7 @@ fn a_burst_of_refused_services_stops_no_other_service() {
         let used = writes(&mut world) - before;
         assert!(used <= most_writes, "{refusals:?}: {used} writes");
         world.assert_as_fresh("after the burst");
-        // Those in force stay in force, and a new one does not wait for the search.
+        // Accepted Services keep their rules, and a new one does not wait for the search.
         put(&mut world, 500, 1);
         let before = writes(&mut world);
         world.guarded_sync(false).unwrap();
@@ -381,7 +381,7 @@ fn services_that_change_and_are_refused_all_the_time_delay_no_other_service() {
             if round > 0 {
                 put(&mut world, 1000 + round, 1);
             }
-            // A mistake in another namespace, mended a round later.
+            // A mistake in another namespace, corrected a round later.
             match round {
                 30 => {
                     poison(&mut world, endpoint_rule(600, 1));
@@ -551,7 +551,7 @@ fn the_real_kernel_gets_everything_but_the_service_that_it_refuses() {
                 .unwrap_or_else(|error| panic!("{when}: {error}"));
             assert_eq!(world.held(), [key.name.to_string()], "{when}");
             assert_kernel(&mut world, &when);
-            // It heals, and is poisoned again: by partial syncs both times.
+            // It is corrected, and broken again: by partial syncs both times.
             for (service, held) in [(good, false), (poisoned, true)] {
                 world
                     .quarantine

@@ -155,7 +155,7 @@ fn targets(world: &World, own: &BTreeSet<IpAddr>) -> BTreeSet<(SocketAddr, Proto
     targets
 }
 
-/// An endpoint with the chain that stands for it in the rules.
+/// An endpoint and its chain in the rules.
 fn chosen(outcomes: &[Outcome]) -> Option<(ChainName, SocketAddr)> {
     let steps = outcomes.iter().rev().flat_map(|outcome| &outcome.path);
     steps.into_iter().find_map(|step| match step {

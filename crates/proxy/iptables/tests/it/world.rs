@@ -227,7 +227,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
     }
 }
 
-/// A kernel whose rules a test can look at.
+/// A kernel whose rules a test can read.
 pub(crate) trait Visible: Kernel {
     fn rules(&mut self, family: IpFamily) -> Ruleset;
 }
@@ -247,7 +247,7 @@ pub(crate) struct World<K = Simulated> {
     pub(crate) backend: Iptables<K>,
     pub(crate) changed: BTreeSet<ObjectKey>,
     pub(crate) quarantine: Quarantine,
-    /// Passes as a test says.
+    /// The current time, set by the test.
     pub(crate) now: Instant,
 }
 

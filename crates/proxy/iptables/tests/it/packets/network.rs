@@ -177,7 +177,7 @@ impl Network {
         })
     }
 
-    /// Asks, and holds what happens against what the rules promise.
+    /// Sends a request and compares the outcome with a trace through the rules.
     pub(crate) fn ask(&mut self, sender: Sender, target: SocketAddr, protocol: Protocol) -> Reply {
         let source = self.source(sender, target);
         let promised = self.promised(sender, source, target, protocol);
