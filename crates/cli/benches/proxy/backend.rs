@@ -79,8 +79,8 @@ impl Kernel for Recording {
         self.kernel.chain_rules(table, chain)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        self.kernel.take_spent()
+    fn take_cpu_time(&mut self) -> Duration {
+        self.kernel.take_cpu_time()
     }
 }
 

@@ -19,10 +19,10 @@ use weft_runtime::{
 use weft_ipam_daemon::{IpamComponent, IpamMetrics, IpamSetup};
 use weft_process::{client, serve_control_socket};
 use weft_proxy_agent::{
-    Begin,
+    PrepareRun,
     config_file::ConfigFile,
     host::HostCounters,
-    listen::{BindPolicy, PatientServer},
+    listen::{BindPolicy, RetryingServer},
     metrics::ProxyMetrics,
     pages,
     process::{ProxySetup, Servers},
@@ -152,11 +152,11 @@ impl Node {
         };
         let servers = Servers::new(&self.manager, &config, &self.name, &self.cluster);
         let read = part.read;
-        let begin: Begin = Arc::new(move || {
+        let prepare: PrepareRun = Arc::new(move || {
             let (setup, file) = read()?;
-            setup.begin(file)
+            setup.prepare_run(file)
         });
-        let (proxy, health) = servers.proxy(&self.cluster, metrics, begin)?;
+        let (proxy, health) = servers.proxy(&self.cluster, metrics, prepare)?;
         self.add(proxy)?;
         Ok(pages::diagnostics(part.setup.diagnostics(health, version)))
     }
@@ -169,7 +169,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let manager = self.manager.clone();
         let open = move || pages::bind_metrics(&manager, address, extra.clone(), beyond.clone());
-        let server = PatientServer::new("metrics-server", address, BindPolicy::Retry, open);
+        let server = RetryingServer::new("metrics-server", address, BindPolicy::Retry, open);
         self.manager.add_component(server)?;
         Ok(())
     }

@@ -304,14 +304,14 @@ impl Arena {
             ..KubeProxyConfiguration::default()
         };
         let config = configuration.check().unwrap();
-        let outlook = snapshot.outlook(&config, family, NODE, Vec::new());
+        let state = snapshot.family_state(&config, family, NODE, Vec::new());
         let options = weft_iptables::Options {
             random_fully: true,
             drop_invalid: true,
             nfacct: true,
             minimize: true,
         };
-        let plan = weft_iptables::render(&outlook.desired, &outlook.settings, options);
+        let plan = weft_iptables::render(&state.desired, &state.settings, options);
         let mut rules = Ruleset::new(family);
         rules.restore(&plan.to_string()).unwrap();
         rules

@@ -13,7 +13,7 @@ use weft_model::IpFamily;
 use weft_proxy_agent::HostAddresses as _;
 use weft_proxy_agent::{
     host::HostDevices,
-    offline::{Outlook, Snapshot},
+    offline::{FamilyState, Snapshot},
     process,
 };
 
@@ -96,8 +96,8 @@ impl RenderArguments {
             if chosen.is_some_and(|chosen| chosen != family) {
                 continue;
             }
-            let outlook = outlook(&snapshot, resolved, family)?;
-            let plan = weft_iptables::render(&outlook.desired, &outlook.settings, ABLE);
+            let state = family_state(&snapshot, resolved, family)?;
+            let plan = weft_iptables::render(&state.desired, &state.settings, ABLE);
             output::text(&format!("# {family}\n{plan}"))?;
         }
         Ok(())
@@ -113,18 +113,22 @@ const ABLE: weft_iptables::Options = weft_iptables::Options {
 };
 
 /// The rules that the proxy of the configured node derives from the objects.
-fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow::Result<Outlook> {
+fn family_state(
+    snapshot: &Snapshot,
+    resolved: &Resolved,
+    family: IpFamily,
+) -> anyhow::Result<FamilyState> {
     let node = process::node_name(&resolved.config).context("find this node's name")?;
-    let outlook = snapshot.outlook(
+    let state = snapshot.family_state(
         &resolved.config,
         family,
         &node,
         HostDevices.addresses().unwrap_or_default(),
     );
-    for problem in &outlook.problems {
+    for problem in &state.problems {
         tracing::warn!(%family, "{problem}; {}", problem.effect);
     }
-    Ok(outlook)
+    Ok(state)
 }
 
 impl ObjectFiles {

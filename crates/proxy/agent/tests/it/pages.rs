@@ -18,7 +18,7 @@ fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Both servers, for as long as the token is not cancelled.
+/// Both servers, until the token is cancelled.
 struct Servers {
     health: HealthMonitor,
     health_address: SocketAddr,
@@ -87,7 +87,7 @@ async fn health_is_answered_with_kube_proxys_codes_and_headers() {
         assert!(answer.body.starts_with("{\"lastUpdated\":\""), "{answer:?}");
         assert!(answer.body.ends_with("\"healthy\":true}}}"), "{answer:?}");
     }
-    // With no patience at all, whatever waits is late.
+    // With a timeout of zero, any pending sync is late.
     servers
         .health
         .with(|health| health.queued(IpFamily::V4, Moment::now()));
@@ -182,7 +182,7 @@ async fn the_input_that_failed_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_the_insides_need_a_token() {
+async fn beyond_loopback_debug_pages_need_a_token() {
     let mut registry = Registry::default();
     let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
     metrics.endpoints_changed(true);

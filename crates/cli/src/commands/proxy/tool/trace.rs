@@ -13,7 +13,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_proxy_agent::{HostAddresses as _, host::HostDevices};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
-use super::{ABLE, ObjectFiles, outlook};
+use super::{ABLE, ObjectFiles, family_state};
 use weft_program::output;
 
 use crate::commands::proxy::resolve::Resolved;
@@ -27,10 +27,10 @@ pub(in super::super) struct TraceArguments {
     #[arg(
         long = "dst",
         value_name = "IP:PORT/PROTOCOL",
-        help = "Where to, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp"
+        help = "Destination of the packet, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp"
     )]
     destination: Destination,
-    /// The device it arrives on; without, rules that ask for it are in doubt
+    /// Interface on which the packet arrives; without it, rules that match an interface are undecided
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Follow the rules in this host's kernel, also those of other programs
@@ -75,8 +75,8 @@ impl TraceArguments {
         let rules = if self.live {
             live(family, variant)?
         } else {
-            let outlook = outlook(&self.objects.read()?, resolved, family)?;
-            let plan = weft_iptables::render(&outlook.desired, &outlook.settings, ABLE);
+            let state = family_state(&self.objects.read()?, resolved, family)?;
+            let plan = weft_iptables::render(&state.desired, &state.settings, ABLE);
             let mut rules = Ruleset::new(family);
             rules
                 .restore(&plan.to_string())

@@ -1,4 +1,4 @@
-//! Programs that fail, hang or are killed: whatever happens, the next sync ends in the right state.
+//! Programs that fail, hang or are killed: the next sync always ends in the right state.
 
 use std::{
     env,
@@ -57,7 +57,7 @@ fn a_busy_lock_is_named_and_waited_out() {
             failure.input().is_some(),
             "what could not be written is kept"
         );
-        // Nothing is known any more, and nothing is promised.
+        // The state is unknown after the failure, so the audit is postponed.
         assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Postponed);
 
         lock.unlock().unwrap();
@@ -66,8 +66,8 @@ fn a_busy_lock_is_named_and_waited_out() {
     });
 }
 
-/// What the restore program does with its turn, besides what it should.
-const FATES: [&str; 5] = [
+/// Behaviours of the unreliable restore program besides the right one.
+const BEHAVIOURS: [&str; 5] = [
     "works",
     "works",
     "refuses",
@@ -75,15 +75,15 @@ const FATES: [&str; 5] = [
     "writes-one-table",
 ];
 
-/// A program in front of the real one that takes its fate from a list, one line at each call.
-fn moody(directory: &Path, program: &Path) {
+/// A program in front of the real one that takes its behaviour from a list, one line at each call.
+fn unreliable(directory: &Path, program: &Path) {
     let name = program.file_name().unwrap();
-    let (real, fates) = (program.display(), directory.join("fates"));
-    let fates = fates.display();
+    let (real, behaviours) = (program.display(), directory.join("behaviours"));
+    let behaviours = behaviours.display();
     let script = format!(
         "#!/bin/sh\n\
-         fate=$(head -n 1 {fates}); sed -i 1d {fates}\n\
-         case \"$fate\" in\n\
+         behaviour=$(head -n 1 {behaviours}); sed -i 1d {behaviours}\n\
+         case \"$behaviour\" in\n\
          refuses) cat >/dev/null; echo 'out of sorts' >&2; exit 1;;\n\
          writes-and-fails) {real} \"$@\"; echo 'lost my voice' >&2; exit 1;;\n\
          writes-one-table) sed /COMMIT/q | {real} \"$@\"; echo 'lost my pen' >&2; exit 1;;\n\
@@ -101,18 +101,18 @@ fn a_restore_program_that_fails_at_random_loses_nothing_in_the_end() {
         for (variant, seed) in Variant::ALL.into_iter().zip([41, 42]) {
             let family = IpFamily::V4;
             let directory = tempfile::tempdir().unwrap();
-            moody(
+            unreliable(
                 directory.path(),
                 &programs(family, variant).programs().restore,
             );
-            let mut moods = fastrand::Rng::with_seed(seed);
-            let fates: Vec<&str> = (0..200).map(|_| FATES[moods.usize(..5)]).collect();
-            fs::write(directory.path().join("fates"), fates.join("\n")).unwrap();
+            let mut random = fastrand::Rng::with_seed(seed);
+            let behaviours: Vec<&str> = (0..200).map(|_| BEHAVIOURS[random.usize(..5)]).collect();
+            fs::write(directory.path().join("behaviours"), behaviours.join("\n")).unwrap();
 
             let search = SearchPath::from_environment().with_first(directory.path());
-            let moody = programs_in(&search, family, variant);
+            let unreliable = programs_in(&search, family, variant);
             let mut world = world(family, variant, OPTIONS);
-            world.restart(HostKernel::new(moody, OwnWrites::default()), OPTIONS);
+            world.restart(HostKernel::new(unreliable, OwnWrites::default()), OPTIONS);
             let mut cluster = RandomCluster::new(seed);
             let (mut failures, mut partial_failures) = (0, 0);
             for round in 0..40 {
@@ -129,7 +129,7 @@ fn a_restore_program_that_fails_at_random_loses_nothing_in_the_end() {
                 failures > 0 && partial_failures > 0,
                 "{failures} {partial_failures}"
             );
-            fs::write(directory.path().join("fates"), "").unwrap();
+            fs::write(directory.path().join("behaviours"), "").unwrap();
             world.sync();
             world.assert_as_fresh(&format!("{variant}: in the end"));
         }
@@ -166,7 +166,7 @@ fn a_restore_program_killed_at_any_moment_leaves_a_state_to_go_on_from() {
     });
 }
 
-/// Tells the child below what to do.
+/// Environment variable with the iptables variant; makes the child below run.
 const CHILD: &str = "WEFT_SYNCS_UNTIL_KILLED";
 
 /// Not a test by itself: the process that the next one kills.
@@ -199,7 +199,11 @@ fn a_proxy_killed_in_mid_sync_is_followed_by_one_that_converges() {
             let mut cluster = RandomCluster::new(45);
             for round in 0..10 {
                 let mut child = Command::new(env::current_exe().unwrap())
-                    .args(["--exact", "mishaps::syncs_until_it_is_killed", "--ignored"])
+                    .args([
+                        "--exact",
+                        "failing_programs::syncs_until_it_is_killed",
+                        "--ignored",
+                    ])
                     .env(CHILD, variant.to_string())
                     .stdout(Stdio::null())
                     .spawn()
@@ -218,8 +222,8 @@ fn a_proxy_killed_in_mid_sync_is_followed_by_one_that_converges() {
     });
 }
 
-/// What a killed process had started goes on, and is ours then: the lab is a process namespace of
-/// which this is the first process.
+/// Waits for processes that a killed process had started. They are children of this process now,
+/// which is the first one of the lab's process namespace.
 fn wait_for_orphans() {
     assert_eq!(std::process::id(), 1);
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
