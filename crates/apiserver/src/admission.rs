@@ -11,7 +11,7 @@ use crate::{
     cel,
     kind::Subresource,
     meta::Meta,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome},
     store::{Filter, Object},
 };
@@ -50,7 +50,7 @@ impl Operation {
 
 /// A write as policies see it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     pub(crate) operation: Operation,
     pub(crate) subresource: Option<Subresource>,
     /// The name in the request; empty when a collection is deleted.
@@ -60,7 +60,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) dry_run: bool,
 }
 
-impl Attempt<'_> {
+impl AdmissionRequest<'_> {
     fn namespace(&self) -> &str {
         self.object
             .or(self.old)
@@ -85,20 +85,20 @@ pub(crate) fn is_active(api: &Api) -> bool {
 }
 
 /// Whether the policies let a write through.
-pub(crate) fn admit(scene: &Scene<'_>, attempt: &Attempt<'_>) -> Outcome<()> {
+pub(crate) fn admit(scope: &WriteScope<'_>, request: &AdmissionRequest<'_>) -> Outcome<()> {
     // Upstream never lets policies stand in their own way.
-    if scene.kind.group == GROUP || scene.context.is_none() {
+    if scope.kind.group == GROUP || scope.context.is_none() {
         return Ok(());
     }
     let all = |plural: &str| {
         let storage = format!("{plural}.{GROUP}").into();
-        scene.api.store.all(&storage, &Filter::default()).0
+        scope.api.store.all(&storage, &Filter::default()).0
     };
     let bindings = all("validatingadmissionpolicybindings");
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = scene
+    let policies = scope
         .api
         .policies
         .compiled(&all("validatingadmissionpolicies"));
@@ -110,28 +110,28 @@ pub(crate) fn admit(scene: &Scene<'_>, attempt: &Attempt<'_>) -> Outcome<()> {
         let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
             continue;
         };
-        let case = Case {
-            scene,
-            attempt,
+        let invocation = Invocation {
+            scope,
+            request,
             policy,
             binding: &binding,
         };
-        if case.selects() {
-            case.decide()?;
+        if invocation.selects() {
+            invocation.decide()?;
         }
     }
     Ok(())
 }
 
 /// One policy, bound, and one write.
-struct Case<'a> {
-    scene: &'a Scene<'a>,
-    attempt: &'a Attempt<'a>,
+struct Invocation<'a> {
+    scope: &'a WriteScope<'a>,
+    request: &'a AdmissionRequest<'a>,
     policy: &'a Policy,
     binding: &'a Object,
 }
 
-impl Case<'_> {
+impl Invocation<'_> {
     fn decide(&self) -> Outcome<()> {
         let findings = match self.params() {
             Ok(all) => {
@@ -164,7 +164,7 @@ impl Case<'_> {
             actions.is_some_and(|actions| actions.iter().any(|known| known == action))
         };
         if wants("Warn")
-            && let Some(context) = self.scene.context
+            && let Some(context) = self.scope.context
         {
             context.warn(format!(
                 "Validation failed for ValidatingAdmissionPolicy '{policy}' with binding \
@@ -176,8 +176,8 @@ impl Case<'_> {
                 "ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: \
                  {message}"
             );
-            let name = self.attempt.shown_name();
-            return Err(ApiError::denied(self.scene.kind, name, &detail));
+            let name = self.request.shown_name();
+            return Err(ApiError::denied(self.scope.kind, name, &detail));
         }
         Ok(())
     }

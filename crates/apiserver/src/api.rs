@@ -20,14 +20,14 @@ use crate::{
     admission::Policies,
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
+    controllers::ControllerQueue,
     custom::Definitions,
     encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
-    housekeeping::Garbage,
     kind::{Registry, ResourceType},
     meta::Meta as _,
-    negotiate::{Asked, Encoding, Negotiated},
+    negotiate::{Encoding, Negotiated, ResponseKind},
     pod_dialer::PodDialer,
     query::Query,
     random::Random,
@@ -66,8 +66,8 @@ pub(crate) struct Api {
     pub(crate) connections: TaskTracker,
     pub(crate) pool: ConnectionPool,
     /// Wakes the housekeeper: something was deleted that others depend on.
-    pub(crate) chores: Notify,
-    pub(crate) garbage: Garbage,
+    pub(crate) wake_controllers: Notify,
+    pub(crate) controller_queue: ControllerQueue,
     pub(crate) event_expiry: Expiry,
     pub(crate) policies: Policies,
     pub(crate) definitions: Definitions,
@@ -117,12 +117,12 @@ impl Context {
 
     /// The representation to answer in.
     pub(crate) fn negotiated(&self, kind: &ResourceType) -> Outcome<Negotiated> {
-        let asked = match self.info.verb {
-            Verb::Watch => Asked::Watch,
-            Verb::List => Asked::Collection,
-            _ => Asked::Object,
+        let response = match self.info.verb {
+            Verb::Watch => ResponseKind::Watch,
+            Verb::List => ResponseKind::Collection,
+            _ => ResponseKind::Object,
         };
-        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), asked)
+        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), response)
     }
 
     /// Who a write is attributed to: the query's manager, or the user agent up to its version.
@@ -159,7 +159,7 @@ impl Api {
             .and_then(|v| v.to_str().ok());
         agent.unwrap_or_default().clone_into(&mut info.user_agent);
 
-        let interference = if handler::orders_faults(&self, &info.path) {
+        let interference = if handler::is_fault_endpoint(&self, &info.path) {
             Interference::default()
         } else {
             self.faults.interfere(&info)
@@ -280,8 +280,8 @@ impl Api {
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }
-        if self.garbage.written(kind, stored) {
-            self.chores.notify_one();
+        if self.controller_queue.written(kind, stored) {
+            self.wake_controllers.notify_one();
         }
     }
 
@@ -291,8 +291,8 @@ impl Api {
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }
-        if self.garbage.removed(&self.store, stored) {
-            self.chores.notify_one();
+        if self.controller_queue.removed(&self.store, stored) {
+            self.wake_controllers.notify_one();
         }
     }
 
@@ -336,7 +336,7 @@ impl Api {
             payload,
         } = reply;
         let accept = context.header(header::ACCEPT);
-        let encoding = crate::negotiate::negotiate(accept, false, Asked::Object)
+        let encoding = crate::negotiate::negotiate(accept, false, ResponseKind::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
         let (kind, body, compressed) = if is_large(context, encoding, &payload) {
             let render = || render(context, encoding, payload);

@@ -14,14 +14,14 @@ use crate::{
     decode,
     encoding::yaml,
     handler::{
-        turn::{Target, Turn},
-        write::{Means, Update, create_object, same_content, update_object},
+        exclusive_write::{ExclusiveWrite, Target},
+        write::{Update, UpdateMethod, create_object, same_content, update_object},
     },
     kind::{ResourceType, Subresource},
     managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
     meta::{Meta as _, object_mut},
     options::WriteOptions,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, FieldError, MAX_CAUSES, Outcome},
     store::{Object, Stored},
     view,
@@ -40,8 +40,8 @@ pub(crate) fn apply(
         return Err(ApiError::invalid_options("PatchOptions", error));
     };
     let applied = body(context, kind, options)?;
-    let turn = Turn::take(api, context, kind, subresource);
-    let (scene, target) = (turn.scene(), turn.target);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, subresource);
+    let (scope, target) = (exclusive.scope(), exclusive.target);
     let named = applied.name();
     if !named.is_empty() && named != target.name {
         return Err(ApiError::bad_request(format!(
@@ -49,7 +49,7 @@ pub(crate) fn apply(
             target.name
         )));
     }
-    let Some(stored) = turn.found() else {
+    let Some(stored) = exclusive.found() else {
         if named.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be \
@@ -58,7 +58,7 @@ pub(crate) fn apply(
             )));
         }
         api.authorizer.authorize_creation(api, context)?;
-        return create(&scene, &target, options, manager, applied);
+        return create(&scope, &target, options, manager, applied);
     };
     let said = applied.meta_text("resourceVersion");
     if !said.is_empty() && said != stored.version.to_string() {
@@ -93,11 +93,11 @@ pub(crate) fn apply(
     let update = Update {
         target,
         options,
-        means: Means::Apply,
+        method: UpdateMethod::Apply,
     };
     Ok((
         StatusCode::OK,
-        update_object(&scene, &update, &stored, object)?,
+        update_object(&scope, &update, &stored, object)?,
     ))
 }
 
@@ -207,13 +207,13 @@ fn remove_nulls(object: &mut Object) {
 }
 
 fn create(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     target: &Target<'_>,
     options: &WriteOptions,
     manager: &str,
     applied: Object,
 ) -> Outcome<(StatusCode, Arc<Stored>)> {
-    let kind = scene.kind;
+    let kind = scope.kind;
     if target.subresource.is_some() {
         return Err(ApiError::not_found(kind, target.name));
     }
@@ -232,7 +232,7 @@ fn create(
     };
     let mut managers = Managers::default();
     let set = application.claimed(&applied);
-    let time = scene.api.clock.now_text();
+    let time = scope.api.clock.now_text();
     managers.set(
         manager,
         Operation::Apply,
@@ -244,7 +244,7 @@ fn create(
     let mut object = applied;
     crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut object)?;
     managers.write(&mut object);
-    let stored = create_object(scene, target.namespace, object, options, Operation::Apply)?;
+    let stored = create_object(scope, target.namespace, object, options, Operation::Apply)?;
     Ok((StatusCode::CREATED, stored))
 }
 
@@ -293,12 +293,12 @@ impl Application<'_> {
         for entry in managers.0.iter().filter(|entry| !is_own(entry)) {
             others.add_all(&entry.set);
         }
-        GivenUp {
+        Pruning {
             gone: &given_up,
             others: Some(&others),
             claimed: Some(&claimed),
         }
-        .leave(&topology, &mut merged);
+        .prune(&topology, &mut merged);
         let changed = managed::compare(&topology, old, &merged).changed;
         let mut conflicts: BTreeMap<String, FieldSet> = BTreeMap::new();
         for entry in managers.0.iter_mut().filter(|entry| !is_own(entry)) {
@@ -431,7 +431,7 @@ fn merge(topology: &Topology<'_>, target: &mut Value, applied: &Value) {
 
 /// What a manager claimed before and no longer does, below one place.
 #[derive(Clone, Copy)]
-struct GivenUp<'a> {
+struct Pruning<'a> {
     gone: &'a FieldSet,
     /// What other managers have there.
     others: Option<&'a FieldSet>,
@@ -439,7 +439,7 @@ struct GivenUp<'a> {
     claimed: Option<&'a FieldSet>,
 }
 
-impl GivenUp<'_> {
+impl Pruning<'_> {
     /// The same below a step; none when nothing is given up there.
     fn below(self, step: &PathElement) -> Option<Self> {
         Some(Self {
@@ -450,32 +450,34 @@ impl GivenUp<'_> {
     }
 
     /// Whether the place itself goes: no manager has it or anything in it.
-    fn goes(self) -> bool {
+    fn is_pruned(self) -> bool {
         self.gone.is_member()
             && self.others.is_none()
             && !self.claimed.is_some_and(FieldSet::has_below)
     }
 
     /// Takes out of an object what no manager has any more, members before what they are in.
-    fn leave(self, topology: &Topology<'_>, object: &mut Object) {
+    fn prune(self, topology: &Topology<'_>, object: &mut Object) {
         for (step, _) in self.gone.steps() {
             let (PathElement::Field(name), Some(below)) = (step, self.below(step)) else {
                 continue;
             };
             match object.get_mut(name) {
-                Some(Value::Object(inner)) => below.leave(&topology.member(name), inner),
-                Some(Value::Array(list)) => below.leave_list(&topology.member(name), list),
+                Some(Value::Object(inner)) => below.prune(&topology.member(name), inner),
+                Some(Value::Array(list)) => below.prune_list(&topology.member(name), list),
                 _ => {}
             }
-            if below.goes() {
+            if below.is_pruned() {
                 object.remove(name);
             }
         }
     }
 
-    fn leave_list(self, topology: &Topology<'_>, list: &mut Vec<Value>) {
+    fn prune_list(self, topology: &Topology<'_>, list: &mut Vec<Value>) {
         let gone = self.gone.steps().filter_map(|(step, _)| match step {
-            PathElement::Value(text) if self.below(step)?.goes() => serde_json::from_str(text).ok(),
+            PathElement::Value(text) if self.below(step)?.is_pruned() => {
+                serde_json::from_str(text).ok()
+            }
             _ => None,
         });
         let gone: HashSet<Value> = gone.collect();
@@ -499,9 +501,9 @@ impl GivenUp<'_> {
                 return true;
             }
             if let Value::Object(object) = element {
-                below.leave(&inner, object);
+                below.prune(&inner, object);
             }
-            !below.goes()
+            !below.is_pruned()
         });
     }
 }

@@ -356,15 +356,15 @@ impl Authorizer {
 
     /// Acts as another user when the headers say so and the user may.
     pub(crate) fn impersonate(&self, api: &Api, headers: &HeaderMap, user: &User) -> Outcome<User> {
-        let Some(asked) = impersonation::Asked::read(headers)? else {
+        let Some(identity) = impersonation::RequestedIdentity::read(headers)? else {
             return Ok(user.clone());
         };
-        for wanted in asked.rights() {
+        for wanted in identity.rights() {
             if self.decide(api, user, &wanted).is_none() {
                 return Err(impersonation::refusal(user, &wanted));
             }
         }
-        Ok(asked.user())
+        Ok(identity.user())
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn restore(api: &Api, snapshot: Snapshot) {
     if snapshot.version > 0 {
         api.store.resume_at(snapshot.version);
     }
-    api.chores.notify_one();
+    api.wake_controllers.notify_one();
 }
 
 fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
@@ -44,7 +44,7 @@ fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
             api.allocator.learn(&object);
         }
         let stored = Arc::new(Stored::new(kind, object));
-        api.garbage.written(kind, &stored);
+        api.controller_queue.written(kind, &stored);
         api.store.restore(&kind.storage, stored);
     }
 }
@@ -109,7 +109,7 @@ fn mark_range_ready(api: &Api) {
         return;
     };
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(stored) = writer.get(&kind.storage, "kubernetes") else {
         return;
     };
@@ -125,7 +125,7 @@ fn mark_range_ready(api: &Api) {
         "reason": "", "message": "Kubernetes default Service CIDR is ready",
     });
     object.insert("status".into(), json!({"conditions": [condition]}));
-    write::store(&scene, object, false);
+    write::store(&scope, object, false);
 }
 
 /// The roles that tests of rights start from.
@@ -233,8 +233,8 @@ pub(crate) fn ensure(api: &Api, group: &str, kind: &str, namespace: &str, object
         force: false,
     };
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
-    let outcome = write::create_object(&scene, namespace, object, &options, Operation::Update);
+    let scope = write::scope(api, &writer, kind);
+    let outcome = write::create_object(&scope, namespace, object, &options, Operation::Update);
     if let Err(error) = outcome {
         tracing::debug!(?error, "a bootstrap object was there already");
     }

@@ -11,8 +11,8 @@ mod structure;
 
 use serde_json::Value;
 
-pub(crate) use cell::RowRoom;
-pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, care, serve_established};
+pub(crate) use cell::RowBudget;
+pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, reconcile, serve_established};
 
 use crate::{
     api::Api,
@@ -52,13 +52,13 @@ pub(crate) struct PrinterColumn {
 
 impl PrinterColumn {
     /// The cell of an object; null when there is nothing to show.
-    pub(crate) fn cell(&self, api: &Api, object: &Object, room: &mut RowRoom) -> Value {
+    pub(crate) fn cell(&self, api: &Api, object: &Object, budget: &mut RowBudget) -> Value {
         let Some(value) = self.path.find(object) else {
             return Value::Null;
         };
         match (self.column.kind.as_str(), value) {
             ("date", Value::String(text)) => crate::handler::table::age(api, text),
-            ("string", value) => room.text(value).into(),
+            ("string", value) => budget.text(value).into(),
             ("integer" | "number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
             _ => Value::Null,
         }

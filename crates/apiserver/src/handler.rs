@@ -1,9 +1,10 @@
 //! From a classified request to the code that answers it.
 
-#[cfg(feature = "fault-endpoint")]
-mod admin;
 pub(crate) mod delete;
 pub(crate) mod discovery;
+pub(crate) mod exclusive_write;
+#[cfg(feature = "fault-endpoint")]
+mod fault_endpoint;
 mod health;
 mod openapi;
 mod openid;
@@ -13,7 +14,6 @@ mod read;
 mod review;
 mod subresource;
 pub(crate) mod table;
-pub(crate) mod turn;
 mod watch;
 pub(crate) mod write;
 
@@ -113,15 +113,15 @@ fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> Ap
 const FAULT_PATH: &str = "/weft/faults";
 
 /// Whether a path is where this server takes orders for faults; those must not suffer from them.
-pub(crate) fn orders_faults(api: &Api, path: &str) -> bool {
+pub(crate) fn is_fault_endpoint(api: &Api, path: &str) -> bool {
     cfg!(feature = "fault-endpoint") && api.fault_endpoint && path.starts_with(FAULT_PATH)
 }
 
 fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.as_str();
     #[cfg(feature = "fault-endpoint")]
-    if orders_faults(api, path) {
-        return admin::answer(api, context);
+    if is_fault_endpoint(api, path) {
+        return fault_endpoint::answer(api, context);
     }
     if context.method != Method::GET && context.method != Method::HEAD {
         let known = matches!(path, "/" | "/api" | "/apis" | "/version")

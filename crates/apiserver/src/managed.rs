@@ -12,7 +12,7 @@ use crate::{
     kind::{ResourceType, StatusRule, Subresource},
     meta::Meta as _,
     options::WriteOptions,
-    rules::Scene,
+    rules::WriteScope,
     store::Object,
 };
 
@@ -181,7 +181,7 @@ impl Managers {
 
 /// Notes the manager of what changed. Apply does its own bookkeeping.
 pub(crate) fn record(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
     options: &WriteOptions,
@@ -191,7 +191,7 @@ pub(crate) fn record(
     if operation == Operation::Apply {
         return;
     }
-    let kind = scene.kind;
+    let kind = scope.kind;
     let mut managers = Managers::begin(old, object);
     let topology = Topology::of(kind);
     let base = old.cloned().unwrap_or_else(|| blank(kind));
@@ -203,7 +203,7 @@ pub(crate) fn record(
         entry.set.remove_all(&difference.changed);
     }
     if !difference.changed.is_empty() {
-        let manager = match scene.context {
+        let manager = match scope.context {
             Some(context) => context.manager(options.manager.as_deref()),
             None => "kube-controller-manager".to_owned(),
         };
@@ -215,7 +215,7 @@ pub(crate) fn record(
             .find(|e| e.is_of(&manager, Operation::Update, &api_version, sub));
         let mut set = own.map(|entry| entry.set.clone()).unwrap_or_default();
         set.add_all(&difference.changed);
-        let time = scene.api.clock.now_text();
+        let time = scope.api.clock.now_text();
         managers.set(
             &manager,
             Operation::Update,

@@ -31,7 +31,7 @@ pub(crate) struct Negotiated {
 
 /// What the answer is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ResponseKind {
     Object,
     Collection,
     Watch,
@@ -71,8 +71,12 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Picks the first acceptable entry. Protobuf is never written: a client that names it alone gets
 /// JSON for built-in kinds (its decoder follows the answer's type) and 406 for custom ones.
-pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Outcome<Negotiated> {
-    let watch = asked == Asked::Watch;
+pub(crate) fn negotiate(
+    accept: Option<&str>,
+    custom: bool,
+    kind: ResponseKind,
+) -> Outcome<Negotiated> {
+    let watch = kind == ResponseKind::Watch;
     let json = Negotiated {
         encoding: Encoding::Json,
         format: Format::Full,
@@ -125,7 +129,7 @@ pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Out
     } else if custom || ranges.iter().any(|range| range.kind == PROTOBUF) {
         ApiError::not_acceptable(format!("{ACCEPTED}application/json, application/yaml"))
     } else {
-        ApiError::not_acceptable_representation(asked == Asked::Object)
+        ApiError::not_acceptable_representation(kind == ResponseKind::Object)
     })
 }
 
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_first_acceptable_entry_wins() {
-        let pick = |accept| negotiate(Some(accept), false, Asked::Object).unwrap();
+        let pick = |accept| negotiate(Some(accept), false, ResponseKind::Object).unwrap();
         assert_eq!(
             pick("application/vnd.kubernetes.protobuf, */*").encoding,
             Encoding::Json
@@ -170,9 +174,9 @@ mod tests {
 
     #[test]
     fn what_nobody_serves_is_refused() {
-        assert!(negotiate(Some("application/xml"), false, Asked::Object).is_err());
-        assert!(negotiate(Some("application/yaml"), false, Asked::Watch).is_err());
-        assert!(negotiate(Some(PROTOBUF), true, Asked::Object).is_err());
-        assert!(negotiate(Some(PROTOBUF), false, Asked::Object).is_ok());
+        assert!(negotiate(Some("application/xml"), false, ResponseKind::Object).is_err());
+        assert!(negotiate(Some("application/yaml"), false, ResponseKind::Watch).is_err());
+        assert!(negotiate(Some(PROTOBUF), true, ResponseKind::Object).is_err());
+        assert!(negotiate(Some(PROTOBUF), false, ResponseKind::Object).is_ok());
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const LARGE: usize = 256 * 1024;
 
 /// Large answers that are rendered at a time.
-const MOST: usize = 2;
+const MAX_CONCURRENT: usize = 2;
 
 /// How long an answer waits for its turn: upstream's `--request-timeout`.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ pub(crate) struct Rendering(Semaphore);
 
 impl Default for Rendering {
     fn default() -> Self {
-        Self(Semaphore::new(MOST))
+        Self(Semaphore::new(MAX_CONCURRENT))
     }
 }
 
@@ -36,14 +36,14 @@ impl Rendering {
     /// Renders a large answer in its turn.
     pub(crate) async fn large<T>(&self, render: impl FnOnce() -> T) -> Outcome<T> {
         // No timer unless there is something to wait for.
-        let turn = match self.0.try_acquire() {
-            Ok(turn) => Ok(turn),
+        let permit = match self.0.try_acquire() {
+            Ok(permit) => Ok(permit),
             Err(_) => timeout(DEADLINE, self.0.acquire())
                 .await
                 .map_err(|_| ApiError::took_too_long())?,
         };
         let rendered = off_worker(render);
-        drop(turn);
+        drop(permit);
         Ok(rendered)
     }
 }

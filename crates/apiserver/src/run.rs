@@ -110,7 +110,7 @@ pub enum RunError {
 }
 
 /// How long a stopping server waits for its clients.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts a server as configured; it runs until it is dropped or shut down.
 pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
@@ -176,8 +176,8 @@ pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunEr
         tracing::info!(address = %listening.https, "serving the Kubernetes API");
     }
     stop.cancelled().await;
-    if !server.drain(PATIENCE).await {
-        tracing::warn!("connections were still open after {PATIENCE:?}");
+    if !server.drain(DRAIN_TIMEOUT).await {
+        tracing::warn!("connections were still open after {DRAIN_TIMEOUT:?}");
     }
     Ok(())
 }

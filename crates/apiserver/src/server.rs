@@ -26,8 +26,8 @@ use crate::{
         Authenticator, AuthorizationMode, Authorizer, DEFAULT_ISSUER, SigningKey, TokenIssuer, User,
     },
     clock::Clock,
+    controllers,
     fault::{FaultRules, Faults, OpenWatches},
-    housekeeping,
     kind::Registry,
     persistence::{self, Journal, OnDamage, PersistenceError, Snapshot},
     pod_dialer::{PodDialer, PodPort},
@@ -204,8 +204,8 @@ impl Builder {
             shutdown: shutdown.clone(),
             connections: TaskTracker::new(),
             pool: ConnectionPool::new("apiserver", listen::LIMITS),
-            chores: tokio::sync::Notify::new(),
-            garbage: housekeeping::Garbage::default(),
+            wake_controllers: tokio::sync::Notify::new(),
+            controller_queue: controllers::ControllerQueue::default(),
             event_expiry: crate::rules::event::Expiry::default(),
             policies: crate::admission::Policies::default(),
             definitions: crate::custom::Definitions::default(),
@@ -217,7 +217,7 @@ impl Builder {
         });
         crate::bootstrap::restore(&api, snapshot);
         crate::bootstrap::create(&api);
-        tokio::spawn(housekeeping::run(api.clone()));
+        tokio::spawn(controllers::run(api.clone()));
         ApiServer {
             api,
             listening: None,

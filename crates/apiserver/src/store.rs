@@ -81,14 +81,14 @@ pub(crate) struct TooOld {
 
 /// The difference between a collection and what a reader has seen of it.
 #[derive(Debug)]
-pub(crate) struct Renewal {
+pub(crate) struct Delta {
     /// The version of the newest change, to be named the next time.
     pub(crate) newest: u64,
-    pub(crate) content: RenewalContent,
+    pub(crate) content: DeltaContent,
 }
 
 #[derive(Debug)]
-pub(crate) enum RenewalContent {
+pub(crate) enum DeltaContent {
     /// All that happened since, oldest first.
     Changes(Vec<Arc<Change>>),
     /// All there is: the history does not reach back far enough.
@@ -121,10 +121,10 @@ impl Store {
 
     /// The right to write, until dropped.
     pub(crate) fn write(&self) -> Writer<'_> {
-        let turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         Writer {
             store: self,
-            _turn: turn,
+            _guard: guard,
         }
     }
 
@@ -223,15 +223,15 @@ impl Store {
     }
 
     /// What a reader must apply that has seen a collection at a version, or never.
-    pub(crate) fn renewal(&self, storage: &StorageId, seen: Option<u64>) -> Renewal {
+    pub(crate) fn delta_since(&self, storage: &StorageId, seen: Option<u64>) -> Delta {
         let mut state = self.state();
         let collection = state.collection(storage);
         let changes = seen.and_then(|version| collection.changes_after(version));
         let content = match changes {
-            Some(changes) => RenewalContent::Changes(changes),
-            None => RenewalContent::All(collection.matching(&Filter::default()).cloned().collect()),
+            Some(changes) => DeltaContent::Changes(changes),
+            None => DeltaContent::All(collection.matching(&Filter::default()).cloned().collect()),
         };
-        Renewal {
+        Delta {
             newest: collection.newest(),
             content,
         }
@@ -344,7 +344,7 @@ impl Store {
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     store: &'a Store,
-    _turn: MutexGuard<'a, ()>,
+    _guard: MutexGuard<'a, ()>,
 }
 
 impl Writer<'_> {

@@ -5,7 +5,7 @@ use std::{cell::Cell, collections::HashMap};
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::{Value, json};
 
-use super::{Case, policy::Compiled};
+use super::{Invocation, policy::Compiled};
 use crate::{
     auth::User,
     cel::{self, Expression, Roots, RunError, Size, VARIABLES, VariableUse},
@@ -28,7 +28,7 @@ pub(super) enum Finding {
     Failed(String),
 }
 
-impl Case<'_> {
+impl Invocation<'_> {
     /// The objects a binding gives its policy as parameters, one at a time; null for none.
     pub(super) fn params(&self) -> Result<Vec<Value>, String> {
         let (Some((api_version, kind)), Some(reference)) = (
@@ -44,7 +44,7 @@ impl Case<'_> {
                 .unwrap_or_default()
         };
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let served = self.scene.api.registry.served();
+        let served = self.scope.api.registry.served();
         let Some(kind) = served.of_kind(group, kind) else {
             return Err(format!(
                 "failed to configure policy: failed to find resource referenced by paramKind: \
@@ -52,11 +52,11 @@ impl Case<'_> {
             ));
         };
         let namespace = match text("namespace") {
-            "" if kind.namespaced => self.attempt.namespace(),
+            "" if kind.namespaced => self.request.namespace(),
             namespace => namespace,
         };
         let filter = Filter::in_namespace(kind.namespaced.then_some(namespace));
-        let (all, _) = self.scene.api.store.all(&kind.storage, &filter);
+        let (all, _) = self.scope.api.store.all(&kind.storage, &filter);
         let wanted = |object: &crate::store::Object| match (reference.get("selector"), text("name"))
         {
             (Some(selector), "") => selector::matches(selector, object.at(&["metadata", "labels"])),
@@ -79,26 +79,26 @@ impl Case<'_> {
     }
 
     /// `request` as expressions see it.
-    fn request(&self) -> Value {
-        let (kind, attempt) = (self.scene.kind, self.attempt);
+    fn request_variable(&self) -> Value {
+        let (kind, request) = (self.scope.kind, self.request);
         let own = (&*kind.group, &*kind.version, &*kind.kind);
-        let shown = attempt
+        let shown = request
             .subresource
             .and_then(Subresource::kind)
             .unwrap_or(own);
-        let user = self.scene.context.map(|context| &context.user);
+        let user = self.scope.context.map(|context| &context.user);
         let kind_value = json!({"group": shown.0, "version": shown.1, "kind": shown.2});
         let resource = json!({
             "group": kind.group, "version": kind.version, "resource": kind.plural,
         });
-        let mut request = json!({
-            "operation": attempt.operation.name(),
+        let mut variable = json!({
+            "operation": request.operation.name(),
             "kind": kind_value,
             "requestKind": kind_value,
             "resource": resource,
             "requestResource": resource,
-            "dryRun": attempt.dry_run,
-            "options": {"kind": attempt.operation.options(), "apiVersion": "meta.k8s.io/v1"},
+            "dryRun": request.dry_run,
+            "options": {"kind": request.operation.options(), "apiVersion": "meta.k8s.io/v1"},
             "userInfo": user.map_or_else(
                 || json!({"username": null, "groups": null}),
                 User::to_info,
@@ -106,46 +106,48 @@ impl Case<'_> {
         });
         // What is empty is not there at all.
         for (name, text) in [
-            ("name", attempt.name),
-            ("namespace", attempt.namespace()),
+            ("name", request.name),
+            ("namespace", request.namespace()),
             (
                 "subResource",
-                attempt.subresource.map_or("", Subresource::name),
+                request.subresource.map_or("", Subresource::name),
             ),
             (
                 "requestSubResource",
-                attempt.subresource.map_or("", Subresource::name),
+                request.subresource.map_or("", Subresource::name),
             ),
         ] {
             if !text.is_empty() {
-                request[name] = text.into();
+                variable[name] = text.into();
             }
         }
-        request
+        variable
     }
 }
 
 /// A policy and the values its expressions may use.
 pub(super) struct Evaluation<'a> {
-    case: &'a Case<'a>,
+    invocation: &'a Invocation<'a>,
     values: [(&'static str, Value); 5],
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(case: &'a Case<'a>, params: &Value) -> Self {
+    pub(super) fn new(invocation: &'a Invocation<'a>, params: &Value) -> Self {
         let side = |object: Option<&crate::store::Object>| {
             object.map_or(Value::Null, |object| Value::Object(object.clone()))
         };
-        let namespace = case.namespace_object().map_or(Value::Null, Value::Object);
+        let namespace = invocation
+            .namespace_object()
+            .map_or(Value::Null, Value::Object);
         Self {
             values: [
-                ("object", side(case.attempt.object)),
-                ("oldObject", side(case.attempt.old)),
-                ("request", case.request()),
+                ("object", side(invocation.request.object)),
+                ("oldObject", side(invocation.request.old)),
+                ("request", invocation.request_variable()),
                 ("params", params.clone()),
                 ("namespaceObject", namespace),
             ],
-            case,
+            invocation,
         }
     }
 
@@ -156,7 +158,7 @@ impl<'a> Evaluation<'a> {
             .iter()
             .map(|(name, value)| (*name, value))
             .collect();
-        let mut machine = Machine {
+        let mut evaluator = Evaluator {
             context: cel::context(&variables),
             roots: variables
                 .iter()
@@ -165,9 +167,9 @@ impl<'a> Evaluation<'a> {
             variables: HashMap::new(),
             budget: Cell::new(BUDGET),
         };
-        machine.set_variables(&self.case.policy.variables);
-        let judge = |compiled: &Compiled| machine.truth(compiled);
-        for condition in &self.case.policy.conditions {
+        evaluator.set_variables(&self.invocation.policy.variables);
+        let judge = |compiled: &Compiled| evaluator.truth(compiled);
+        for condition in &self.invocation.policy.conditions {
             match judge(condition) {
                 Ok(true) => {}
                 Ok(false) => return Vec::new(),
@@ -175,13 +177,13 @@ impl<'a> Evaluation<'a> {
             }
         }
         let mut findings = Vec::new();
-        for validation in &self.case.policy.validations {
+        for validation in &self.invocation.policy.validations {
             match judge(&validation.expression) {
                 Ok(true) => {}
                 Ok(false) => {
                     let said = validation.message_expression.as_ref();
                     let said = said.and_then(|compiled| {
-                        match machine.run(compiled.as_ref().ok()?).ok()? {
+                        match evaluator.run(compiled.as_ref().ok()?).ok()? {
                             CelValue::String(text) if !text.trim().is_empty() => {
                                 Some(text.to_string())
                             }
@@ -202,7 +204,7 @@ impl<'a> Evaluation<'a> {
 }
 
 /// What expressions are run with.
-struct Machine<'a> {
+struct Evaluator<'a> {
     context: Context<'static>,
     roots: Roots<'a>,
     /// The variables evaluated so far.
@@ -218,7 +220,7 @@ struct Variable {
     error: Option<RunError>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Evaluator<'a> {
     /// Evaluates the variables in their order.
     fn set_variables(&mut self, variables: &'a [(String, Compiled)]) {
         for (name, compiled) in variables {

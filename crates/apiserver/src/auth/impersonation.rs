@@ -21,7 +21,7 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// The identity the headers of a request ask for.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedIdentity<'a> {
     name: &'a str,
     groups: Vec<&'a str>,
     uid: Option<&'a str>,
@@ -29,7 +29,7 @@ pub(super) struct Asked<'a> {
     extra: Vec<(String, &'a str)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestedIdentity<'a> {
     /// What the headers ask for, if anything.
     pub(super) fn read(headers: &'a HeaderMap) -> Outcome<Option<Self>> {
         let (mut users, mut groups, mut uids) = (Vec::new(), Vec::new(), Vec::new());
@@ -58,13 +58,13 @@ impl<'a> Asked<'a> {
             })),
             None if groups.is_empty() && uids.is_empty() && extra.is_empty() => Ok(None),
             None => {
-                let asked = Self {
+                let identity = Self {
                     name: "",
                     groups,
                     uid,
                     extra,
                 };
-                let shown = asked.go_dump();
+                let shown = identity.go_dump();
                 Err(ApiError::bad_request(format!(
                     "requested {shown} without impersonating a user name"
                 )))

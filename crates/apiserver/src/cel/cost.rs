@@ -21,7 +21,7 @@ pub(crate) struct Estimate<'a> {
 }
 
 /// Nodes looked at before an expression counts as endless.
-const PATIENCE: u64 = 1_000_000;
+const MAX_VISITS: u64 = 1_000_000;
 
 pub(super) fn estimate<'a>(expression: &Expr, roots: &Roots<'a>) -> Estimate<'a> {
     let mut walk = Walk {
@@ -29,11 +29,15 @@ pub(super) fn estimate<'a>(expression: &Expr, roots: &Roots<'a>) -> Estimate<'a>
         loops: Vec::new(),
         depth: 0,
         deepest: 0,
-        patience: PATIENCE,
+        visits_left: MAX_VISITS,
     };
     let (cost, size) = walk.visit(expression);
     Estimate {
-        cost: if walk.patience == 0 { u64::MAX } else { cost },
+        cost: if walk.visits_left == 0 {
+            u64::MAX
+        } else {
+            cost
+        },
         size,
         depth: walk.deepest,
     }
@@ -45,7 +49,7 @@ struct Walk<'r, 'a> {
     loops: Vec<(String, Size<'a>)>,
     depth: usize,
     deepest: usize,
-    patience: u64,
+    visits_left: u64,
 }
 
 type Visit<'a> = (u64, Size<'a>);
@@ -57,10 +61,10 @@ impl<'a> Walk<'_, 'a> {
         let (cost, size) = self.look(expression);
         self.depth -= 1;
         if let Size::Values(values) = &size {
-            self.patience = self.patience.saturating_sub(values.len() as u64);
+            self.visits_left = self.visits_left.saturating_sub(values.len() as u64);
         }
-        self.patience = self.patience.saturating_sub(1);
-        if self.patience == 0 {
+        self.visits_left = self.visits_left.saturating_sub(1);
+        if self.visits_left == 0 {
             return (u64::MAX, Size::SCALAR);
         }
         (cost, size)

@@ -15,9 +15,9 @@ const CUT: &str = "...";
 
 /// Bytes that are left for the cells of a row.
 #[derive(Debug)]
-pub(crate) struct RowRoom(usize);
+pub(crate) struct RowBudget(usize);
 
-impl RowRoom {
+impl RowBudget {
     /// Enough to show each part of an object twice.
     pub(crate) fn new(object_bytes: usize) -> Self {
         Self(ROW_LIMIT + 2 * object_bytes)
@@ -43,12 +43,12 @@ impl RowRoom {
 
 /// The beginning of a value as JSON, and whether that is all of it.
 fn json(value: &Value, limit: usize) -> (String, bool) {
-    let mut start = Start {
+    let mut writer = LimitedWriter {
         bytes: Vec::new(),
         limit,
     };
-    let is_whole = serde_json::to_writer(&mut start, value).is_ok();
-    let mut bytes = start.bytes;
+    let is_whole = serde_json::to_writer(&mut writer, value).is_ok();
+    let mut bytes = writer.bytes;
     if let Err(error) = std::str::from_utf8(&bytes) {
         bytes.truncate(error.valid_up_to());
     }
@@ -56,12 +56,12 @@ fn json(value: &Value, limit: usize) -> (String, bool) {
 }
 
 /// A writer that has room for so many bytes.
-struct Start {
+struct LimitedWriter {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-impl io::Write for Start {
+impl io::Write for LimitedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fitting = bytes.len().min(self.limit - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..fitting]);
@@ -83,19 +83,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_whole_until_the_room_ends() {
-        let mut room = RowRoom(12);
-        assert_eq!(room.text(&json!("ab")), "ab");
-        assert_eq!(room.text(&json!({"a": [1]})), "{\"a\":[1]}");
-        assert_eq!(room.text(&json!([1, 2])), "[...");
-        assert_eq!(room.text(&json!("x")), "...");
-        assert_eq!(room.text(&json!("")), "");
+    fn values_are_shown_whole_until_the_budget_ends() {
+        let mut budget = RowBudget(12);
+        assert_eq!(budget.text(&json!("ab")), "ab");
+        assert_eq!(budget.text(&json!({"a": [1]})), "{\"a\":[1]}");
+        assert_eq!(budget.text(&json!([1, 2])), "[...");
+        assert_eq!(budget.text(&json!("x")), "...");
+        assert_eq!(budget.text(&json!("")), "");
     }
 
     #[test]
     fn a_character_is_never_split() {
-        assert_eq!(RowRoom(3).text(&json!("ää")), "ä...");
-        assert_eq!(RowRoom(4).text(&json!(["ää"])), "[\"ä...");
-        assert_eq!(RowRoom(5).text(&json!(["ää"])), "[\"ä...");
+        assert_eq!(RowBudget(3).text(&json!("ää")), "ä...");
+        assert_eq!(RowBudget(4).text(&json!(["ää"])), "[\"ä...");
+        assert_eq!(RowBudget(5).text(&json!(["ää"])), "[\"ä...");
     }
 }

@@ -26,7 +26,7 @@ const WATCHES_LINGER: Duration = Duration::from_secs(1);
 const GROUP: &str = "apiextensions.k8s.io";
 
 /// Does for each definition what its state asks for: accept, establish, clean up.
-pub(crate) fn care(api: &Arc<Api>) {
+pub(crate) fn reconcile(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(kind) = served.of_kind(GROUP, "CustomResourceDefinition").cloned() else {
         return;
@@ -81,7 +81,7 @@ fn set_condition(
 /// Accepts the names and, if they are free, serves the kind: two updates, as upstream makes.
 fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -97,7 +97,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
             "NotAccepted",
             text,
         );
-        write::store(&scene, object, false);
+        write::store(&scope, object, false);
         return;
     }
     let names = object.at(&["spec", "names"]).cloned().unwrap_or_default();
@@ -111,7 +111,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "NoConflicts",
         text,
     );
-    write::store(&scene, object.clone(), false);
+    write::store(&scope, object.clone(), false);
     let text = "the initial names have been accepted";
     set_condition(
         api,
@@ -121,7 +121,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "InitialNamesAccepted",
         text,
     );
-    write::store(&scene, object, false);
+    write::store(&scope, object, false);
 }
 
 /// Names another served kind of the group already has.
@@ -258,7 +258,7 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
     .into();
     if condition(&object, "Terminating").is_none() {
         let writer = api.store.write();
-        let scene = write::scene(api, &writer, kind);
+        let scope = write::scope(api, &writer, kind);
         let Some(current) = writer.get(&kind.storage, &stored.key) else {
             return;
         };
@@ -266,17 +266,17 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         let text = "CustomResource deletion is in progress";
         let reason = "InstanceDeletionInProgress";
         set_condition(api, &mut object, "Terminating", "True", reason, text);
-        write::store(&scene, object, false);
+        write::store(&scope, object, false);
     }
     let served = api.registry.served();
     if let Some(instance) = served.types().find(|kind| kind.storage == storage) {
-        crate::housekeeping::delete_all(api, instance, &Filter::default());
+        crate::controllers::delete_all(api, instance, &Filter::default());
     }
     if !api.store.all(&storage, &Filter::default()).0.is_empty() {
         return;
     }
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -288,10 +288,10 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         .map(Value::from)
         .collect();
     if left.is_empty() {
-        write::finish_deletion(&scene, &current, last, false);
+        write::finish_deletion(&scope, &current, last, false);
     } else {
         last.metadata_mut().insert("finalizers".into(), left.into());
-        write::store(&scene, last, false);
+        write::store(&scope, last, false);
     }
     drop(writer);
     let api = api.clone();

@@ -18,7 +18,7 @@ const SCHEMA_BUDGET: u64 = 100_000_000;
 const OBJECT_BUDGET: u64 = 10_000_000;
 
 /// Rules named when all together are too much.
-const CULPRITS: usize = 4;
+const MAX_NAMED_RULES: usize = 4;
 
 const ADVICE: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
                       where arrays, maps, and strings are declared)";
@@ -106,7 +106,7 @@ pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
         .fold(0, u64::saturating_add);
     if total > SCHEMA_BUDGET {
         costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-        errors.extend(costs.iter().take(CULPRITS).map(|(_, site)| {
+        errors.extend(costs.iter().take(MAX_NAMED_RULES).map(|(_, site)| {
             let detail = "contributed to estimated rule cost total exceeding cost limit for \
                           entire OpenAPIv3 schema";
             FieldError::forbidden(site.at("rule"), detail)

@@ -207,7 +207,7 @@ impl FaultRules {
             // One answer is enough, and a rule that did not answer is not used up.
             if !rule.matcher.matches(request)
                 || (rule.fault.answers() && interference.answer.is_some())
-                || !rule.strikes(&self.random)
+                || !rule.applies(&self.random)
             {
                 continue;
             }
@@ -237,7 +237,7 @@ impl Fault {
 }
 
 impl Rule {
-    fn strikes(&mut self, random: &Random) -> bool {
+    fn applies(&mut self, random: &Random) -> bool {
         match &mut self.left {
             Left::Count(0) => false,
             Left::Count(count) => {

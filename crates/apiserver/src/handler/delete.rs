@@ -7,14 +7,14 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     clock::seconds_text,
     decode::BodyType,
     encoding::{json as json_body, yaml},
     handler::{
+        exclusive_write::ExclusiveWrite,
         read::{list_reply, object_reply},
-        turn::Turn,
         write,
     },
     kind::{GenerationRule, ResourceType},
@@ -22,7 +22,7 @@ use crate::{
     options::{DeleteOptions, ListOptions, Propagation},
     reply::Reply,
     request::Verb,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome, details},
     store::{Object, PageRequest, Stored},
     view,
@@ -47,9 +47,9 @@ pub(crate) fn delete(
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let options = options(context)?;
-    let turn = Turn::take(api, context, kind, None);
-    let outcome = delete_object(&turn.scene(), &turn.find()?, &options)?;
-    drop(turn);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, None);
+    let outcome = delete_object(&exclusive.scope(), &exclusive.find()?, &options)?;
+    drop(exclusive);
     match outcome {
         Deleted::Marked(stored) => {
             object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
@@ -88,10 +88,10 @@ pub(crate) fn delete_collection(
         .page(&kind.storage, &request)
         .map_err(|_| ApiError::too_old_list())?;
     for stored in &page.items {
-        let turn = Turn::take(api, context, kind, None);
+        let exclusive = ExclusiveWrite::begin(api, context, kind, None);
         // Someone may have deleted it since it was listed; that is as good.
-        if let Some(stored) = turn.get(&stored.key) {
-            delete_object(&turn.scene(), &stored, &options)?;
+        if let Some(stored) = exclusive.get(&stored.key) {
+            delete_object(&exclusive.scope(), &stored, &options)?;
         }
     }
     let metadata = json!({"resourceVersion": page.version.to_string()});
@@ -132,11 +132,11 @@ fn options(context: &Context) -> Outcome<DeleteOptions> {
 
 /// Deletes an object as its kind, its finalizers and the options say.
 pub(crate) fn delete_object(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
     options: &DeleteOptions,
 ) -> Outcome<Deleted> {
-    let Scene { api, kind, .. } = *scene;
+    let WriteScope { api, kind, .. } = *scope;
     check_preconditions(kind, stored, options)?;
     if kind.is("", "Namespace")
         && ["default", "kube-system", "kube-public"].contains(&&*stored.name)
@@ -148,7 +148,7 @@ pub(crate) fn delete_object(
         ));
     }
     let mut object = view::object(kind, stored);
-    add_finalizers(scene, options, &mut object);
+    add_finalizers(scope, options, &mut object);
     let grace = grace(kind, &object, options);
     let waits = grace > 0
         || !object.finalizers().is_empty()
@@ -160,7 +160,7 @@ pub(crate) fn delete_object(
     let begun = object.is_deleting() && !shorter;
     // A grace that runs already is nothing new to decide on.
     if !(begun && grace > 0) {
-        admit_deletion(scene, stored, options)?;
+        admit_deletion(scope, stored, options)?;
     }
     if begun && waits && same_finalizers(stored, &object) {
         return Ok(Deleted::Marked(stored.clone()));
@@ -168,16 +168,16 @@ pub(crate) fn delete_object(
     mark(api, kind, grace, &mut object);
     if waits {
         return Ok(Deleted::Marked(write::store(
-            scene,
+            scope,
             object,
             options.dry_run,
         )));
     }
     if kind.is("", "Pod") {
         // Upstream marks a Pod before it removes it, so watchers see both.
-        let marked = write::store(scene, object.clone(), options.dry_run);
+        let marked = write::store(scope, object.clone(), options.dry_run);
         return Ok(Deleted::Gone(write::finish_deletion(
-            scene,
+            scope,
             &marked,
             object,
             options.dry_run,
@@ -185,7 +185,7 @@ pub(crate) fn delete_object(
     }
     let last = view::object(kind, stored);
     Ok(Deleted::Gone(write::finish_deletion(
-        scene,
+        scope,
         stored,
         last,
         options.dry_run,
@@ -193,22 +193,22 @@ pub(crate) fn delete_object(
 }
 
 /// Policies are asked about deletions of clients, not about those that follow from something else.
-fn admit_deletion(scene: &Scene<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
-    let Some(info) = scene.context.map(|context| &context.info) else {
+fn admit_deletion(scope: &WriteScope<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
+    let Some(info) = scope.context.map(|context| &context.info) else {
         return Ok(());
     };
     if !matches!(info.verb, Verb::Delete | Verb::DeleteCollection) {
         return Ok(());
     }
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Delete,
         subresource: None,
         name: &info.name,
         object: None,
-        old: Some(&view::object(scene.kind, stored)),
+        old: Some(&view::object(scope.kind, stored)),
         dry_run: options.dry_run,
     };
-    admit(scene, &attempt)
+    admit(scope, &request)
 }
 
 fn same_finalizers(stored: &Stored, object: &Object) -> bool {
@@ -255,13 +255,13 @@ fn check_preconditions(
 }
 
 /// Finalizers that the way of deletion adds: for the collector, or for custom resources' clean-up.
-fn add_finalizers(scene: &Scene<'_>, options: &DeleteOptions, object: &mut Object) {
+fn add_finalizers(scope: &WriteScope<'_>, options: &DeleteOptions, object: &mut Object) {
     let collector = match options.propagation {
         Some(Propagation::Foreground) => Some("foregroundDeletion"),
         Some(Propagation::Orphan) => Some("orphan"),
         Some(Propagation::Background) | None => None,
     };
-    let definition = scene
+    let definition = scope
         .kind
         .is("apiextensions.k8s.io", "CustomResourceDefinition");
     let clean_up = definition.then_some(crate::custom::CLEANUP_FINALIZER);

@@ -10,9 +10,9 @@ use crate::{
     decode,
     encoding::json,
     handler::{
+        exclusive_write::ExclusiveWrite,
         read::object_reply,
-        turn::Turn,
-        write::{Means, Update, update_object},
+        write::{Update, UpdateMethod, update_object},
     },
     kind::{ResourceType, Subresource},
     meta::Meta as _,
@@ -69,17 +69,17 @@ pub(crate) fn patch(
         return Err(ApiError::invalid_options("PatchOptions", error));
     }
     let change = Change::parse(patch_type, &context.body)?;
-    let turn = Turn::take(api, context, kind, subresource);
-    let stored = turn.find()?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, subresource);
+    let stored = exclusive.find()?;
     let mut object = change.apply(kind, view::object(kind, &stored))?;
     read(context, kind, &options, &mut object)?;
     let update = Update {
-        target: turn.target,
+        target: exclusive.target,
         options: &options,
-        means: Means::Patch,
+        method: UpdateMethod::Patch,
     };
-    let stored = update_object(&turn.scene(), &update, &stored, object)?;
-    drop(turn);
+    let stored = update_object(&exclusive.scope(), &update, &stored, object)?;
+    drop(exclusive);
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
 }
 

@@ -25,23 +25,23 @@ use crate::{
 };
 
 /// What a pod may answer.
-const LARGEST: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE: usize = 4 * 1024 * 1024;
 /// How long it may take, from dialling to the last byte.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Where an HTTP server is unless somebody says otherwise.
-const USUAL_PORT: u16 = 80;
+const DEFAULT_PORT: u16 = 80;
 
 /// Passes a GET on.
 pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -> Outcome<Reply> {
     if context.info.verb != Verb::Get {
         return Err(ApiError::method_not_allowed());
     }
-    let asked = Asked::read(&context.info.name)?;
-    let pod = find(api, kind, &context.info.namespace, asked.pod)?;
+    let target = ProxyTarget::read(&context.info.name)?;
+    let pod = find(api, kind, &context.info.namespace, target.pod)?;
     let target = PodPort {
         namespace: context.info.namespace.clone(),
-        name: asked.pod.to_owned(),
-        port: match asked.port {
+        name: target.pod.to_owned(),
+        port: match target.port {
             Some(port) => port,
             None => first_port(&view::object(kind, &pod)),
         },
@@ -54,22 +54,22 @@ pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -
         let stream = stream.map_err(|error| unreachable(&error))?;
         exchange(TokioIo::new(stream), &target, &path_of(context)).await
     };
-    match tokio::time::timeout(PATIENCE, exchanged).await {
+    match tokio::time::timeout(TIMEOUT, exchanged).await {
         Ok(outcome) => outcome,
         Err(_) => Err(unavailable(&format!(
-            "the pod did not answer within {PATIENCE:?}"
+            "the pod did not answer within {TIMEOUT:?}"
         ))),
     }
 }
 
 /// What stands where a pod's name does.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked<'a> {
+struct ProxyTarget<'a> {
     pod: &'a str,
     port: Option<u16>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ProxyTarget<'a> {
     /// Reads `NAME` or `NAME:PORT`.
     fn read(text: &'a str) -> Outcome<Self> {
         let Some((pod, port)) = text.split_once(':') else {
@@ -101,7 +101,7 @@ fn first_port(pod: &Object) -> u16 {
     ports
         .filter_map(|port| port["containerPort"].as_u64())
         .find_map(|port| u16::try_from(port).ok())
-        .unwrap_or(USUAL_PORT)
+        .unwrap_or(DEFAULT_PORT)
 }
 
 /// What the pod is asked for, as it was written: everything after `…/pods/NAME/proxy`.
@@ -127,12 +127,12 @@ where
         .header(header::HOST, format!("{}:{}", target.name, target.port))
         .body(Empty::<Bytes>::new())
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let asked = async {
+    let response = async {
         let answer = sender.send_request(request).await;
         let (parts, body) = answer.map_err(|error| unreachable(&error))?.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await;
+        let body = Limited::new(body, MAX_RESPONSE).collect().await;
         let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
-            Ok(_) => unavailable(&format!("the pod answers more than {LARGEST} bytes")),
+            Ok(_) => unavailable(&format!("the pod answers more than {MAX_RESPONSE} bytes")),
             Err(error) => unreachable(&*error),
         })?;
         let unnamed = HeaderValue::from_static("application/octet-stream");
@@ -147,7 +147,7 @@ where
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        outcome = asked => outcome,
+        outcome = response => outcome,
         () = served => Err(unavailable("the connection ended")),
     }
 }
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_pod_is_named_with_or_without_a_port() {
-        let read = |text| Asked::read(text).map(|asked| (asked.pod.to_owned(), asked.port));
+        let read =
+            |text| ProxyTarget::read(text).map(|target| (target.pod.to_owned(), target.port));
         assert_eq!(read("web"), Ok(("web".to_owned(), None)));
         assert_eq!(read("web:8080"), Ok(("web".to_owned(), Some(8080))));
         for text in ["web:", "web:0", "web:http", "web:65536", "https:web:443"] {

@@ -6,16 +6,15 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     decode::{self, BodyType},
     handler::{
         delete::delete_object,
+        exclusive_write::{ExclusiveWrite, Target},
         patch,
         read::get_sync,
-        subresource_of,
-        turn::{Target, Turn},
-        write,
+        subresource_of, write,
     },
     kind::{ResourceType, Subresource, group_version},
     meta::{Meta as _, object_mut},
@@ -79,14 +78,14 @@ fn update(
 /// A Namespace that is being deleted and has no finalizers left goes.
 fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(stored) = writer.get(&kind.storage, &context.info.name) else {
         return;
     };
     let object = view::object(kind, &stored);
     let spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     if object.is_deleting() && spec.is_none_or(Vec::is_empty) && object.finalizers().is_empty() {
-        write::finish_deletion(&scene, &stored, object, false);
+        write::finish_deletion(&scope, &stored, object, false);
     }
 }
 
@@ -124,12 +123,16 @@ impl DryRun {
 }
 
 /// Asks the policies about an object that only a subresource takes.
-fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outcome<()> {
+fn admit_creation(
+    exclusive: &ExclusiveWrite<'_>,
+    mut object: Object,
+    dry_run: DryRun,
+) -> Outcome<()> {
     let Target {
         namespace,
         name,
         subresource,
-    } = turn.target;
+    } = exclusive.target;
     if let Some((group, version, kind)) = subresource.and_then(Subresource::kind) {
         object.insert("kind".into(), kind.into());
         object.insert("apiVersion".into(), group_version(group, version).into());
@@ -137,7 +140,7 @@ fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outco
     let metadata = object.metadata_mut();
     metadata.insert("name".into(), name.into());
     metadata.insert("namespace".into(), namespace.into());
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Create,
         subresource,
         name,
@@ -145,7 +148,7 @@ fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outco
         old: None,
         dry_run: dry_run == DryRun::Yes,
     };
-    admit(&turn.scene(), &attempt)
+    admit(&exclusive.scope(), &request)
 }
 
 /// Places a Pod on a node.
@@ -159,8 +162,8 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
     if node.is_empty() {
         return Err(ApiError::untyped("target.name: Required value"));
     }
-    let turn = Turn::take(api, context, kind, Some(Subresource::Binding));
-    let stored = turn.find()?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Binding));
+    let stored = exclusive.find()?;
     let mut pod = view::object(kind, &stored);
     if pod.is_deleting() {
         let detail = format!(
@@ -180,7 +183,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         );
         return Err(ApiError::binding_conflict(&stored.name, &detail));
     }
-    admit_creation(&turn, binding.clone(), DryRun::of(options.dry_run))?;
+    admit_creation(&exclusive, binding.clone(), DryRun::of(options.dry_run))?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -193,7 +196,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         conditions.retain(|known| known.get("type") != Some(&json!("PodScheduled")));
         conditions.push(condition);
     }
-    write::store(&turn.scene(), pod, options.dry_run);
+    write::store(&exclusive.scope(), pod, options.dry_run);
     Ok(success(StatusCode::CREATED))
 }
 
@@ -202,10 +205,10 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     let eviction = body(context, kind, Subresource::Eviction)?;
     let asked = eviction.get("deleteOptions");
     let options = DeleteOptions::read(&context.query, asked)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Eviction));
-    let stored = turn.find()?;
-    admit_creation(&turn, eviction, DryRun::of(options.dry_run))?;
-    delete_object(&turn.scene(), &stored, &options)?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Eviction));
+    let stored = exclusive.find()?;
+    admit_creation(&exclusive, eviction, DryRun::of(options.dry_run))?;
+    delete_object(&exclusive.scope(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    custom::RowRoom,
+    custom::RowBudget,
     kind::ResourceType,
     status::{ApiError, Outcome},
     store::{Object, Stored},
@@ -74,8 +74,8 @@ pub(crate) fn rows<'a>(
 ) -> Vec<Value> {
     let row = |stored: &'a Stored| {
         let object = view::object(kind, stored);
-        let room = RowRoom::new(stored.bytes.len());
-        let cells = cells(api, kind, &object, room);
+        let budget = RowBudget::new(stored.bytes.len());
+        let cells = cells(api, kind, &object, budget);
         let mut row = json!({ "cells": cells });
         match include {
             Include::None => row["object"] = Value::Null,
@@ -94,7 +94,7 @@ pub(crate) fn bookmark_row(
     metadata: &Value,
     include: Include,
 ) -> Value {
-    let cells = cells(api, kind, &Object::new(), RowRoom::new(0));
+    let cells = cells(api, kind, &Object::new(), RowBudget::new(0));
     let mut row = json!({ "cells": cells });
     if include != Include::None {
         row["object"] = json!({
@@ -127,13 +127,13 @@ fn columns(kind: &ResourceType) -> Vec<Column> {
     std::iter::once(Column::new("Name", 0)).chain(own).collect()
 }
 
-fn cells(api: &Api, kind: &ResourceType, object: &Object, mut room: RowRoom) -> Vec<Value> {
+fn cells(api: &Api, kind: &ResourceType, object: &Object, mut budget: RowBudget) -> Vec<Value> {
     let Some(custom) = &kind.custom else {
         return builtin::cells(api, kind, object);
     };
     let name = crate::meta::Meta::name(object).to_owned();
     let columns = custom.columns.iter();
-    let own = columns.map(|column| column.cell(api, object, &mut room));
+    let own = columns.map(|column| column.cell(api, object, &mut budget));
     std::iter::once(name.into()).chain(own).collect()
 }
 

@@ -109,7 +109,7 @@ pub(crate) async fn watch(
         } else {
             Initial::Sending
         },
-        alarm: Alarm::new(now, deadline, options.bookmarks),
+        timer: WatchTimer::new(now, deadline, options.bookmarks),
         end: End::NotYet,
     };
     let lines = stream::unfold(stream, |mut stream| async move {
@@ -120,21 +120,21 @@ pub(crate) async fn watch(
 }
 
 /// The one timer of a watch: it stays set while events come and go.
-struct Alarm {
-    timer: Pin<Box<Sleep>>,
+struct WatchTimer {
+    sleep: Pin<Box<Sleep>>,
     deadline: Instant,
     bookmarks: bool,
 }
 
-impl Alarm {
+impl WatchTimer {
     fn new(now: Instant, deadline: Instant, bookmarks: bool) -> Self {
-        let mut alarm = Self {
-            timer: Box::pin(sleep_until(deadline)),
+        let mut timer = Self {
+            sleep: Box::pin(sleep_until(deadline)),
             deadline,
             bookmarks,
         };
-        alarm.set(now);
-        alarm
+        timer.set(now);
+        timer
     }
 
     /// Sets it to the next bookmark, or to the end if that comes first.
@@ -149,12 +149,12 @@ impl Alarm {
         } else {
             self.deadline
         };
-        self.timer.as_mut().reset(next);
+        self.sleep.as_mut().reset(next);
     }
 
     /// Waits for it and sets it anew.
-    async fn rings(&mut self) -> Wake {
-        self.timer.as_mut().await;
+    async fn fired(&mut self) -> Wake {
+        self.sleep.as_mut().await;
         let now = Instant::now();
         if now >= self.deadline {
             return Wake::Deadline;
@@ -182,7 +182,7 @@ struct WatchStream {
     /// Whether nothing was sent yet: the first Table carries the columns.
     first: bool,
     initial: Initial,
-    alarm: Alarm,
+    timer: WatchTimer,
     /// The version of the newest line sent.
     last_sent: u64,
     end: End,
@@ -268,7 +268,7 @@ impl WatchStream {
             () = self.shutdown.cancelled() => Wake::Shutdown,
             Ok(()) = self.ticket.control.changed() => Wake::Control,
             delivery = self.subscription.next_live() => Wake::Delivery(delivery),
-            wake = self.alarm.rings() => wake,
+            wake = self.timer.fired() => wake,
         }
     }
 

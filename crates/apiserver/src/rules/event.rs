@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Scene;
+use super::WriteScope;
 use crate::{
     meta::Meta as _,
     store::{Filter, Object},
@@ -31,17 +31,17 @@ impl Expiry {
 }
 
 /// Removes old events when one is written: without new ones the old are in nobody's way.
-pub(crate) fn expire(scene: &Scene<'_>) {
-    let now = scene.api.clock.now();
-    if !scene.api.event_expiry.is_due(now) {
+pub(crate) fn expire(scope: &WriteScope<'_>) {
+    let now = scope.api.clock.now();
+    if !scope.api.event_expiry.is_due(now) {
         return;
     }
-    let (events, _) = scene.api.store.all(&scene.kind.storage, &Filter::default());
+    let (events, _) = scope.api.store.all(&scope.kind.storage, &Filter::default());
     for stored in events {
         let object = stored.decode();
         let made = object.meta_text("creationTimestamp").parse::<Timestamp>();
         if made.is_ok_and(|made| now.duration_since(made) >= KEPT) {
-            scene.writer.remove(&scene.kind.storage, &stored.key);
+            scope.writer.remove(&scope.kind.storage, &stored.key);
         }
     }
 }

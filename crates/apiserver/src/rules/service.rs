@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(crate) use allocator::{Allocator, release};
 pub(super) use validation::validate;
 
-use super::Scene;
+use super::WriteScope;
 use crate::{
     meta::{Meta as _, copy_member, default_to, object_mut},
     status::{ApiError, Outcome},
@@ -73,7 +73,7 @@ impl View<'_> {
 }
 
 /// Defaults of a new or changed Service.
-pub(super) fn prepare(scene: &Scene<'_>, object: &mut Object, old: Option<&Object>) {
+pub(super) fn prepare(scope: &WriteScope<'_>, object: &mut Object, old: Option<&Object>) {
     if let Some(old) = old {
         keep_allocated(object, old);
     }
@@ -127,10 +127,10 @@ pub(super) fn prepare(scene: &Scene<'_>, object: &mut Object, old: Option<&Objec
         }
     } else {
         default_to(spec, "internalTrafficPolicy", "Cluster");
-        default_families(scene, spec);
+        default_families(scope, spec);
     }
     let close = spec.get("trafficDistribution") == Some(&json!("PreferClose"));
-    if let Some(context) = scene.context {
+    if let Some(context) = scope.context {
         if external_ips {
             let text =
                 "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
@@ -162,8 +162,8 @@ fn default_status(object: &mut Object) {
     }
 }
 
-fn default_families(scene: &Scene<'_>, spec: &mut Object) {
-    let families = scene.api.allocator.families();
+fn default_families(scope: &WriteScope<'_>, spec: &mut Object) {
+    let families = scope.api.allocator.families();
     let headless = spec.get("clusterIP") == Some(&json!(HEADLESS));
     let selector = spec
         .get("selector")
@@ -301,15 +301,15 @@ fn keep_allocated(object: &mut Object, old: &Object) {
 
 /// Claims addresses and ports; on refusal nothing stays claimed.
 pub(super) fn commit(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
     dry_run: bool,
 ) -> Outcome<()> {
-    let claims = allocator::claim(scene, old, object)
-        .map_err(|error| ApiError::invalid(scene.kind, object.name(), &[error]))?;
+    let claims = allocator::claim(scope, old, object)
+        .map_err(|error| ApiError::invalid(scope.kind, object.name(), &[error]))?;
     if !dry_run {
-        allocator::settle(scene, old, object, &claims);
+        allocator::settle(scope, old, object, &claims);
     }
     Ok(())
 }

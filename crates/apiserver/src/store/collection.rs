@@ -59,21 +59,21 @@ pub(super) struct Collection {
     history: usize,
     history_bytes: usize,
     /// Every change after this version is in the log.
-    floor: u64,
+    log_start: u64,
     /// The version of the newest change.
     newest: u64,
     pub(super) watchers: Watchers,
 }
 
 impl Collection {
-    pub(super) fn new(floor: u64, history: usize) -> Self {
+    pub(super) fn new(log_start: u64, history: usize) -> Self {
         Self {
             objects: BTreeMap::new(),
             log: VecDeque::new(),
             log_bytes: 0,
             history,
             history_bytes: HISTORY_BYTES,
-            floor,
+            log_start,
             newest: 0,
             watchers: Watchers::default(),
         }
@@ -89,7 +89,7 @@ impl Collection {
 
     /// All changes after a version, oldest first; `None` when some are no longer in the log.
     pub(super) fn changes_after(&self, version: u64) -> Option<Vec<Arc<Change>>> {
-        if version < self.floor && version < self.newest {
+        if version < self.log_start && version < self.newest {
             return None;
         }
         let first = self.log.partition_point(|change| change.version <= version);
@@ -118,7 +118,7 @@ impl Collection {
             && let Some(dropped) = self.log.pop_front()
         {
             self.log_bytes -= dropped.weight();
-            self.floor = dropped.version;
+            self.log_start = dropped.version;
         }
         self.watchers.publish(&change);
         change
@@ -127,7 +127,7 @@ impl Collection {
     pub(super) fn compact(&mut self, version: u64) {
         self.log.clear();
         self.log_bytes = 0;
-        self.floor = version;
+        self.log_start = version;
     }
 
     /// Objects that match, in key order.
@@ -163,9 +163,9 @@ impl Collection {
                 .cloned()
                 .map(Delivery::Present)
                 .collect()),
-            WatchStart::After(version) if version < self.floor => {
-                Err(TooOld { oldest: self.floor })
-            }
+            WatchStart::After(version) if version < self.log_start => Err(TooOld {
+                oldest: self.log_start,
+            }),
             WatchStart::After(version) => {
                 let from = self.log.partition_point(|change| change.version <= version);
                 let deliver = |change: &Arc<Change>| {
@@ -183,7 +183,7 @@ impl Collection {
         if version > current {
             return Err(ListError::Future { current });
         }
-        if version < self.floor {
+        if version < self.log_start {
             return Err(ListError::Expired);
         }
         let everything = Filter::default();
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(held, collection.log_bytes);
         let kept = u64::try_from(collection.log.len()).unwrap();
         assert!((1..10).contains(&kept), "{kept}");
-        assert_eq!(collection.floor, 20 - kept);
+        assert_eq!(collection.log_start, 20 - kept);
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Watchers {
                 continue;
             }
             if let Some(watchers) = self.by_key.get_mut(&keys[position]) {
-                watchers.retain(|watcher| watcher.tell(change));
+                watchers.retain(|watcher| watcher.send(change));
             }
         }
     }
@@ -147,7 +147,7 @@ impl Watchers {
 
 impl Watcher {
     /// False when the watcher is gone or too far behind.
-    fn tell(&self, change: &Arc<Change>) -> bool {
+    fn send(&self, change: &Arc<Change>) -> bool {
         if change.version <= self.after {
             return true;
         }

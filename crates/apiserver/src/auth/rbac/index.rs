@@ -16,7 +16,7 @@ use super::{
 use crate::{
     auth::User,
     kind::StorageId,
-    store::{RenewalContent, Store, Stored},
+    store::{DeltaContent, Store, Stored},
 };
 
 /// The collections it is made of.
@@ -66,7 +66,7 @@ impl Index {
         }
         drop(content);
         let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
-        content.renew(store, &self.storages);
+        content.refresh(store, &self.storages);
         // Others may read as soon as the lock is given back, and what they see can only be newer.
         drop(content);
         self.content.read().unwrap_or_else(PoisonError::into_inner)
@@ -128,12 +128,12 @@ impl Content {
         parts.all(|(seen, newest)| seen.is_some_and(|seen| seen >= *newest))
     }
 
-    fn renew(&mut self, store: &Store, storages: &[StorageId; 4]) {
+    fn refresh(&mut self, store: &Store, storages: &[StorageId; 4]) {
         for part in PARTS {
             let position = part as usize;
-            let renewal = store.renewal(&storages[position], self.seen[position]);
-            match renewal.content {
-                RenewalContent::Changes(changes) => {
+            let delta = store.delta_since(&storages[position], self.seen[position]);
+            match delta.content {
+                DeltaContent::Changes(changes) => {
                     for change in changes {
                         let side = change.new.as_ref().or(change.old.as_ref());
                         if let Some(key) = side.map(|object| object.key.clone()) {
@@ -141,9 +141,9 @@ impl Content {
                         }
                     }
                 }
-                RenewalContent::All(objects) => self.replace(part, &objects),
+                DeltaContent::All(objects) => self.replace(part, &objects),
             }
-            self.seen[position] = Some(renewal.newest);
+            self.seen[position] = Some(delta.newest);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     api::{Api, Context},
     auth::{BoundKind, TokenRequest},
     clock::seconds_text,
-    handler::turn::Turn,
+    handler::exclusive_write::ExclusiveWrite,
     kind::{ResourceType, Subresource},
     meta::{Meta as _, default_to, object_mut},
     reply::Reply,
@@ -29,10 +29,10 @@ pub(super) fn create(
     kind: &Arc<ResourceType>,
 ) -> Outcome<Reply> {
     let mut request = body(context, kind, Subresource::Token)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Token));
-    let account = turn.find()?;
-    admit_creation(&turn, request.clone(), DryRun::No)?;
-    drop(turn);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Token));
+    let account = exclusive.find()?;
+    admit_creation(&exclusive, request.clone(), DryRun::No)?;
+    drop(exclusive);
     let spec = object_mut(&mut request, "spec");
     let seconds = lifetime(spec)?;
     spec.insert("expirationSeconds".into(), seconds.into());

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Means, Update};
+use super::{Update, UpdateMethod};
 use crate::{
-    handler::turn::Target,
+    handler::exclusive_write::Target,
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     meta::{Meta as _, copy_member},
     options::version_syntax,
@@ -53,7 +53,7 @@ pub(super) fn check_version(
             .map_err(|_| ApiError::untyped(version_syntax(text)))?,
     };
     if version == 0 {
-        if update.means == Means::Put && !kind.rules.unconditional_update {
+        if update.method == UpdateMethod::Put && !kind.rules.unconditional_update {
             let text = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), text);
             let group = &kind.group;
@@ -81,7 +81,7 @@ pub(super) fn keep_identity(
 ) -> Outcome<()> {
     let (said, actual) = (object.meta_text("uid"), old.meta_text("uid"));
     if !said.is_empty() && said != actual {
-        if update.means == Means::Put {
+        if update.method == UpdateMethod::Put {
             let group = if kind.is_custom() {
                 format!("{}/", kind.group)
             } else {

@@ -19,7 +19,7 @@ use crate::{
     api::Api,
     handler::write,
     meta::{Meta as _, object_mut},
-    rules::Scene,
+    rules::WriteScope,
     status::FieldError,
     store::{Object, Stored},
 };
@@ -119,18 +119,18 @@ pub(super) struct Claims {
 
 /// Chooses or checks addresses and ports and puts them into the object.
 pub(super) fn claim(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
 ) -> Result<Claims, FieldError> {
     let mut claims = Claims::default();
-    claim_addresses(scene, old, object, &mut claims)?;
-    claim_ports(scene, object, &mut claims)?;
+    claim_addresses(scope, old, object, &mut claims)?;
+    claim_ports(scope, object, &mut claims)?;
     Ok(claims)
 }
 
 fn claim_addresses(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
     claims: &mut Claims,
@@ -164,7 +164,7 @@ fn claim_addresses(
         .flatten()
         .filter_map(|family| Some(family.as_str()?.to_owned()))
         .collect();
-    let allocator = &scene.api.allocator;
+    let allocator = &scope.api.allocator;
     for (position, family) in families.iter().enumerate() {
         let Some(index) = allocator.families.iter().position(|known| known == family) else {
             continue;
@@ -173,11 +173,11 @@ fn claim_addresses(
         match said.get(position) {
             Some(address) if held.contains(address) => {}
             Some(address) => {
-                let checked = check_address(scene, range, address, &said)?;
+                let checked = check_address(scope, range, address, &said)?;
                 claims.addresses.push(checked);
             }
             None => {
-                let address = free_address(scene, range).ok_or_else(|| {
+                let address = free_address(scope, range).ok_or_else(|| {
                     let text = "failed to allocate a serviceIP: range is full";
                     FieldError::invalid("spec.clusterIPs", &json!(said), text)
                 })?;
@@ -195,7 +195,7 @@ fn claim_addresses(
 }
 
 fn check_address(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     range: &IpNet,
     address: &str,
     all: &[String],
@@ -212,7 +212,7 @@ fn check_address(
             "the provided network does not match the current range",
         ));
     }
-    if is_taken(scene, parsed) {
+    if is_taken(scope, parsed) {
         return Err(refused("provided IP is already allocated"));
     }
     Ok(parsed)
@@ -220,21 +220,21 @@ fn check_address(
 
 const ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
-fn is_taken(scene: &Scene<'_>, address: IpAddr) -> bool {
-    scene
+fn is_taken(scope: &WriteScope<'_>, address: IpAddr) -> bool {
+    scope
         .writer
         .get(&ADDRESSES.into(), &address.to_string())
         .is_some()
 }
 
 /// A random free address above the reserved band, else any free one.
-fn free_address(scene: &Scene<'_>, range: &IpNet) -> Option<IpAddr> {
+fn free_address(scope: &WriteScope<'_>, range: &IpNet) -> Option<IpAddr> {
     let (count, low) = (usable(range), reserved(range));
-    let is_free = |address: &IpAddr| !is_taken(scene, *address);
+    let is_free = |address: &IpAddr| !is_taken(scope, *address);
     if count > low {
         let span = u64::try_from(count - low).unwrap_or(u64::MAX);
         for _ in 0..RANDOM_TRIES {
-            let offset = 1 + low + u128::from(scene.api.random.below(span));
+            let offset = 1 + low + u128::from(scope.api.random.below(span));
             let address = at(range, offset.min(count));
             if is_free(&address) {
                 return Some(address);
@@ -262,14 +262,14 @@ fn node_ports(object: &Object) -> Vec<u16> {
 }
 
 fn claim_ports(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     object: &mut Object,
     claims: &mut Claims,
 ) -> Result<(), FieldError> {
     let view = View(object);
     let (wants_ports, wants_health) = (view.has_node_ports(), view.needs_health_port());
     let me = owner(object);
-    let taken = scene.api.allocator.lock().clone();
+    let taken = scope.api.allocator.lock().clone();
     let mine = |port: u16| taken.get(&port).is_none_or(|owner| *owner == *me);
     let mut chosen: BTreeMap<PortNumber, u16> = BTreeMap::new();
     let mut ports = view.ports().to_vec();
@@ -286,7 +286,7 @@ fn claim_ports(
             // One number serves all protocols of the same port.
             let number = match chosen.get(&same) {
                 Some(number) => *number,
-                None => free_port(scene.api, &taken, &claims.ports).ok_or_else(|| {
+                None => free_port(scope.api, &taken, &claims.ports).ok_or_else(|| {
                     let text = "failed to allocate a nodePort: range is full";
                     FieldError::invalid("spec.ports", &Value::Null, text)
                 })?,
@@ -306,7 +306,7 @@ fn claim_ports(
     }
     if wants_health {
         let number = match health {
-            0 => free_port(scene.api, &taken, &claims.ports),
+            0 => free_port(scope.api, &taken, &claims.ports),
             said => Some(check_port("spec.healthCheckNodePort", said, mine)?),
         };
         if let Some(number) = number {
@@ -355,12 +355,17 @@ fn free_port(api: &Api, taken: &BTreeMap<u16, SharedStr>, claimed: &BTreeSet<u16
 }
 
 /// Makes the claims true: IPAddress objects for new addresses, none for those given up.
-pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, claims: &Claims) {
-    let served = scene.api.registry.served();
+pub(super) fn settle(
+    scope: &WriteScope<'_>,
+    old: Option<&Object>,
+    object: &Object,
+    claims: &Claims,
+) {
+    let served = scope.api.registry.served();
     let Some(kind) = served.find("networking.k8s.io", "v1", "ipaddresses") else {
         return;
     };
-    let addresses = write::scene(scene.api, scene.writer, kind);
+    let addresses = write::scope(scope.api, scope.writer, kind);
     for address in &claims.addresses {
         let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
         let record = json!({
@@ -368,8 +373,8 @@ pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, c
             "apiVersion": "networking.k8s.io/v1",
             "metadata": {
                 "name": address.to_string(),
-                "uid": scene.api.random.uuid(),
-                "creationTimestamp": scene.api.clock.now_text(),
+                "uid": scope.api.random.uuid(),
+                "creationTimestamp": scope.api.clock.now_text(),
                 "labels": {
                     "ipaddress.kubernetes.io/ip-family": family,
                     "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
@@ -388,12 +393,12 @@ pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, c
     if let Some(old) = old {
         for address in cluster_ips(old) {
             if !kept.contains(&address) {
-                scene.writer.remove(&kind.storage, address);
+                scope.writer.remove(&kind.storage, address);
             }
         }
     }
     let me = SharedStr::new(&owner(object));
-    let mut ports = scene.api.allocator.lock();
+    let mut ports = scope.api.allocator.lock();
     ports.retain(|_, owner| *owner != me);
     for port in node_ports(object) {
         ports.insert(port, me.clone());

@@ -9,7 +9,7 @@ use super::{HEADLESS, View};
 use crate::{
     meta::Meta as _,
     rules::{
-        Scene,
+        WriteScope,
         address::{NO_ADDRESS, destination_errors, network_errors},
     },
     status::FieldError,
@@ -25,7 +25,7 @@ const LONGEST_AFFINITY: i64 = 86_400;
 
 /// Complaints about a Service.
 pub(in crate::rules) fn validate(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     object: &Object,
     old: Option<&Object>,
     errors: &mut Vec<FieldError>,
@@ -52,7 +52,7 @@ pub(in crate::rules) fn validate(
     repeated_port_errors(&view, errors);
     load_balancer_errors(&view, old, errors);
     address_errors(&view, old, errors);
-    family_errors(scene, &view, errors);
+    family_errors(scope, &view, errors);
     policy_errors(&view, errors);
     let ingress = view.list(&["status", "loadBalancer", "ingress"]);
     if view.kind() != "LoadBalancer" && !ingress.is_empty() {
@@ -315,8 +315,8 @@ fn address_errors(view: &View<'_>, old: Option<&Object>, errors: &mut Vec<FieldE
     }
 }
 
-fn family_errors(scene: &Scene<'_>, view: &View<'_>, errors: &mut Vec<FieldError>) {
-    let families = scene.api.allocator.families();
+fn family_errors(scope: &WriteScope<'_>, view: &View<'_>, errors: &mut Vec<FieldError>) {
+    let families = scope.api.allocator.families();
     if view.is_headless() || view.kind() == "ExternalName" {
         return;
     }

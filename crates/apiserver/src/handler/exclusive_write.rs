@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     api::{Api, Context},
     kind::{ResourceType, Subresource},
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome},
     store::{Stored, Writer, object_key},
 };
@@ -25,7 +25,7 @@ impl Target<'_> {
 }
 
 /// The only request that writes, until dropped: what it finds stays true.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ExclusiveWrite<'a> {
     pub(crate) target: Target<'a>,
     api: &'a Api,
     context: &'a Context,
@@ -33,9 +33,9 @@ pub(crate) struct Turn<'a> {
     writer: Writer<'a>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> ExclusiveWrite<'a> {
     /// Waits for whoever writes now.
-    pub(crate) fn take(
+    pub(crate) fn begin(
         api: &'a Api,
         context: &'a Context,
         kind: &'a ResourceType,
@@ -54,8 +54,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(crate) fn scene(&self) -> Scene<'_> {
-        Scene {
+    pub(crate) fn scope(&self) -> WriteScope<'_> {
+        WriteScope {
             api: self.api,
             context: Some(self.context),
             writer: &self.writer,

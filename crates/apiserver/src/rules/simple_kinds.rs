@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{data, slice};
+use super::{data, endpoint_slice};
 use crate::{
     meta::{Meta as _, default_to, object_mut},
     status::FieldError,
@@ -15,7 +15,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 pub(super) fn prepare(group: &str, kind: &str, object: &mut Object) {
     match (group, kind) {
         ("", "Secret") => data::prepare_secret(object),
-        ("discovery.k8s.io", "EndpointSlice") => slice::prepare(object),
+        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice::prepare(object),
         ("networking.k8s.io", "NetworkPolicy") => {
             let spec = object_mut(object, "spec");
             let egress = spec
@@ -90,7 +90,7 @@ pub(super) fn validate(
             rules(kind, object, errors);
             aggregation(object, errors);
         }
-        ("discovery.k8s.io", "EndpointSlice") => slice::validate(object, old, errors),
+        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice::validate(object, old, errors),
         ("" | "events.k8s.io", "Event") => event(group, object, old, errors),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => {
             role_reference(kind, object, errors);

@@ -21,23 +21,23 @@ use crate::{
 
 /// What the chores are about; kept so that none of them has to search.
 #[derive(Debug, Default)]
-pub(crate) struct Garbage(Mutex<Queue>);
+pub(crate) struct ControllerQueue(Mutex<Queue>);
 
-type Place = (StorageId, Arc<str>);
+type ObjectRef = (StorageId, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Queue {
     /// Deleted owners whose dependents are still to be looked at.
     owners: Vec<SharedStr>,
     /// Objects whose owners may be gone.
-    candidates: Vec<Place>,
+    candidates: Vec<ObjectRef>,
     /// Owners that wait for their dependents to go, or to be let go by them.
-    waiting: BTreeSet<Place>,
+    waiting: BTreeSet<ObjectRef>,
     /// Namespaces on their way out.
     terminating: BTreeSet<Arc<str>>,
 }
 
-impl Garbage {
+impl ControllerQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,9 +45,9 @@ impl Garbage {
     /// Notes what a write means for the chores; true when there is something to do.
     pub(crate) fn written(&self, kind: &ResourceType, stored: &Stored) -> bool {
         let mut queue = self.lock();
-        let place = || (kind.storage.clone(), stored.key.clone());
+        let reference = || (kind.storage.clone(), stored.key.clone());
         if !stored.owners.is_empty() {
-            queue.candidates.push(place());
+            queue.candidates.push(reference());
         }
         let has = |text: &[u8]| {
             stored
@@ -57,7 +57,7 @@ impl Garbage {
         };
         let deleting = has(b"\"deletionTimestamp\"");
         if deleting && (has(b"\"foregroundDeletion\"") || has(b"\"orphan\"")) {
-            queue.waiting.insert(place());
+            queue.waiting.insert(reference());
         }
         if deleting && kind.is("", "Namespace") {
             queue.terminating.insert(stored.key.clone());
@@ -81,11 +81,11 @@ pub(crate) async fn run(api: Arc<Api>) {
     loop {
         tokio::select! {
             () = api.shutdown.cancelled() => return,
-            () = api.chores.notified() => {}
+            () = api.wake_controllers.notified() => {}
         }
         let _guard = api.write_lock.shared().await;
         crate::write_lock::off_worker(|| {
-            crate::custom::care(&api);
+            crate::custom::reconcile(&api);
             collect(&api);
             finish_foreground_deletions(&api);
             terminate_namespaces(&api);
@@ -103,9 +103,9 @@ pub(crate) fn delete_all(api: &Arc<Api>, kind: &ResourceType, filter: &Filter) {
 
 fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     if let Some(stored) = writer.get(&kind.storage, key)
-        && let Err(error) = delete::delete_object(&scene, &stored, options)
+        && let Err(error) = delete::delete_object(&scope, &stored, options)
     {
         tracing::debug!(key, ?error, "a chore could not delete an object");
     }
@@ -114,7 +114,7 @@ fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions
 /// Deletes objects whose owners are all gone.
 fn collect(api: &Arc<Api>) {
     let (owners, mut suspects) = {
-        let mut queue = api.garbage.lock();
+        let mut queue = api.controller_queue.lock();
         (
             std::mem::take(&mut queue.owners),
             std::mem::take(&mut queue.candidates),
@@ -185,12 +185,18 @@ fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
 /// Owners that wait: for their dependents to go, or to be let go by them.
 fn finish_foreground_deletions(api: &Arc<Api>) {
     let served = api.registry.served();
-    let waiting: Vec<Place> = api.garbage.lock().waiting.iter().cloned().collect();
-    for place in waiting {
-        let (storage, key) = &place;
+    let waiting: Vec<ObjectRef> = api
+        .controller_queue
+        .lock()
+        .waiting
+        .iter()
+        .cloned()
+        .collect();
+    for reference in waiting {
+        let (storage, key) = &reference;
         let kind = served.types().find(|kind| kind.storage == *storage);
         let (Some(kind), Some(stored)) = (kind, api.store.get(storage, key)) else {
-            api.garbage.lock().waiting.remove(&place);
+            api.controller_queue.lock().waiting.remove(&reference);
             continue;
         };
         let object = stored.decode();
@@ -223,7 +229,7 @@ fn delete_dependents(api: &Arc<Api>, owner: &Stored) -> bool {
                 ..Default::default()
             };
             delete_one(api, kind, &stored.key, &foreground);
-            api.chores.notify_one();
+            api.wake_controllers.notify_one();
         }
         blocked |= blocks && api.store.get(&storage, &stored.key).is_some();
     }
@@ -237,7 +243,7 @@ fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
             continue;
         };
         let writer = api.store.write();
-        let scene = write::scene(api, &writer, kind);
+        let scope = write::scope(api, &writer, kind);
         let Some(current) = writer.get(&storage, &stored.key) else {
             continue;
         };
@@ -253,13 +259,13 @@ fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
                 .metadata_mut()
                 .insert("ownerReferences".into(), left.into());
         }
-        write::store(&scene, object, false);
+        write::store(&scope, object, false);
     }
 }
 
 fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -278,9 +284,9 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
             .insert("finalizers".into(), left.into());
     }
     if write::is_gone(kind, &object) {
-        write::finish_deletion(&scene, &current, object, false);
+        write::finish_deletion(&scope, &current, object, false);
     } else {
-        write::store(&scene, object, false);
+        write::store(&scope, object, false);
     }
 }
 
@@ -290,10 +296,16 @@ fn terminate_namespaces(api: &Arc<Api>) {
     let Some(namespaces) = served.find("", "v1", "namespaces") else {
         return;
     };
-    let terminating: Vec<Arc<str>> = api.garbage.lock().terminating.iter().cloned().collect();
+    let terminating: Vec<Arc<str>> = api
+        .controller_queue
+        .lock()
+        .terminating
+        .iter()
+        .cloned()
+        .collect();
     for name in terminating {
         let Some(stored) = api.store.get(&namespaces.storage, &name) else {
-            api.garbage.lock().terminating.remove(&name);
+            api.controller_queue.lock().terminating.remove(&name);
             continue;
         };
         let filter = Filter::in_namespace(Some(&stored.name));
@@ -318,7 +330,7 @@ fn terminate_namespaces(api: &Arc<Api>) {
 
 fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -326,6 +338,6 @@ fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
     let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     let only_ours = finalizers.is_none_or(|list| list.iter().all(|name| name == "kubernetes"));
     if only_ours && object.finalizers().is_empty() {
-        write::finish_deletion(&scene, &current, object, false);
+        write::finish_deletion(&scope, &current, object, false);
     }
 }
