@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_take_for_ever_is_not_begun() {
+    fn an_expression_over_its_cost_limit_is_not_run() {
         let numbers = json!({"l": vec![1; 200], "one": [1]});
         let nested = |depth: usize, list: &str| {
             let body = "v > 0".to_owned();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_refused() {
+    fn unsupported_media_types_are_refused() {
         assert!(negotiate(Some("application/xml"), false, ResponseKind::Object).is_err());
         assert!(negotiate(Some("application/yaml"), false, ResponseKind::Watch).is_err());
         assert!(negotiate(Some(PROTOBUF), true, ResponseKind::Object).is_err());

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn a_namespace_is_an_object_and_a_scope() {
         let object = read(&Method::PUT, "/api/v1/namespaces/t2/finalize");
         assert_eq!(
             (object.resource.as_str(), object.name.as_str()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_of_a_pod_is_its_proxy() {
+    fn every_path_below_pods_proxy_is_the_proxy_subresource() {
         for rest in ["proxy", "proxy/", "proxy/ask/me?watch=1"] {
             let info = read(
                 &Method::GET,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_told_from_lists_and_named_reads() {
+    fn watches_are_distinguished_from_lists_and_named_reads() {
         assert_eq!(read(&Method::GET, "/api/v1/pods?watch=1").verb, Verb::Watch);
         assert_eq!(read(&Method::GET, "/api/v1/pods?watch=0").verb, Verb::List);
         assert_eq!(

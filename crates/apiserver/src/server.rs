@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_a_journal_to_write_to_nothing_is_written_or_ready() {
+    async fn with_a_broken_journal_writes_and_readiness_fail() {
         let server = Builder::default().assemble(Some(Journal::broken()), Snapshot::default());
         let version = server.resource_version();
         let send = async |method: &str, path: &str, body: &str| {

@@ -142,7 +142,7 @@ mod tests {
     use crate::query::Query;
 
     #[test]
-    fn long_requests_are_forgotten_sooner() {
+    fn long_requests_leave_the_log_sooner() {
         let log = RequestLog::default();
         let query = "x".repeat(4 * 1024 * 1024);
         let request = RequestInfo::new(&Method::GET, "/", &query, &Query::default());

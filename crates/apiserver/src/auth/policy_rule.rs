@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_covers_what_it_contains_and_nothing_else() {
+    fn held_rules_cover_what_they_contain_and_nothing_else() {
         let path = |path: &str| json!({"verbs": ["get"], "nonResourceURLs": [path]});
         for (held, wanted, missing) in [
             (
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_multiplies_beyond_measure_is_not_broken_down() {
+    fn a_rule_over_the_comparison_budget_is_not_broken_down() {
         let many: Vec<String> = (0..10_000).map(|number| format!("r{number}")).collect();
         let wanted = PolicyRule {
             verbs: many.clone(),

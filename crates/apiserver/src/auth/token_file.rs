@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_stand_in_quotes_and_may_be_left_out() {
+    fn groups_are_quoted_and_optional() {
         let (token, user) = parse("s3cret,jane,42,\"dev, ops\"").unwrap();
         let mut jane = User::new("jane", ["dev", "ops"]);
         jane.uid = "42".to_owned();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_that_cannot_be_enforced_is_named_wherever_it_is() {
+    fn an_unenforceable_pattern_is_reported_at_any_depth() {
         let bad = json!({"pattern": "("});
         let schema = json!({
             "properties": {"a": {"pattern": "^[a-z]+$"}, "b": {"items": bad}},

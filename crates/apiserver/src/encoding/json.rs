@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_members_are_told_with_their_path() {
+    fn repeated_members_are_reported_with_their_path() {
         let text = br#"{"data":{"a":"b","a":"c"},"l":[{"x":1,"x":2}]}"#;
         let document = parse(text).unwrap();
         assert_eq!(document.duplicates, ["data.a", "l[0].x"]);

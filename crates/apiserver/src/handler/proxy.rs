@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_port_that_a_container_names_is_meant() {
+    fn the_default_port_is_the_first_one_of_a_container() {
         let pod = |value: Value| first_port(value.as_object().unwrap());
         let named = json!({"spec": {"containers": [
             {"name": "a"}, {"name": "b", "ports": [{"containerPort": 81}, {"containerPort": 82}]},

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_dropped_and_told() {
+    fn unknown_fields_are_dropped_and_reported() {
         let (pod, unknown) = shaped(
             "",
             "Pod",

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn large_changes_are_forgotten_sooner() {
+    fn large_changes_leave_the_log_sooner() {
         let mut collection = Collection::new(0, 100);
         collection.history_bytes = 10_000;
         for version in 1..=20 {

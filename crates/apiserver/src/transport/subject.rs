@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_certificate_names_nobody() {
+    fn a_broken_certificate_names_no_user() {
         assert_eq!(user(b""), None);
         assert_eq!(user(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
     }

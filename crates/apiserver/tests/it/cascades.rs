@@ -65,7 +65,7 @@ fn thing(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_namespace_waits_for_its_content_however_it_is_deleted() {
+async fn a_namespace_waits_for_its_content_with_every_propagation_policy() {
     for policy in ["Foreground", "Orphan"] {
         let server = ApiServer::builder().build();
         let body = json!({"metadata": {"name": "x"}});
@@ -101,7 +101,7 @@ async fn a_bound_pod_keeps_its_grace_in_the_foreground() {
 }
 
 #[tokio::test]
-async fn a_grace_beyond_all_time_still_marks_the_pod() {
+async fn a_grace_period_beyond_every_timestamp_still_marks_the_pod() {
     let server = ApiServer::builder().build();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {
@@ -118,7 +118,7 @@ async fn a_grace_beyond_all_time_still_marks_the_pod() {
 }
 
 #[tokio::test]
-async fn a_definition_takes_its_instances_along_however_it_is_deleted() {
+async fn deleting_a_definition_deletes_its_instances_with_every_propagation_policy() {
     for policy in ["Foreground", "Orphan"] {
         let server = ApiServer::builder().build();
         define_things(&server).await;
@@ -132,7 +132,7 @@ async fn a_definition_takes_its_instances_along_however_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_instances_own_goes_with_their_definition() {
+async fn dependents_of_instances_are_deleted_with_the_definition() {
     let server = ApiServer::builder().build();
     define_things(&server).await;
     let owner = post(&server, THINGS, &thing("a")).await;
@@ -161,7 +161,7 @@ async fn delete_with(server: &ApiServer, path: &str, policy: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn in_the_foreground_an_owner_waits_for_what_blocks_it() {
+async fn in_the_foreground_an_owner_waits_for_blocking_dependents() {
     let server = ApiServer::builder().build();
     let owner = post(&server, MAPS, &config_map("owner")).await;
     let mut blocking = owned("blocking", &owner, true);

@@ -267,7 +267,7 @@ async fn a_strategic_merge_of_many_elements_takes_linear_time() {
 }
 
 #[tokio::test]
-async fn applying_and_giving_up_many_elements_takes_linear_time() {
+async fn applying_and_pruning_many_elements_takes_linear_time() {
     let server = ApiServer::builder().build();
     let apply = |path: &str, body: &Value| {
         patched(
@@ -297,7 +297,7 @@ async fn applying_and_giving_up_many_elements_takes_linear_time() {
 }
 
 #[tokio::test]
-async fn a_pattern_is_compiled_once_however_many_texts_it_is_for() {
+async fn a_pattern_is_compiled_once_for_any_number_of_texts() {
     let server = with_things(&json!({"type": "object", "properties": {"texts": {
         "type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]{0,1000}$"},
     }}}))
@@ -318,7 +318,7 @@ async fn a_pattern_is_compiled_once_however_many_texts_it_is_for() {
 }
 
 #[tokio::test]
-async fn what_defaults_make_too_large_is_refused_before_it_is_built() {
+async fn an_object_too_large_after_defaulting_is_refused_before_it_is_built() {
     let server = with_things(&json!({"type": "object", "properties": {"list": {
         "type": "array", "items": {"type": "object", "properties": {
             "text": {"type": "string", "default": "x".repeat(20_000)},
@@ -337,7 +337,7 @@ async fn what_defaults_make_too_large_is_refused_before_it_is_built() {
 }
 
 #[tokio::test]
-async fn nothing_larger_than_etcd_takes_is_stored() {
+async fn objects_over_the_etcd_limit_are_not_stored() {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let server = with_things(&schema).await;
     let body = |bytes: usize| thing(&json!({"text": "x".repeat(bytes)}));
@@ -384,7 +384,7 @@ async fn a_long_name_is_not_repeated_for_everything_below_it() {
 }
 
 #[tokio::test]
-async fn complaints_about_an_object_are_few() {
+async fn errors_about_an_object_are_limited() {
     let server = ApiServer::builder().build();
     let refused = post(&server, PODS, &pod(&list(20_000, |_| json!({})))).await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -404,7 +404,7 @@ async fn complaints_about_an_object_are_few() {
 }
 
 #[tokio::test]
-async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
+async fn a_definition_costs_the_same_next_to_one_with_costly_rules() {
     let rule = |count: usize| {
         let terms: Vec<String> = (0..count).map(|n| format!("self.n != {n}")).collect();
         json!({
@@ -468,7 +468,7 @@ async fn with_bindings(bindings: usize, subjects: usize) -> ApiServer {
 }
 
 #[tokio::test]
-async fn a_decision_costs_the_same_however_many_subjects_others_bind() {
+async fn the_cost_of_a_decision_does_not_grow_with_unrelated_subjects() {
     let few = with_bindings(1, 1).await;
     let many = with_bindings(20, 5000).await;
     for (user, status) in [(User::anonymous(), 403), (User::new("bob", []), 200)] {
@@ -737,7 +737,7 @@ async fn an_enumeration_costs_as_much_as_its_value_is_long() {
 }
 
 #[tokio::test]
-async fn keys_of_a_list_are_not_compared_without_end() {
+async fn comparing_the_keys_of_a_list_is_bounded() {
     let keys = list(10_000, |number| json!(format!("k{number}")));
     let server = with_things(&json!({"type": "object", "properties": {"list": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,

@@ -1,9 +1,9 @@
 //! Unchanged Go clients, where `make peers` built them.
 
-mod both;
 mod informers;
 mod kube_proxy;
 mod kubectl;
+mod kubectl_comparison;
 
 use weft_apiserver::{ApiServer, RunConfig};
 use weft_testkit::peer;

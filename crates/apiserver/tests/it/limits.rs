@@ -20,7 +20,7 @@ async fn send_yaml(server: &ApiServer, path: &str, body: &str) -> support::Answe
 }
 
 #[tokio::test]
-async fn times_beyond_every_clock_are_accepted() {
+async fn durations_beyond_every_timestamp_are_accepted() {
     let server = ApiServer::builder().fault_endpoint(true).build();
     post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}?watch=1&timeoutSeconds=9223372036854775807");
@@ -37,7 +37,7 @@ async fn times_beyond_every_clock_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_patch_cannot_copy_without_end() {
+async fn copies_of_a_patch_are_bounded() {
     let server = ApiServer::builder().build();
     let mut map = config_map("a");
     map["data"] = json!({"x": "x".repeat(100_000)});
@@ -51,7 +51,7 @@ async fn a_patch_cannot_copy_without_end() {
 }
 
 #[tokio::test]
-async fn complaints_about_a_body_are_few_and_short() {
+async fn errors_about_a_body_are_limited_in_number_and_length() {
     let server = ApiServer::builder().build();
     let name = "n".repeat(1024 * 1024);
     let repeated = vec!["\"x\":1"; 300_000].join(",");
@@ -69,7 +69,7 @@ async fn complaints_about_a_body_are_few_and_short() {
 }
 
 #[tokio::test]
-async fn variables_of_a_policy_cannot_grow_without_end() {
+async fn growth_of_policy_variables_is_bounded() {
     let server = ApiServer::builder().build();
     let variables: Vec<Value> = (0..40)
         .map(|step: i32| {
@@ -106,7 +106,7 @@ async fn variables_of_a_policy_cannot_grow_without_end() {
 }
 
 #[tokio::test]
-async fn what_is_too_deep_to_be_read_again_is_not_stored() {
+async fn objects_too_deep_to_be_decoded_are_not_stored() {
     let server = ApiServer::builder().build();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -155,7 +155,7 @@ async fn what_is_too_deep_to_be_read_again_is_not_stored() {
 }
 
 #[tokio::test]
-async fn what_holds_keys_and_secrets_is_private() {
+async fn files_with_keys_and_secrets_are_private() {
     let directory = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let kubeconfig = directory.join("kubeconfig");

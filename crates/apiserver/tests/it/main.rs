@@ -4,6 +4,7 @@
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod authorization;
 mod cascades;
 mod cases;
 mod core;
@@ -18,7 +19,6 @@ mod limits;
 mod persistence;
 mod pod_proxy;
 mod properties;
-mod rights;
-mod secrets;
 mod support;
+mod tokens;
 mod transport;

@@ -68,7 +68,7 @@ fn flip(path: PathBuf, bit: usize) {
 }
 
 #[tokio::test]
-async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
+async fn no_flipped_bit_loses_or_changes_an_object_silently() {
     let (crashed, closed, kept) = directories(12).await;
     let (mut refused, mut harmless) = (0, 0);
     for (what, from) in [("crashed", &crashed), ("closed", &closed)] {

@@ -94,7 +94,7 @@ async fn a_request_reaches_the_pod_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_passed_on_is_a_status_with_the_reason() {
+async fn a_request_that_cannot_be_forwarded_gets_a_status_with_the_reason() {
     let server = server().await;
     let why = "error trying to reach service: connection refused";
     for (path, status, message) in [
@@ -126,7 +126,7 @@ async fn what_cannot_be_passed_on_is_a_status_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_way_to_pods_says_so() {
+async fn without_a_pod_dialer_the_proxy_answers_503() {
     let server = with_pod(ApiServer::builder().build()).await;
     let answer = get(&server, &format!("{PODS}/web/proxy/")).await;
     assert_eq!(
@@ -140,7 +140,7 @@ async fn a_server_that_knows_no_way_to_pods_says_so() {
 }
 
 #[tokio::test]
-async fn reading_pods_is_not_the_right_to_ask_them() {
+async fn the_right_to_read_pods_is_not_the_right_to_proxy_to_them() {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     for (resource, status) in [("pods", 403), ("pods/proxy", 200)] {
         let builder = ApiServer::builder()

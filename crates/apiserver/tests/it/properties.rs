@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
     #[test]
-    fn whoever_replays_a_watch_has_the_list(requirement in requirement(), acts in prop::collection::vec(act(), 1..40)) {
+    fn replaying_a_watch_yields_the_list(requirement in requirement(), acts in prop::collection::vec(act(), 1..40)) {
         paused_runtime().block_on(async {
             let server = ApiServer::builder().build();
             let selector = escaped(&requirement.text());

@@ -70,7 +70,7 @@ fn list(token: &str, query: &str) -> Request<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
+async fn http1_and_http2_are_offered_and_http2_carries_many_watches() {
     let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let old = tls(listening, &["http/1.1"]).await;
@@ -105,7 +105,7 @@ async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
 }
 
 #[tokio::test]
-async fn plain_http_speaks_the_newer_protocol_too() {
+async fn plain_http_speaks_http2_too() {
     let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let stream = TcpStream::connect(listening.http.unwrap()).await.unwrap();
@@ -190,7 +190,7 @@ async fn half_a_request(address: SocketAddr) -> TcpStream {
 const BODY: &str = r#"{"metadata":{"name":"late"}}"#;
 
 #[tokio::test]
-async fn what_is_being_answered_is_finished_before_the_end() {
+async fn requests_in_flight_are_answered_before_shutdown() {
     let server = Arc::new(with_token().start().await.unwrap());
     let address = server.listening().unwrap().http.unwrap();
     let mut request = half_a_request(address).await;
@@ -212,7 +212,7 @@ async fn what_is_being_answered_is_finished_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_finishes_does_not_hold_the_end_up() {
+async fn a_client_that_never_finishes_does_not_block_shutdown() {
     let server = ApiServer::builder().start().await.unwrap();
     let request = half_a_request(server.listening().unwrap().http.unwrap()).await;
     assert!(!server.drain(Duration::from_millis(20)).await);
@@ -254,7 +254,7 @@ fn exchange(address: SocketAddr, request: &str) -> String {
 }
 
 #[test]
-fn reads_are_answered_while_a_heavy_write_is_worked_on() {
+fn reads_are_answered_during_a_heavy_write() {
     // One thread serves all connections: a write that kept it would keep the reads waiting.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -152,7 +152,7 @@ fn write(directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_the_same_about_a_real_server() {
+async fn kubectl_prints_the_same_for_a_real_server() {
     let Some(kubectl) = peer("kubectl") else {
         return;
     };
@@ -189,7 +189,7 @@ async fn kubectl_says_the_same_about_a_real_server() {
 }
 
 #[test]
-fn only_what_cannot_be_the_same_is_left_out() {
+fn only_values_that_must_differ_are_left_out() {
     for (line, expected) in [
         ("web   2/2   2  3m12s", Some("web 2/2 2 AGE")),
         ("  clusterIP: 10.96.4.5", Some("  clusterIP: ADDRESS")),

@@ -183,7 +183,7 @@ async fn two_servers_of_one_seed_share_names_and_no_secret() {
 }
 
 #[tokio::test]
-async fn a_token_says_who_for_whom_and_how_long() {
+async fn a_token_names_its_user_audience_and_lifetime() {
     let server = ApiServer::builder().build();
     let made = token_of(&server, "robot", json!({"expirationSeconds": 900})).await;
     assert_eq!(made.at("/spec/audiences"), json!([ISSUER]));
@@ -275,7 +275,7 @@ async fn a_modified_token_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_audiences_only() {
+async fn a_token_is_valid_for_its_audiences_only() {
     let server = ApiServer::builder().token("fixed", User::admin()).build();
     let own = token(&server, json!({})).await;
     let vault = token(&server, json!({"audiences": ["vault", "other"]})).await;
@@ -304,7 +304,7 @@ async fn a_token_is_good_for_its_audiences_only() {
 }
 
 #[tokio::test]
-async fn a_bound_token_ends_with_what_it_is_bound_to() {
+async fn a_bound_token_is_revoked_with_its_object() {
     let server = ApiServer::builder().build();
     let core = "/api/v1/namespaces/default";
     let node = json!({"metadata": {"name": "n1"}});
@@ -382,7 +382,7 @@ async fn a_bound_token_ends_with_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn tokens_outlive_the_server_with_their_key() {
+async fn tokens_stay_valid_over_a_restart_with_the_same_key() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());
     config.data_dir = Some(directory.path().join("data"));

@@ -155,7 +155,7 @@ async fn reading_a_path_gives_no_right_to_post_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_of_an_account_ends_with_its_time_and_with_the_account() {
+async fn a_token_of_an_account_ends_at_its_expiry_and_with_the_account() {
     let server = ApiServer::builder().build();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"metadata": {"name": "robot"}});
@@ -231,7 +231,7 @@ async fn every_way_to_write_needs_its_own_verb() {
 }
 
 #[tokio::test]
-async fn a_right_to_one_name_is_none_to_others_nor_to_create() {
+async fn a_right_to_one_name_covers_neither_others_nor_create() {
     let rules = json!([{
         "apiGroups": [""], "resources": ["configmaps"],
         "verbs": ["create", "get", "patch", "delete"], "resourceNames": ["a"],
@@ -298,7 +298,7 @@ async fn a_service_account_logs_in_with_its_token() {
 }
 
 #[tokio::test]
-async fn a_role_gathers_the_roles_that_its_expressions_select() {
+async fn a_role_aggregates_the_roles_its_selectors_match() {
     let server = server_for_bob(json!([])).await;
     let roles = format!("{RBAC}/clusterroles");
     let rule =
