@@ -208,7 +208,7 @@ impl Api {
         );
         let outcome = match self.admit(&mut context, identity) {
             // Nobody may see a write that a restart forgets.
-            Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
+            Ok(()) if writes && !self.store.keeps_writes() => Err(not_persisted()),
             // It means nothing, and would only fill memory.
             Ok(()) if matches!(context.method, Method::GET | Method::HEAD) => Ok(()),
             Ok(()) => read_body(body).await.map(|bytes| context.body = bytes),
@@ -239,7 +239,7 @@ impl Api {
             (outcome, _) => outcome,
         };
         let outcome = match outcome {
-            Ok(_) if writes && !self.store.durable().await => Err(not_kept()),
+            Ok(_) if writes && !self.store.durable().await => Err(not_persisted()),
             outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
@@ -507,8 +507,8 @@ fn is_pretty(context: &Context) -> bool {
         .any(|reader| agent.starts_with(reader))
 }
 
-fn not_kept() -> ApiError {
-    ApiError::internal("the write cannot be kept")
+fn not_persisted() -> ApiError {
+    ApiError::internal("cannot persist the write")
 }
 
 async fn read_body<B>(body: B) -> Outcome<Bytes>
@@ -521,6 +521,8 @@ where
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
             Err(ApiError::too_large(BODY_LIMIT))
         }
-        Err(error) => Err(ApiError::bad_request(format!("reading the body: {error}"))),
+        Err(error) => Err(ApiError::bad_request(format!(
+            "cannot read the request body: {error}"
+        ))),
     }
 }

@@ -236,6 +236,6 @@ pub(crate) fn ensure(api: &Api, group: &str, kind: &str, namespace: &str, object
     let scope = write::scope(api, &writer, kind);
     let outcome = write::create_object(&scope, namespace, object, &options, Operation::Update);
     if let Err(error) = outcome {
-        tracing::debug!(?error, "a bootstrap object was there already");
+        tracing::debug!(?error, "bootstrap object not created");
     }
 }

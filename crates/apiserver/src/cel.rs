@@ -71,7 +71,7 @@ impl From<ExecutionError> for RunError {
 
 /// The interpreter gave up in a way it should not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the interpreter of expressions failed")]
+#[error("the CEL interpreter failed")]
 pub(crate) struct Crashed;
 
 /// Does work that recurses with its input where there is stack enough, and survives its panics.

@@ -107,7 +107,7 @@ fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions
     if let Some(stored) = writer.get(&kind.storage, key)
         && let Err(error) = delete::delete_object(&scope, &stored, options)
     {
-        tracing::debug!(key, ?error, "a chore could not delete an object");
+        tracing::debug!(key, ?error, "cannot delete object");
     }
 }
 

@@ -85,22 +85,22 @@ impl RunConfig {
 #[derive(Debug, Error)]
 pub enum RunError {
     /// It cannot listen.
-    #[error("listen")]
+    #[error("cannot listen")]
     Listen(#[from] ListenError),
     /// It cannot keep or read its state.
     #[error("cannot open the data directory")]
     Persistence(#[from] PersistenceError),
     /// The file of tokens cannot be used.
-    #[error("read tokens")]
+    #[error("cannot read --token-auth-file")]
     Tokens(#[from] TokenFileError),
     /// The key of ServiceAccount tokens cannot be used.
     #[error("cannot use --service-account-signing-key-file")]
     SigningKey(#[from] SigningKeyError),
     /// Faults over HTTP are asked for.
-    #[error("this build has no fault endpoint")]
+    #[error("cannot enable the fault endpoint: this build lacks the feature fault-endpoint")]
     NoFaultEndpoint,
     /// The kubeconfig cannot be written.
-    #[error("write kubeconfig {path}")]
+    #[error("cannot write kubeconfig {path}")]
     Kubeconfig {
         /// The file.
         path: String,
@@ -177,7 +177,7 @@ pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunEr
     }
     stop.cancelled().await;
     if !server.drain(DRAIN_TIMEOUT).await {
-        tracing::warn!("connections were still open after {DRAIN_TIMEOUT:?}");
+        tracing::warn!(timeout = ?DRAIN_TIMEOUT, "connections still open after the drain timeout");
     }
     Ok(())
 }

@@ -50,6 +50,6 @@ pub(crate) fn reshape(kind: &ResourceType, object: &mut Object) {
         && let Err(error) = normalise(message, object)
     {
         // Only our own rules wrote since the types were checked.
-        tracing::warn!(%error, kind = %kind.kind, "a rule wrote a wrong type");
+        tracing::warn!(%error, kind = %kind.kind, "defaulting wrote a value of the wrong type");
     }
 }

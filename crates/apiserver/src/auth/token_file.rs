@@ -10,7 +10,7 @@ use super::User;
 #[derive(Debug, Error)]
 pub enum TokenFileError {
     /// The file cannot be read.
-    #[error("read token file {}", path.display())]
+    #[error("cannot read token file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -18,7 +18,11 @@ pub enum TokenFileError {
         source: std::io::Error,
     },
     /// A line is none of `token,user,uid` or `token,user,uid,"group1,group2"`.
-    #[error("token file {}, line {line}: token, user name and user uid are needed", path.display())]
+    #[error(
+        "line {line} of token file {} is not a token: expected token,user,uid or \
+         token,user,uid,\"group1,group2\"",
+        path.display()
+    )]
     Line {
         /// The file.
         path: PathBuf,

@@ -197,8 +197,8 @@ impl CompiledRules {
         if let Some(error) = sites.iter().find_map(|site| site.cost().err()) {
             tracing::warn!(
                 field = error.field,
-                "rules are not checked: {}",
-                error.message
+                error = error.message,
+                "cannot compile CEL rules of a stored definition, not enforced"
             );
             return None;
         }

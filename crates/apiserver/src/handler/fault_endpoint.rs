@@ -208,7 +208,10 @@ fn post(faults: &Faults, context: &Context, action: &str) -> Outcome<Value> {
                 object,
             } = spec;
             if !faults.inject_raw(&resource, &namespace, &name, object) {
-                let text = format!("no resource {resource:?}, or no object given");
+                let text = format!(
+                    "cannot store the object: {resource:?} is not a served resource, or the body \
+                     has no JSON object"
+                );
                 return Err(ApiError::bad_request(text));
             }
             json!({})

@@ -20,7 +20,7 @@ const READINESS: &[&str] = &["etcd-readiness", "informer-sync", "shutdown"];
 fn problem(api: &Api, check: &str) -> Option<&'static str> {
     match check {
         "etcd" | "etcd-readiness" if !api.store.keeps_writes() => {
-            Some("the storage keeps no writes")
+            Some("storage cannot persist writes")
         }
         "shutdown" if api.shutdown.is_cancelled() => Some("process is shutting down"),
         _ => None,

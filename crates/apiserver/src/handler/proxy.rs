@@ -47,7 +47,7 @@ pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -
         },
     };
     let Some(dialer) = &api.pod_dialer else {
-        return Err(unavailable("this server has no way to reach pods"));
+        return Err(unavailable("this server has no pod dialer"));
     };
     let exchanged = async {
         let stream = dialer.dial(target.clone()).await;
@@ -56,9 +56,7 @@ pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -
     };
     match tokio::time::timeout(TIMEOUT, exchanged).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(unavailable(&format!(
-            "the pod did not answer within {TIMEOUT:?}"
-        ))),
+        Err(_) => Err(unavailable(&format!("no response within {TIMEOUT:?}"))),
     }
 }
 
@@ -84,7 +82,7 @@ impl<'a> ProxyTarget<'a> {
                 port: Some(port),
             }),
             _ => Err(ApiError::bad_request(format!(
-                "invalid pod request {text:?}: only NAME and NAME:PORT are served"
+                "{text:?} is not a pod: expected NAME or NAME:PORT"
             ))),
         }
     }
@@ -132,7 +130,7 @@ where
         let (parts, body) = answer.map_err(|error| unreachable(&error))?.into_parts();
         let body = Limited::new(body, MAX_RESPONSE).collect().await;
         let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
-            Ok(_) => unavailable(&format!("the pod answers more than {MAX_RESPONSE} bytes")),
+            Ok(_) => unavailable(&format!("the response is larger than {MAX_RESPONSE} bytes")),
             Err(error) => unreachable(&*error),
         })?;
         let unnamed = HeaderValue::from_static("application/octet-stream");
@@ -148,7 +146,7 @@ where
     };
     tokio::select! {
         outcome = response => outcome,
-        () = served => Err(unavailable("the connection ended")),
+        () = served => Err(unavailable("the connection closed before the response")),
     }
 }
 

@@ -38,13 +38,13 @@ pub(crate) struct Pointer(Vec<String>);
 /// A step that cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum StepError {
-    #[error("the path is not there")]
+    #[error("path not found")]
     Missing,
-    #[error("the value is another")]
+    #[error("value does not match")]
     TestFailed,
     #[error("the result has too many levels")]
     TooDeep,
-    #[error("too much is copied or moved")]
+    #[error("too many bytes copied or moved")]
     TooMuch,
 }
 

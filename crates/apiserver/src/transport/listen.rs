@@ -43,7 +43,7 @@ const MAX_STREAMS: u32 = 100;
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// The address cannot be bound.
-    #[error("bind {address}")]
+    #[error("cannot bind {address}")]
     Bind {
         /// The address asked for.
         address: String,
@@ -57,13 +57,13 @@ pub enum ListenError {
     )]
     UnauthenticatedRemote(SocketAddr),
     /// A certificate cannot be made.
-    #[error("make certificate")]
+    #[error("cannot generate a certificate")]
     Certificate(#[from] rcgen::Error),
     /// TLS cannot be set up.
-    #[error("set up TLS")]
+    #[error("cannot configure TLS")]
     Tls(#[from] rustls::Error),
     /// Client certificates cannot be checked.
-    #[error("set up the check of client certificates")]
+    #[error("cannot configure the verification of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 

@@ -103,12 +103,12 @@ async fn a_request_that_cannot_be_forwarded_gets_a_status_with_the_reason() {
         (
             "web/proxy/huge",
             503,
-            "error trying to reach service: the pod answers more than 4194304 bytes",
+            "error trying to reach service: the response is larger than 4194304 bytes",
         ),
         (
             "web:http/proxy/",
             400,
-            "invalid pod request \"web:http\": only NAME and NAME:PORT are served",
+            "\"web:http\" is not a pod: expected NAME or NAME:PORT",
         ),
     ] {
         let answer = get(&server, &format!("{PODS}/{path}")).await;
@@ -135,7 +135,7 @@ async fn without_a_pod_dialer_the_proxy_answers_503() {
     );
     assert_eq!(
         answer.message(),
-        "error trying to reach service: this server has no way to reach pods"
+        "error trying to reach service: this server has no pod dialer"
     );
 }
 

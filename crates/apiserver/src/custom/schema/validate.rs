@@ -279,7 +279,7 @@ impl Findings {
             let text = "the object takes too many steps to compare with its schema";
             self.errors.push(FieldError::forbidden(field, text));
         } else if self.is_over() {
-            let text = "there are more errors than are named";
+            let text = "further errors are omitted";
             self.errors.push(FieldError::rule("<nil>", text));
         }
         self.errors
