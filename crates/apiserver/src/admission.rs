@@ -1,4 +1,6 @@
 //! ValidatingAdmissionPolicies and their bindings, evaluated on every write of a client.
+//!
+//! Writes that the server makes itself (controllers, bootstrap) have no request and skip them.
 
 mod evaluation;
 mod matching;
@@ -22,7 +24,7 @@ pub(crate) use policy::{Policies, validate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What a client wants to do.
+/// The operation of an AdmissionRequest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -48,7 +50,7 @@ impl Operation {
     }
 }
 
-/// A write as policies see it.
+/// The write that policies decide on: the fields of `AdmissionRequest` that this server sets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) operation: Operation,
@@ -68,7 +70,7 @@ impl AdmissionRequest<'_> {
             .unwrap_or_default()
     }
 
-    /// The name a refusal is about.
+    /// The name to show in a refusal: that of the request, else of the object, else `Unknown`.
     fn shown_name(&self) -> &str {
         let own = self.object.map(Meta::name).unwrap_or_default();
         [self.name, own, "Unknown"]
@@ -78,15 +80,15 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// Whether any policy is bound to anything.
+/// True when at least one binding exists: without one no policy is evaluated.
 pub(crate) fn is_active(api: &Api) -> bool {
     let bindings = format!("validatingadmissionpolicybindings.{GROUP}").into();
     api.store.has_any(&bindings)
 }
 
-/// Whether the policies let a write through.
+/// Evaluates every bound policy that matches a write; an error is the first denial.
 pub(crate) fn admit(scope: &WriteScope<'_>, request: &AdmissionRequest<'_>) -> Outcome<()> {
-    // Upstream never lets policies stand in their own way.
+    // As upstream: policies do not apply to policies and bindings, so a bad one can be removed.
     if scope.kind.group == GROUP || scope.context.is_none() {
         return Ok(());
     }
@@ -123,7 +125,7 @@ pub(crate) fn admit(scope: &WriteScope<'_>, request: &AdmissionRequest<'_>) -> O
     Ok(())
 }
 
-/// One policy, bound, and one write.
+/// One policy with one of its bindings, applied to one write.
 struct Invocation<'a> {
     scope: &'a WriteScope<'a>,
     request: &'a AdmissionRequest<'a>,

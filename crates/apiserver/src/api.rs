@@ -1,7 +1,8 @@
-//! One server's state, and the way of a request through it.
+//! State of one server, and the pipeline that every request passes.
 //!
-//! classify → faults → authenticate → authorise → read the body → handle → represent. Everything
-//! after the body is synchronous except waiting for a version and the streams of watches.
+//! classify → faults → authenticate → authorise → read the body → handle → render. Handlers are
+//! synchronous except where they wait: for a resource version, a pod's response or a watch event.
+//! A write is answered when it is durable.
 
 use std::{
     net::SocketAddr,
@@ -44,10 +45,10 @@ use crate::{
 /// Largest request body.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// `Warning` headers one answer carries.
+/// `Warning` headers of one answer; further warnings are dropped.
 const MAX_WARNINGS: usize = 100;
 
-/// One server.
+/// State of one server, shared by all its connections and tasks.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) store: Arc<Store>,
@@ -65,7 +66,7 @@ pub(crate) struct Api {
     /// Connections that are not closed yet.
     pub(crate) connections: TaskTracker,
     pub(crate) pool: ConnectionPool,
-    /// Wakes the housekeeper: something was deleted that others depend on.
+    /// Wakes the task of [`crate::controllers`]: `controller_queue` has work.
     pub(crate) wake_controllers: Notify,
     pub(crate) controller_queue: ControllerQueue,
     pub(crate) event_expiry: Expiry,
@@ -73,11 +74,11 @@ pub(crate) struct Api {
     pub(crate) definitions: Definitions,
     pub(crate) write_lock: WriteLock,
     pub(crate) rendering: Rendering,
-    /// Whether faults can be injected over HTTP.
+    /// Serves `/weft/faults`.
     pub(crate) fault_endpoint: bool,
-    /// Where HTTPS is served, once it is.
+    /// The HTTPS address, once the server listens.
     pub(crate) address: OnceLock<SocketAddr>,
-    /// How pods are reached, if they are.
+    /// Connects `pods/proxy` to pods; without it those requests are answered 503.
     pub(crate) pod_dialer: Option<PodDialer>,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Api {
 #[error("connection broken by an injected fault")]
 pub struct Disconnected;
 
-/// A request on its way through the handlers.
+/// One authenticated request with its body, as handlers see it.
 pub(crate) struct Context {
     pub(crate) info: RequestInfo,
     pub(crate) query: Query,
@@ -95,7 +96,7 @@ pub(crate) struct Context {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) interference: Interference,
-    /// Texts for `Warning` headers.
+    /// Texts for `Warning` headers, at most [`MAX_WARNINGS`].
     pub(crate) warnings: std::sync::Mutex<Vec<String>>,
 }
 
@@ -125,7 +126,8 @@ impl Context {
         crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), response)
     }
 
-    /// Who a write is attributed to: the query's manager, or the user agent up to its version.
+    /// The field manager of a write: that of the query, else the user agent up to its first `/`,
+    /// else `unknown`.
     pub(crate) fn manager(&self, named: Option<&str>) -> String {
         if let Some(name) = named {
             return name.to_owned();
@@ -207,9 +209,9 @@ impl Api {
             Verb::Get | Verb::List | Verb::Watch | Verb::NonResource
         );
         let outcome = match self.admit(&mut context, identity) {
-            // Nobody may see a write that a restart forgets.
+            // A write that cannot be persisted is refused before any watcher sees it.
             Ok(()) if writes && !self.store.keeps_writes() => Err(not_persisted()),
-            // It means nothing, and would only fill memory.
+            // The body of a read has no meaning, so it is not read into memory.
             Ok(()) if matches!(context.method, Method::GET | Method::HEAD) => Ok(()),
             Ok(()) => read_body(body).await.map(|bytes| context.body = bytes),
             Err(error) => Err(error),
@@ -246,7 +248,7 @@ impl Api {
         self.respond(&context, reply).await
     }
 
-    /// Injected answers, then identity, then rights.
+    /// Applies injected answers, then authenticates, then authorises.
     fn admit(&self, context: &mut Context, identity: Option<User>) -> Outcome<()> {
         match &context.interference.answer {
             Some(Fault::Status {
@@ -256,7 +258,7 @@ impl Api {
             }) => {
                 return Err(ApiError::injected(*code, message, *retry_after));
             }
-            // The body itself is put in place of this error.
+            // The caller replaces this error by the injected body.
             Some(Fault::Body { code, .. }) => return Err(ApiError::injected(*code, "", None)),
             Some(Fault::NoStreamingLists) => return Err(no_streaming_lists()),
             _ => {}
@@ -274,7 +276,7 @@ impl Api {
             .authorize(self, &context.info, &context.user)
     }
 
-    /// What must follow a write, while the writer still has its turn.
+    /// Updates indexes and queues after a write; the caller still holds the store's writer.
     pub(crate) fn after_write(&self, kind: &ResourceType, stored: &Stored) {
         self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
@@ -285,7 +287,7 @@ impl Api {
         }
     }
 
-    /// What must follow a removal, while the writer still has its turn.
+    /// Updates indexes and queues after a removal; the caller still holds the store's writer.
     pub(crate) fn after_delete(&self, kind: &ResourceType, stored: &Stored) {
         self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
@@ -296,7 +298,8 @@ impl Api {
         }
     }
 
-    /// Stores an object past every rule.
+    /// Stores an object without defaulting, admission or validation; false when the resource is not
+    /// served or the value is not an object.
     pub(crate) fn store_raw(
         &self,
         resource: &str,
@@ -407,7 +410,7 @@ fn accepts_gzip(context: &Context) -> bool {
         .any(|coding| coding.split(';').next().is_some_and(|c| c.trim() == "gzip"))
 }
 
-/// Whether an answer takes more than a moment to render.
+/// True when rendering the answer must wait for a permit of [`crate::rendering`].
 fn is_large(context: &Context, encoding: Encoding, payload: &Payload) -> bool {
     let is_plain = encoding == Encoding::Json && !is_pretty(context);
     let is_copied = is_plain && !accepts_gzip(context);
@@ -421,7 +424,7 @@ fn is_large(context: &Context, encoding: Encoding, payload: &Payload) -> bool {
     }
 }
 
-/// The body of an answer, its type, and whether it is compressed.
+/// The body of an answer, its content type, and true when it is compressed.
 fn render(
     context: &Context,
     encoding: Encoding,
@@ -438,13 +441,13 @@ fn render(
     }
 }
 
-/// What a body is made of.
+/// A rendered body.
 enum Content {
     Whole(Bytes),
     Stream(Body),
 }
 
-/// The bytes of a payload and their type.
+/// Encodes a payload; the second value is its content type.
 fn represent(
     context: &Context,
     encoding: Encoding,
@@ -496,7 +499,7 @@ fn represent(
     (json, Content::Whole(Bytes::from(text)))
 }
 
-/// Whether people read the answer: asked for, or a browser or curl.
+/// True when JSON is to be indented: by `?pretty`, or for browsers, curl and wget.
 fn is_pretty(context: &Context) -> bool {
     if let Some(text) = context.query.get("pretty") {
         return matches!(text, "true" | "1");

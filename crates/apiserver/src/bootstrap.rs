@@ -1,4 +1,4 @@
-//! Objects a real server makes by itself.
+//! Objects that kube-apiserver creates at start, and the restore of a persisted state.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     store::{Object, Stored},
 };
 
-/// Puts back what an earlier run left: definitions first, since they say what the rest is.
+/// Loads the objects of an earlier run. Definitions come first: they define the kinds of the rest.
 pub(crate) fn restore(api: &Api, snapshot: Snapshot) {
     const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
     let (definitions, others): (Vec<_>, Vec<_>) = snapshot
@@ -49,7 +49,8 @@ fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
     }
 }
 
-/// Creates what is not there yet.
+/// Creates the system namespaces, the default ServiceCIDR, the Service `kubernetes`, the system
+/// PriorityClasses and the bootstrap roles, each unless it exists.
 pub(crate) fn create(api: &Api) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         ensure(
@@ -102,7 +103,7 @@ pub(crate) fn create(api: &Api) {
     roles(api);
 }
 
-/// The range is ours from the start; nobody else would say so.
+/// Sets the condition Ready of the default ServiceCIDR, as kube-apiserver does.
 fn mark_range_ready(api: &Api) {
     let served = api.registry.served();
     let Some(kind) = served.of_kind("networking.k8s.io", "ServiceCIDR") else {
@@ -128,7 +129,7 @@ fn mark_range_ready(api: &Api) {
     write::store(&scope, object, false);
 }
 
-/// The roles that tests of rights start from.
+/// Creates the bootstrap ClusterRoles and their bindings.
 fn roles(api: &Api) {
     const RBAC: &str = "rbac.authorization.k8s.io";
     for (role, rules, subjects) in bootstrap_roles() {
@@ -148,7 +149,7 @@ fn roles(api: &Api) {
     }
 }
 
-/// Role, rules and subjects.
+/// Name, rules and subjects of each bootstrap role.
 fn bootstrap_roles() -> Vec<(&'static str, Value, Value)> {
     let group = |name: &str| json!({"kind": "Group", "name": name});
     let authenticated = group("system:authenticated");

@@ -1,6 +1,6 @@
-//! What a cluster's controllers do that clients rely on: garbage, namespaces, definitions.
+//! Controllers that clients rely on: garbage collection, namespace deletion, definitions.
 //!
-//! One task per server, woken when something was deleted or marked; it never polls.
+//! One task per server. Writes and removals queue work and wake it; it never polls.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ use crate::{
     store::{Filter, Object, Store, Stored, object_key},
 };
 
-/// What the chores are about; kept so that none of them has to search.
+/// Work of the controllers, queued by writes and removals so that none has to scan the store.
 #[derive(Debug, Default)]
 pub(crate) struct ControllerQueue(Mutex<Queue>);
 
@@ -27,13 +27,13 @@ type ObjectRef = (StorageId, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Deleted owners whose dependents are still to be looked at.
+    /// UIDs of deleted owners whose dependents are still to be checked.
     owners: Vec<SharedStr>,
-    /// Objects whose owners may be gone.
+    /// Objects whose owners may be deleted.
     candidates: Vec<ObjectRef>,
-    /// Owners that wait for their dependents to go, or to be let go by them.
+    /// Deleted owners with the finalizer `foregroundDeletion` or `orphan`.
     waiting: BTreeSet<ObjectRef>,
-    /// Namespaces on their way out.
+    /// Namespaces that are being deleted.
     terminating: BTreeSet<Arc<str>>,
 }
 
@@ -42,7 +42,7 @@ impl ControllerQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a write means for the chores; true when there is something to do.
+    /// Queues the work that follows from a write; true when the task must be woken.
     pub(crate) fn written(&self, kind: &ResourceType, stored: &Stored) -> bool {
         let mut queue = self.lock();
         let reference = || (kind.storage.clone(), stored.key.clone());
@@ -65,7 +65,7 @@ impl ControllerQueue {
         !stored.owners.is_empty() || deleting || kind.kind == "CustomResourceDefinition"
     }
 
-    /// Notes what a removal means for the chores; true when there is something to do.
+    /// Queues the work that follows from a removal; true when the task must be woken.
     pub(crate) fn removed(&self, store: &Store, stored: &Stored) -> bool {
         let mut queue = self.lock();
         let owned = store.has_dependents(&stored.uid);
@@ -76,7 +76,7 @@ impl ControllerQueue {
     }
 }
 
-/// Does chores until the server shuts down.
+/// Runs all controllers each time it is woken, until the server shuts down.
 pub(crate) async fn run(api: Arc<Api>) {
     loop {
         tokio::select! {
@@ -93,7 +93,7 @@ pub(crate) async fn run(api: Arc<Api>) {
     }
 }
 
-/// Deletes everything of a kind that matches, as far as finalizers let it.
+/// Deletes all matching objects of a kind; finalizers still apply.
 pub(crate) fn delete_all(api: &Arc<Api>, kind: &ResourceType, filter: &Filter) {
     let (items, _) = api.store.all(&kind.storage, filter);
     for stored in items {
@@ -111,7 +111,7 @@ fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions
     }
 }
 
-/// Deletes objects whose owners are all gone.
+/// Garbage collector: deletes objects whose owners are all deleted.
 fn collect(api: &Arc<Api>) {
     let (owners, mut suspects) = {
         let mut queue = api.controller_queue.lock();
@@ -155,7 +155,7 @@ fn owner_references(object: &Object) -> Vec<Value> {
     owners.cloned().unwrap_or_default()
 }
 
-/// Whether an owner was just deleted; its kind may be gone with it and cannot be asked then.
+/// True when the owner was just deleted; its kind may no longer be served, so it is not looked up.
 fn is_among(deleted: &[SharedStr], owner: &Value) -> bool {
     let uid = owner.get("uid").and_then(Value::as_str);
     uid.is_some_and(|uid| deleted.iter().any(|known| known.as_str() == uid))
@@ -167,7 +167,7 @@ fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
         .split_once('/')
         .map_or("", |(group, _)| group);
     let served = api.registry.served();
-    // An owner of a kind nobody serves cannot be judged, so it keeps what it owns.
+    // The existence of an owner of an unknown kind cannot be checked: its dependents stay.
     let Some(kind) = served.of_kind(group, text("kind")) else {
         return true;
     };
@@ -182,7 +182,8 @@ fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
     stored.is_some_and(|stored| stored.uid == text("uid"))
 }
 
-/// Owners that wait: for their dependents to go, or to be let go by them.
+/// Finishes deletions with `foregroundDeletion` or `orphan`: deletes or orphans the dependents,
+/// then removes the finalizer.
 fn finish_foreground_deletions(api: &Arc<Api>) {
     let served = api.registry.served();
     let waiting: Vec<ObjectRef> = api
@@ -211,7 +212,7 @@ fn finish_foreground_deletions(api: &Arc<Api>) {
     }
 }
 
-/// Deletes what an owner owns; true when nothing that blocks it is left.
+/// Deletes the dependents of an owner; true when none with `blockOwnerDeletion` is left.
 fn delete_dependents(api: &Arc<Api>, owner: &Stored) -> bool {
     let served = api.registry.served();
     let mut blocked = false;
@@ -290,7 +291,7 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
     }
 }
 
-/// Empties namespaces on their way out and lets go of the empty ones.
+/// Deletes the content of terminating namespaces, then the empty namespaces.
 fn terminate_namespaces(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(namespaces) = served.find("", "v1", "namespaces") else {
@@ -313,7 +314,7 @@ fn terminate_namespaces(api: &Arc<Api>) {
             if let Some(kind) = served.types().find(|kind| kind.storage == storage) {
                 let (items, _) = api.store.all(&storage, &filter);
                 for item in items {
-                    // Nobody is left to stop the Pods of a namespace that goes.
+                    // No kubelet ends the grace period of these Pods.
                     let now = DeleteOptions {
                         grace: Some(0),
                         ..Default::default()

@@ -1,24 +1,24 @@
-//! Which representation an answer takes, from the Accept header.
+//! Content negotiation: encoding and format of an answer, by the Accept header.
 
 use crate::status::{ApiError, Outcome};
 
-/// How bytes are written.
+/// Encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
 }
 
-/// What is written about an object.
+/// Representation of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// The object.
+    /// The object itself.
     Full,
-    /// Rows and columns for people.
+    /// A `Table`, as kubectl prints it.
     Table,
-    /// `PartialObjectMetadata`.
+    /// As `PartialObjectMetadata`.
     Metadata,
-    /// `PartialObjectMetadataList`.
+    /// As `PartialObjectMetadataList`.
     MetadataList,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Negotiated {
     pub(crate) format: Format,
 }
 
-/// What the answer is about.
+/// The kind of content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseKind {
     Object,
@@ -122,7 +122,7 @@ pub(crate) fn negotiate(
             "{ACCEPTED}application/json;stream=watch, {PROTOBUF};stream=watch"
         ))
     } else if !custom && ranges.iter().any(is_known_type) {
-        // The type is fine, but what was to be written of the object is not.
+        // The media type is supported, but `as=` is not.
         ApiError::not_acceptable(format!(
             "{ACCEPTED}application/json, application/yaml, {PROTOBUF}"
         ))
@@ -137,7 +137,7 @@ fn is_known_type(range: &MediaRange<'_>) -> bool {
     matches!(range.kind, "application/json" | "application/yaml")
 }
 
-/// The format a range asks for; `None` when nobody serves it.
+/// The format of a media range; `None` when it is not supported.
 fn format_of(range: &MediaRange<'_>) -> Option<Format> {
     let version = range.parameter("v");
     if range.parameter("as").is_some() && !matches!(version, Some("v1" | "v1beta1")) {

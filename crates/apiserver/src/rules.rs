@@ -1,4 +1,4 @@
-//! What is particular about single kinds: defaults, admission, validation.
+//! Defaulting, built-in admission and validation of each kind.
 
 mod address;
 mod data;
@@ -21,7 +21,7 @@ use crate::{
     store::{Object, Writer},
 };
 
-/// What rules may look at besides the object.
+/// The server, request, writer and kind of one write.
 pub(crate) struct WriteScope<'a> {
     pub(crate) api: &'a Api,
     pub(crate) context: Option<&'a Context>,
@@ -29,7 +29,7 @@ pub(crate) struct WriteScope<'a> {
     pub(crate) kind: &'a ResourceType,
 }
 
-/// Defaults and admission of an object about to be created.
+/// Defaulting and built-in admission of a new object.
 pub(crate) fn prepare_create(scope: &WriteScope<'_>, object: &mut Object) {
     let (group, kind) = (scope.kind.group.as_str(), scope.kind.kind.as_str());
     match (group, kind) {
@@ -55,7 +55,7 @@ pub(crate) fn prepare_create(scope: &WriteScope<'_>, object: &mut Object) {
     }
 }
 
-/// Claims what an object needs of others, right before it is stored.
+/// Allocates what an object needs (cluster IPs, node ports), right before it is stored.
 pub(crate) fn commit(
     scope: &WriteScope<'_>,
     old: Option<&Object>,
@@ -68,7 +68,7 @@ pub(crate) fn commit(
     Ok(())
 }
 
-/// Defaults and admission of an object about to replace another.
+/// Defaulting and built-in admission of a changed object.
 pub(crate) fn prepare_update(scope: &WriteScope<'_>, object: &mut Object, old: &Object) {
     let (group, kind) = (scope.kind.group.as_str(), scope.kind.kind.as_str());
     match (group, kind) {
@@ -86,7 +86,7 @@ pub(crate) fn prepare_update(scope: &WriteScope<'_>, object: &mut Object, old: &
     }
 }
 
-/// Complaints about an object, new or changed.
+/// Validation errors of a new or changed object.
 pub(crate) fn validate(
     scope: &WriteScope<'_>,
     object: &Object,

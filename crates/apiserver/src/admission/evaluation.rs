@@ -16,20 +16,20 @@ use crate::{
     view,
 };
 
-/// Upstream's bound on the work of all expressions of a policy for one write and one parameter.
+/// Upstream's CEL cost limit for all expressions of a policy, per write and parameter object.
 const BUDGET: u64 = 10_000_000;
 
-/// What an evaluation has against a write.
+/// A reason to refuse a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// A validation does not hold.
+    /// A validation is false; the message of the denial.
     Denied(String),
-    /// An expression has no value; the policy says what that means.
+    /// An expression failed to evaluate; `failurePolicy` decides if that refuses the write.
     Failed(String),
 }
 
 impl Invocation<'_> {
-    /// The objects a binding gives its policy as parameters, one at a time; null for none.
+    /// The parameter objects that the binding selects; one null without `paramKind` or `paramRef`.
     pub(super) fn params(&self) -> Result<Vec<Value>, String> {
         let (Some((api_version, kind)), Some(reference)) = (
             &self.policy.param_kind,
@@ -78,7 +78,7 @@ impl Invocation<'_> {
         Ok(found)
     }
 
-    /// `request` as expressions see it.
+    /// The CEL variable `request`.
     fn request_variable(&self) -> Value {
         let (kind, request) = (self.scope.kind, self.request);
         let own = (&*kind.group, &*kind.version, &*kind.kind);
@@ -104,7 +104,7 @@ impl Invocation<'_> {
                 User::to_info,
             ),
         });
-        // What is empty is not there at all.
+        // Empty fields are absent.
         for (name, text) in [
             ("name", request.name),
             ("namespace", request.namespace()),
@@ -125,7 +125,7 @@ impl Invocation<'_> {
     }
 }
 
-/// A policy and the values its expressions may use.
+/// One policy evaluated with one parameter object.
 pub(super) struct Evaluation<'a> {
     invocation: &'a Invocation<'a>,
     values: [(&'static str, Value); 5],
@@ -151,7 +151,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Everything that speaks against the write; only to be called with a deep stack.
+    /// All reasons to refuse the write; call it in [`cel::with_deep_stack`].
     pub(super) fn findings(&self) -> Vec<Finding> {
         let variables: Vec<(&str, &Value)> = self
             .values
@@ -203,17 +203,17 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// What expressions are run with.
+/// CEL environment of one evaluation: variables and the cost budget they share.
 struct Evaluator<'a> {
     context: Context<'static>,
     roots: Roots<'a>,
     /// The variables evaluated so far.
     variables: HashMap<&'a str, Variable>,
-    /// Work that is left.
+    /// CEL cost that is left.
     budget: Cell<u64>,
 }
 
-/// The value of a variable, and why the first of its name has none, if so.
+/// The last value set under a name, and the first error.
 #[derive(Default)]
 struct Variable {
     value: Option<CelValue>,
@@ -221,7 +221,7 @@ struct Variable {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates the variables in their order.
+    /// Evaluates the variables in declaration order: each may use those before it.
     fn set_variables(&mut self, variables: &'a [(String, Compiled)]) {
         for (name, compiled) in variables {
             let outcome = match compiled {
@@ -240,8 +240,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The value of an expression. It is shown the variables it uses and no others: the interpreter
-    /// copies what it is shown.
+    /// Evaluates an expression. Only the variables that it uses are passed: the interpreter copies
+    /// each of them.
     fn run(&self, expression: &Expression) -> Result<CelValue, RunError> {
         let value = |name: &str| self.variables.get(name)?.value.clone();
         let shown: HashMap<String, CelValue> = match &expression.variables {
@@ -258,7 +258,7 @@ impl<'a> Evaluator<'a> {
             }
         };
         let cost = expression.estimate(&self.roots).cost;
-        // What is refused for its own cost is not run.
+        // An expression above the limit is refused by `Expression::run` and costs nothing.
         if cost <= cel::CALL_LIMIT {
             self.spend(cost)?;
         }
@@ -276,13 +276,13 @@ impl<'a> Evaluator<'a> {
         left.map(drop).ok_or(RunError::OutOfBudget)
     }
 
-    /// Whether an expression holds.
+    /// Evaluates an expression that must yield a bool.
     fn truth(&self, compiled: &Compiled) -> Result<bool, String> {
         let expression = compiled.as_ref().map_err(ToString::to_string)?;
         let problem = match self.run(expression) {
             Ok(CelValue::Bool(holds)) => return Ok(holds),
             Ok(_) => "must evaluate to bool".to_owned(),
-            // A variable without value is missed by the expressions that use it.
+            // A variable that failed is absent, so an expression that uses it misses a key.
             Err(RunError::NoSuchKey(key)) => {
                 let variable = self.variables.get(key.as_str());
                 match variable.and_then(|variable| variable.error.as_ref()) {

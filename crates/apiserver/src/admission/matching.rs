@@ -1,4 +1,4 @@
-//! Which writes a policy and its binding are about.
+//! Match constraints: the writes that a policy and its binding select.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ impl Invocation<'_> {
                 .is_none_or(|resources| self.matches(resources, false))
     }
 
-    /// Whether a match block selects the write; a binding without rules selects all.
+    /// True when a block of match constraints selects the write.
     fn matches(&self, block: &Value, rules_required: bool) -> bool {
         let rules = |name: &str| {
             let rules = block.get(name).and_then(Value::as_array);
@@ -63,7 +63,7 @@ impl Invocation<'_> {
             && (subresource == "*" || subresource == actual)
     }
 
-    /// Before or after the write.
+    /// True when the selector matches the object before or after the write.
     fn object_matches(&self, selector: &Value) -> bool {
         let mut sides = [self.request.object, self.request.old]
             .into_iter()
@@ -79,7 +79,7 @@ impl Invocation<'_> {
             .is_none_or(|namespace| selector::matches(selector, labels(&namespace)))
     }
 
-    /// The namespace the write is in, if it is in one.
+    /// The Namespace object of the write; none for cluster-scoped kinds.
     pub(super) fn namespace_object(&self) -> Option<Object> {
         if !self.scope.kind.namespaced {
             return None;

@@ -18,8 +18,7 @@ use crate::{
     store::Object,
 };
 
-/// What the garbage collector may change of an object without being asked for rights, and what the
-/// server itself keeps of it.
+/// Metadata whose change needs no check: what the garbage collector and the server itself write.
 const UNCHECKED: [&str; 4] = [
     "finalizers",
     "ownerReferences",
@@ -57,7 +56,7 @@ pub(crate) fn check(
     }
 }
 
-/// Whether two states differ only in what the garbage collector changes.
+/// True when two states differ only in [`UNCHECKED`] metadata.
 fn is_collection_only(old: &Object, new: &Object) -> bool {
     let stripped = |object: &Object| {
         let mut object = object.clone();
@@ -95,7 +94,7 @@ impl Check<'_> {
         api.authorizer.decide(api, self.user(), &wanted).is_some()
     }
 
-    /// The name in the path decides: a right to escalate one role is none to create it.
+    /// Uses the name of the path: `escalate` on one role name does not allow creating that role.
     fn may_escalate(&self) -> bool {
         self.may("escalate", &self.scope.kind.plural, &self.context.info.name)
     }
@@ -112,7 +111,7 @@ impl Check<'_> {
             return Ok(());
         }
         self.confirm(&own_rules(self.object))?;
-        // What it gathers changes without anybody writing the role, so it counts as everything.
+        // Aggregated rules change without a write of this role, so it counts as full authority.
         let gathers = |role: &Object| {
             let rule = role.get("aggregationRule");
             rule.is_some_and(|rule| !rule.is_null())
@@ -148,7 +147,7 @@ impl Check<'_> {
         self.confirm(&rules)
     }
 
-    /// The user holds all of these rules.
+    /// Refuses unless the user holds all of these rules.
     fn confirm(&self, rules: &[PolicyRule]) -> Outcome<()> {
         self.missing(rules).map_err(|uncovered| {
             let missing = match uncovered {

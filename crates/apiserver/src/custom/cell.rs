@@ -1,29 +1,29 @@
-//! Texts of table cells, cut where they take too much: upstream shows each value whole, however large.
+//! Texts of table cells, cut at a size limit. Upstream shows each value whole.
 
 use std::io;
 
 use serde_json::Value;
 
-/// Bytes of one cell.
+/// Limit of one cell in bytes.
 const CELL_LIMIT: usize = 16 * 1024;
 
-/// Bytes of the cells of a row next to those of its object.
+/// Bytes that the cells of a row may take in addition to twice the size of its object.
 const ROW_LIMIT: usize = 4 * 1024;
 
-/// What is at the end of a text that was cut.
+/// The end of a cut text.
 const CUT: &str = "...";
 
-/// Bytes that are left for the cells of a row.
+/// Bytes left for the cells of a row.
 #[derive(Debug)]
 pub(crate) struct RowBudget(usize);
 
 impl RowBudget {
-    /// Enough to show each part of an object twice.
+    /// Room to show each part of an object twice.
     pub(crate) fn new(object_bytes: usize) -> Self {
         Self(ROW_LIMIT + 2 * object_bytes)
     }
 
-    /// A value as text: strings as they are, everything else as JSON.
+    /// A value as text: strings unquoted, everything else as JSON.
     pub(super) fn text(&mut self, value: &Value) -> String {
         let limit = self.0.min(CELL_LIMIT);
         let (mut text, is_whole) = match value {
@@ -41,7 +41,7 @@ impl RowBudget {
     }
 }
 
-/// The beginning of a value as JSON, and whether that is all of it.
+/// The first bytes of a value as JSON; true when that is the whole value.
 fn json(value: &Value, limit: usize) -> (String, bool) {
     let mut writer = LimitedWriter {
         bytes: Vec::new(),
@@ -55,7 +55,7 @@ fn json(value: &Value, limit: usize) -> (String, bool) {
     (String::from_utf8(bytes).unwrap_or_default(), is_whole)
 }
 
-/// A writer that has room for so many bytes.
+/// A buffer that fails when `limit` bytes are exceeded.
 struct LimitedWriter {
     bytes: Vec<u8>,
     limit: usize,

@@ -1,4 +1,4 @@
-//! Structural schemas of custom resources: prune, default, validate.
+//! Structural schemas of custom resources: pruning, defaulting and validation.
 
 mod pattern;
 mod validate;
@@ -23,7 +23,7 @@ pub(super) fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Removes what the schema does not know; answers the paths.
+/// Removes fields that the schema does not specify; returns their paths.
 pub(super) fn prune(schema: &Value, object: &mut Object) -> Vec<String> {
     let mut unknown = Vec::new();
     prune_object(schema, object, "", true, &mut unknown);
@@ -78,8 +78,8 @@ fn prune_value(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<
     }
 }
 
-/// Fills in defaults inside what is there, as long as they take no more bytes than are left: a default
-/// of some kilobytes for each of some thousand elements would be gigabytes.
+/// Fills in defaults inside present objects while they fit into `left` bytes: a default of some
+/// kilobytes for each of thousands of elements would take gigabytes.
 pub(super) fn default(schema: &Value, value: &mut Value, left: &mut usize) -> Result<(), TooLarge> {
     match value {
         Value::Object(object) => {

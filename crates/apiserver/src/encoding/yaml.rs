@@ -1,16 +1,16 @@
-//! YAML bodies.
+//! Decoding and encoding of YAML bodies.
 
 use serde_json::Value;
 
 use super::json::Document;
 
-/// Levels of a document: the parser takes much of the stack for each, so fewer than JSON may have.
+/// Limit of a document's depth; lower than JSON's since the parser uses much stack per level.
 const MAX_DEPTH: usize = 60;
 
-/// Reads one YAML document.
+/// Parses one YAML document; `duplicates` stays empty.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    // Kubernetes reads `y` and `n` as texts; only true and false are booleans here.
+    // As in Kubernetes, `y` and `n` are strings: only true and false are booleans.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },

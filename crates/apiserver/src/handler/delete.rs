@@ -1,4 +1,4 @@
-//! Deletion: at once, after finalizers, after a grace period.
+//! DELETE of objects and collections: immediate, after finalizers, or after a grace period.
 
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ use crate::{
     view,
 };
 
-/// A hundred years: a longer grace could end after the last time a timestamp can tell.
+/// Limit of the grace period: 100 years, so that its end stays a valid timestamp.
 const LONGEST_GRACE: i64 = 100 * 365 * 24 * 3600;
 
-/// What became of a deletion.
+/// The result of a deletion.
 pub(crate) enum Deleted {
-    /// The object is gone; this is how it looked last.
+    /// The object was removed; its last state.
     Gone(Arc<Stored>),
-    /// The object is marked and waits.
+    /// The object has a `deletionTimestamp` and waits for finalizers or its grace period.
     Marked(Arc<Stored>),
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn delete_collection(
         .map_err(|_| ApiError::too_old_list())?;
     for stored in &page.items {
         let exclusive = ExclusiveWrite::begin(api, context, kind, None);
-        // Someone may have deleted it since it was listed; that is as good.
+        // Another request may have deleted it since the list.
         if let Some(stored) = exclusive.get(&stored.key) {
             delete_object(&exclusive.scope(), &stored, &options)?;
         }
@@ -98,7 +98,7 @@ pub(crate) fn delete_collection(
     list_reply(api, context, kind, negotiated, &metadata, page.items)
 }
 
-/// Options from the body if there is one, else from the query.
+/// Reads DeleteOptions from the body if there is one, else from the query.
 fn options(context: &Context) -> Outcome<DeleteOptions> {
     if context.body.is_empty() {
         return DeleteOptions::read(&context.query, None);
@@ -130,7 +130,7 @@ fn options(context: &Context) -> Outcome<DeleteOptions> {
     DeleteOptions::read(&context.query, Some(&document.value))
 }
 
-/// Deletes an object as its kind, its finalizers and the options say.
+/// Deletes an object, or marks it, as its kind, its finalizers and the options require.
 pub(crate) fn delete_object(
     scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
@@ -158,7 +158,7 @@ pub(crate) fn delete_object(
         .and_then(Value::as_i64);
     let shorter = remaining.is_some_and(|remaining| grace < remaining);
     let begun = object.is_deleting() && !shorter;
-    // A grace that runs already is nothing new to decide on.
+    // As upstream: admission is not asked again while a grace period runs.
     if !(begun && grace > 0) {
         admit_deletion(scope, stored, options)?;
     }
@@ -174,7 +174,7 @@ pub(crate) fn delete_object(
         )));
     }
     if kind.is("", "Pod") {
-        // Upstream marks a Pod before it removes it, so watchers see both.
+        // As upstream: a Pod is marked before it is removed, so watchers see both events.
         let marked = write::store(scope, object.clone(), options.dry_run);
         return Ok(Deleted::Gone(write::finish_deletion(
             scope,
@@ -192,7 +192,7 @@ pub(crate) fn delete_object(
     )))
 }
 
-/// Policies are asked about deletions of clients, not about those that follow from something else.
+/// Evaluates admission policies for deletions by clients; those of controllers skip them.
 fn admit_deletion(scope: &WriteScope<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
     let Some(info) = scope.context.map(|context| &context.info) else {
         return Ok(());
@@ -254,7 +254,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Finalizers that the way of deletion adds: for the collector, or for custom resources' clean-up.
+/// Adds the finalizers of the propagation policy and, to a definition, that of its cleanup.
 fn add_finalizers(scope: &WriteScope<'_>, options: &DeleteOptions, object: &mut Object) {
     let collector = match options.propagation {
         Some(Propagation::Foreground) => Some("foregroundDeletion"),
@@ -281,7 +281,7 @@ fn add_finalizers(scope: &WriteScope<'_>, options: &DeleteOptions, object: &mut 
     }
 }
 
-/// Seconds the object is given; only Pods on a node get any.
+/// Grace period in seconds; 0 except for Pods that are bound to a node and not finished.
 fn grace(kind: &ResourceType, object: &Object, options: &DeleteOptions) -> i64 {
     if !kind.is("", "Pod") {
         return 0;

@@ -1,20 +1,20 @@
-//! Faults over HTTP, for playgrounds whose clients are other processes: all that [`Faults`] can do.
+//! HTTP endpoint for fault injection, with everything that [`Faults`] offers.
 //!
 //! | request | effect |
 //! |---|---|
-//! | `POST /weft/faults` | adds a rule, answers its `id` |
-//! | `DELETE /weft/faults/rules/ID` | takes a rule back |
-//! | `POST /weft/faults/stall` | holds matching watches, answers an `id` |
-//! | `DELETE /weft/faults/stalls/ID` | lets them go on |
-//! | `POST /weft/faults/cut` | ends matching watches, answers their `count` |
-//! | `POST /weft/faults/watch-error` | sends matching watches an ERROR event, answers their `count` |
-//! | `POST /weft/faults/drop` | cuts and refuses matching clients for some `seconds` |
-//! | `POST /weft/faults/compact` | forgets history |
-//! | `POST /weft/faults/expire-tokens` | ends lists that have begun |
-//! | `POST /weft/faults/objects` | stores an object past every rule |
-//! | `DELETE /weft/faults` | takes everything back |
+//! | `POST /weft/faults` | adds a rule, returns its `id` |
+//! | `DELETE /weft/faults/rules/ID` | removes a rule |
+//! | `POST /weft/faults/stall` | stalls matching watches, returns an `id` |
+//! | `DELETE /weft/faults/stalls/ID` | releases them |
+//! | `POST /weft/faults/cut` | ends matching watches, returns their `count` |
+//! | `POST /weft/faults/watch-error` | sends matching watches an ERROR event, returns their `count` |
+//! | `POST /weft/faults/drop` | disconnects matching clients for some `seconds` |
+//! | `POST /weft/faults/compact` | compacts the history |
+//! | `POST /weft/faults/expire-tokens` | expires all continue tokens |
+//! | `POST /weft/faults/objects` | stores an object without validation |
+//! | `DELETE /weft/faults` | removes all rules and stalls |
 //!
-//! Only in builds with the feature `fault-endpoint`, and there only in a server started with it.
+//! Only in builds with the feature `fault-endpoint`, and only if the server was started with it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ struct MatchSpec {
     streaming_list: Option<bool>,
 }
 
-/// A rule: which requests, what happens, how often.
+/// A rule: the requests it matches, its effect, and how often it applies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleSpec {
@@ -241,7 +241,7 @@ fn read<T: DeserializeOwned>(context: &Context) -> Outcome<T> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// A way to narrow a matcher by a text.
+/// Adds one criterion to a matcher.
 type Setter = fn(Matcher, &str) -> Matcher;
 
 impl MatchSpec {

@@ -1,4 +1,4 @@
-//! PATCH, in four ways.
+//! PATCH: JSON patch, merge patch, strategic merge patch, and dispatch to server-side apply.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     view,
 };
 
-/// How a patch is written.
+/// Type of a patch, by its Content-Type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -83,7 +83,7 @@ pub(crate) fn patch(
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
 }
 
-/// Reads what a patch made as a body would be read. The fault is the patch's.
+/// Decodes the patched object as a body would be; errors name the patch.
 fn read(
     context: &Context,
     kind: &ResourceType,
@@ -111,7 +111,7 @@ fn read(
     })
 }
 
-/// A parsed patch.
+/// A parsed patch, except server-side apply.
 pub(crate) enum Change {
     Json(Vec<patch::json::Operation>),
     Merge(Value),
@@ -138,7 +138,7 @@ impl Change {
         }
     }
 
-    /// The patched object.
+    /// Applies the patch to an object.
     pub(crate) fn apply(&self, kind: &ResourceType, object: Object) -> Outcome<Object> {
         let mut value = Value::Object(object);
         match self {

@@ -1,6 +1,6 @@
-//! `pods/proxy`: a GET passed on to a port of a pod, and its answer back.
+//! `pods/proxy`: forwards a GET to a port of a pod.
 //!
-//! Only what a check of a network needs: plain HTTP/1.1, no upgrades, answers of a bounded size.
+//! Covers what connectivity checks need: plain HTTP/1.1, no upgrades, responses of a limited size.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::{
     view,
 };
 
-/// What a pod may answer.
+/// Limit of a pod's response in bytes.
 const MAX_RESPONSE: usize = 4 * 1024 * 1024;
-/// How long it may take, from dialling to the last byte.
+/// Limit of the whole exchange, from dialling to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Where an HTTP server is unless somebody says otherwise.
+/// Port of a pod whose containers declare none.
 const DEFAULT_PORT: u16 = 80;
 
-/// Passes a GET on.
+/// Forwards a GET; other verbs are answered 405.
 pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -> Outcome<Reply> {
     if context.info.verb != Verb::Get {
         return Err(ApiError::method_not_allowed());
@@ -60,7 +60,7 @@ pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -
     }
 }
 
-/// What stands where a pod's name does.
+/// The name segment of the path: a pod and an optional port.
 #[derive(Debug, PartialEq, Eq)]
 struct ProxyTarget<'a> {
     pod: &'a str,
@@ -68,7 +68,7 @@ struct ProxyTarget<'a> {
 }
 
 impl<'a> ProxyTarget<'a> {
-    /// Reads `NAME` or `NAME:PORT`.
+    /// Parses `NAME` or `NAME:PORT`.
     fn read(text: &'a str) -> Outcome<Self> {
         let Some((pod, port)) = text.split_once(':') else {
             return Ok(Self {
@@ -88,7 +88,7 @@ impl<'a> ProxyTarget<'a> {
     }
 }
 
-/// The first port that a container names.
+/// The first container port of a pod, else [`DEFAULT_PORT`].
 fn first_port(pod: &Object) -> u16 {
     let containers = pod.at(&["spec", "containers"]).and_then(Value::as_array);
     let ports = containers
@@ -102,7 +102,7 @@ fn first_port(pod: &Object) -> u16 {
         .unwrap_or(DEFAULT_PORT)
 }
 
-/// What the pod is asked for, as it was written: everything after `…/pods/NAME/proxy`.
+/// The request target for the pod, undecoded: everything after `…/pods/NAME/proxy`.
 fn path_of(context: &Context) -> String {
     // "", api, v1, namespaces, NAMESPACE, pods, NAME, proxy
     const BEFORE: usize = 8;
@@ -138,8 +138,8 @@ where
         let payload = Payload::Raw(body.to_bytes(), kind.unwrap_or(unnamed));
         Ok(Reply::new(parts.status, payload))
     };
-    // The connection is served beside the request and dropped with its answer; how it ends is told
-    // by the answer.
+    // Drives the connection until the response is complete. It never finishes by itself: an error of
+    // the connection also fails the request, which reports it.
     let served = async {
         let _ = connection.await;
         std::future::pending::<()>().await;
@@ -150,7 +150,7 @@ where
     }
 }
 
-/// As kube-apiserver says it.
+/// 503 with kube-apiserver's message and the whole chain of causes.
 fn unreachable(error: &dyn std::error::Error) -> ApiError {
     let mut text = error.to_string();
     let mut cause = error.source();

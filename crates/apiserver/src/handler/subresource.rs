@@ -1,4 +1,4 @@
-//! What hangs below objects: status, scale, finalize, binding, eviction, token.
+//! Handlers of subresources: status, scale, finalize, binding, eviction, token.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn update(
     Ok(reply)
 }
 
-/// A Namespace that is being deleted and has no finalizers left goes.
+/// Removes a Namespace that is being deleted and has no finalizers left.
 fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType) {
     let writer = api.store.write();
     let scope = write::scope(api, &writer, kind);
@@ -89,7 +89,7 @@ fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType)
     }
 }
 
-/// The body of a POST to a subresource, of the subresource's own kind.
+/// Decodes the body of a POST to a subresource, which has a kind of its own.
 fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Outcome<Object> {
     let Some((group, version, name)) = subresource.kind() else {
         return Ok(Object::new());
@@ -109,7 +109,7 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
     )
 }
 
-/// Whether what is admitted will be written.
+/// `Yes` for a request with `dryRun=All`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DryRun {
     Yes,
@@ -122,7 +122,7 @@ impl DryRun {
     }
 }
 
-/// Asks the policies about an object that only a subresource takes.
+/// Evaluates admission policies for an object that exists only in a subresource request.
 fn admit_creation(
     exclusive: &ExclusiveWrite<'_>,
     mut object: Object,
@@ -151,7 +151,7 @@ fn admit_creation(
     admit(&exclusive.scope(), &request)
 }
 
-/// Places a Pod on a node.
+/// Binds a Pod to a node.
 fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     let binding = body(context, kind, Subresource::Binding)?;
     let options = WriteOptions::read(&context.query, "CreateOptions")?;
@@ -200,7 +200,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
     Ok(success(StatusCode::CREATED))
 }
 
-/// Deletes a Pod the way an eviction does.
+/// Deletes a Pod by eviction; PodDisruptionBudgets are not considered.
 fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     let eviction = body(context, kind, Subresource::Eviction)?;
     let asked = eviction.get("deleteOptions");

@@ -1,4 +1,4 @@
-//! Tables: objects as rows and columns for people.
+//! `Table` representation of objects, which kubectl prints.
 
 mod builtin;
 
@@ -13,7 +13,7 @@ use crate::{
     view,
 };
 
-/// What a row carries of its object.
+/// The part of the object in each row (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -65,7 +65,7 @@ impl Column {
     }
 }
 
-/// The rows of some objects.
+/// The rows of objects.
 pub(crate) fn rows<'a>(
     api: &Api,
     kind: &ResourceType,
@@ -87,7 +87,7 @@ pub(crate) fn rows<'a>(
     objects.into_iter().map(row).collect()
 }
 
-/// The row of a bookmark: an empty object, and the annotation that ends the initial state.
+/// The row of a bookmark: cells of an empty object, and the metadata of the bookmark.
 pub(crate) fn bookmark_row(
     api: &Api,
     kind: &ResourceType,
@@ -104,7 +104,7 @@ pub(crate) fn bookmark_row(
     row
 }
 
-/// The Table itself; only the first of a watch tells the columns.
+/// A Table; in a watch only the first one has column definitions.
 pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: Vec<Value>, first: bool) -> Value {
     let definitions: Option<Vec<Value>> =
         first.then(|| columns(kind).iter().map(Column::definition).collect());
@@ -114,7 +114,7 @@ pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: Vec<Value>, fir
         "metadata": metadata,
         "columnDefinitions": definitions,
     });
-    // Not through the macro, which would copy them.
+    // Outside of `json!`, which would copy the rows.
     table["rows"] = Value::Array(rows);
     table
 }
@@ -137,7 +137,7 @@ fn cells(api: &Api, kind: &ResourceType, object: &Object, mut budget: RowBudget)
     std::iter::once(name.into()).chain(own).collect()
 }
 
-/// How long ago, as people say it.
+/// Age of a timestamp in upstream's short form; `<unknown>` when it is not one.
 pub(crate) fn age(api: &Api, timestamp: &str) -> Value {
     let Ok(then) = timestamp.parse::<jiff::Timestamp>() else {
         return "<unknown>".into();
@@ -146,7 +146,7 @@ pub(crate) fn age(api: &Api, timestamp: &str) -> Value {
     duration(elapsed).into()
 }
 
-/// Upstream's short durations: two units while they matter, one when they do not.
+/// Upstream's short durations, with one or two units, such as `5d3h` or `8y`.
 pub(crate) fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |large: i64, unit: &str, rest: i64, small: &str| match rest {

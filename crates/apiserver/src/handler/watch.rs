@@ -1,4 +1,4 @@
-//! Watches: a stream of events, one JSON object per line.
+//! Watch requests: a stream of events, one JSON object per line.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     view,
 };
 
-/// How often an idle watch is told the version it has reached.
+/// Interval of bookmarks in an idle watch.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// The last bookmark before a stream ends comes this much earlier.
+/// Time between the last bookmark and the end of a stream.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// A stream without `timeoutSeconds` lasts between this and twice as long.
+/// Minimum duration of a stream without `timeoutSeconds`; the maximum is twice as long.
 const SHORTEST_DEFAULT: Duration = Duration::from_mins(30);
-/// No stream lasts longer, whatever it asks for: clocks cannot tell every time that far away.
+/// Limit of `timeoutSeconds`, so that the deadline stays a valid `Instant`.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// The annotation of the bookmark that ends the initial state.
+/// Annotation of the bookmark that ends the initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Opens a watch.
@@ -43,7 +43,7 @@ pub(crate) async fn watch(
     let negotiated = context.negotiated(kind)?;
     let mut options = ListOptions::read(&context.query, kind, &context.info.namespace, true)?;
     if !context.info.name.is_empty() {
-        // The deprecated form /watch/.../name is a watch of that one object.
+        // The deprecated path /watch/.../name watches that one object.
         let name =
             weft_model::FieldSelector::parse(&format!("metadata.name={}", context.info.name))
                 .map_err(|error| ApiError::bad_request(error.to_string()))?;
@@ -119,7 +119,7 @@ pub(crate) async fn watch(
     Ok(Reply::new(StatusCode::OK, Payload::Stream(streamed(lines))))
 }
 
-/// The one timer of a watch: it stays set while events come and go.
+/// Timer of bookmarks and of the end of a watch. Events do not reset it.
 struct WatchTimer {
     sleep: Pin<Box<Sleep>>,
     deadline: Instant,
@@ -137,7 +137,7 @@ impl WatchTimer {
         timer
     }
 
-    /// Sets it to the next bookmark, or to the end if that comes first.
+    /// Sets the timer to the next bookmark or the deadline, whichever is first.
     fn set(&mut self, now: Instant) {
         let regular = now + BOOKMARK_INTERVAL;
         let bookmark = match self.deadline.checked_sub(LAST_BOOKMARK) {
@@ -152,7 +152,7 @@ impl WatchTimer {
         self.sleep.as_mut().reset(next);
     }
 
-    /// Waits for it and sets it anew.
+    /// Waits for the timer and sets it again.
     async fn fired(&mut self) -> Wake {
         self.sleep.as_mut().await;
         let now = Instant::now();
@@ -179,34 +179,34 @@ struct WatchStream {
     kind: Arc<ResourceType>,
     format: Format,
     include: table::Include,
-    /// Whether nothing was sent yet: the first Table carries the columns.
+    /// Nothing was sent yet: the first Table has the column definitions.
     first: bool,
     initial: Initial,
     timer: WatchTimer,
-    /// The version of the newest line sent.
+    /// The newest resource version sent.
     last_sent: u64,
     end: End,
 }
 
-/// How far the state a watch begins with has been sent.
+/// Progress of sending the initial state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Initial {
     Sending,
-    /// And its end is to be marked with a bookmark.
+    /// A bookmark marks its end.
     SendingThenMark,
     Done,
 }
 
-/// How near the end a watch is.
+/// State of the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// Half a line was sent; the connection breaks next.
+    /// Half a line was sent; an error follows.
     Broken,
     Over,
 }
 
-/// What woke a watch up.
+/// The reason why a stream continues.
 enum Wake {
     Delivery(Option<Delivery>),
     Bookmark,
@@ -272,7 +272,7 @@ impl WatchStream {
         }
     }
 
-    /// Half a line, then an error: what a broken connection looks like.
+    /// Sends half a line, then an error, as a broken connection would.
     fn broken_line(&mut self) -> Result<Bytes, BodyError> {
         if std::mem::replace(&mut self.end, End::Broken) == End::Broken {
             self.end = End::Over;
@@ -323,7 +323,7 @@ impl WatchStream {
         }
     }
 
-    /// An event that only tells a version.
+    /// A BOOKMARK event: it carries a resource version only.
     fn bookmark(&mut self, version: u64, initial_end: bool) -> Bytes {
         self.last_sent = self.last_sent.max(version);
         let mut metadata = json!({"resourceVersion": version.to_string()});

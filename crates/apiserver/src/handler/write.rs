@@ -1,4 +1,4 @@
-//! Create and update, and the path every write takes into the store.
+//! Create and update, and the steps of every write: defaulting, validation, admission, storage.
 
 mod changes;
 
@@ -33,9 +33,9 @@ use crate::{
     view,
 };
 
-/// Names tried before a generated one is given up.
+/// Generated names tried before a create fails with 409.
 const NAME_ATTEMPTS: usize = 8;
-/// Longest prefix of a generated name.
+/// Limit of a `generateName` prefix in characters; the rest is cut.
 const GENERATE_NAME_MAX: usize = 58;
 
 /// POST of a collection.
@@ -97,7 +97,7 @@ pub(crate) fn update(
     object_reply(api, context, kind, negotiated, code, &stored)
 }
 
-/// How an update came in; what is forgiven differs.
+/// The kind of request that updates an object; preconditions and `managedFields` differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpdateMethod {
     Put,
@@ -112,7 +112,7 @@ pub(crate) struct Update<'a> {
     pub(crate) method: UpdateMethod,
 }
 
-/// Takes a new object through defaults, admission and validation into the store.
+/// Creates an object: defaulting, validation, admission, storage.
 pub(crate) fn create_object(
     scope: &WriteScope<'_>,
     namespace: &str,
@@ -172,7 +172,7 @@ pub(crate) fn create_object(
     Ok(store(scope, object, options.dry_run))
 }
 
-/// Puts an object into the namespace of the path.
+/// Sets the namespace of the path; refuses another one in the object.
 fn place(kind: &ResourceType, namespace: &str, object: &mut Object) -> Outcome<()> {
     let said = object.namespace();
     if kind.namespaced && !said.is_empty() && said != namespace {
@@ -189,7 +189,7 @@ fn place(kind: &ResourceType, namespace: &str, object: &mut Object) -> Outcome<(
     Ok(())
 }
 
-/// A namespace must be there, and not on its way out, before anything is created in it.
+/// Refuses a create in a namespace that does not exist or is terminating.
 fn check_namespace(scope: &WriteScope<'_>, namespace: &str, name: &str) -> Outcome<()> {
     if !scope.kind.namespaced {
         return Ok(());
@@ -214,7 +214,7 @@ fn check_namespace(scope: &WriteScope<'_>, namespace: &str, name: &str) -> Outco
     Ok(())
 }
 
-/// The kind of a custom resource is a matter of validation, under the name it gives itself.
+/// Refuses a custom resource with another kind; upstream reports that as a validation error.
 fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
     let said = object.text("kind");
     if kind.is_custom() && said != kind.kind {
@@ -230,7 +230,7 @@ fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
     Ok(())
 }
 
-/// What is stored is no larger than etcd would take.
+/// Refuses an object that etcd would not store.
 fn check_size(object: &Object) -> Outcome<()> {
     if size::is_storable(object) {
         Ok(())
@@ -239,7 +239,7 @@ fn check_size(object: &Object) -> Outcome<()> {
     }
 }
 
-/// What is stored must be readable again, here and by clients.
+/// Refuses an object that decoders, here or of clients, could not read again.
 fn check_depth(object: &Object) -> Outcome<()> {
     let fits = |value: &Value| json::fits(value, json::MAX_DEPTH - 1);
     if object.values().all(fits) {
@@ -251,7 +251,7 @@ fn check_depth(object: &Object) -> Outcome<()> {
     )))
 }
 
-/// Sets what only the server sets.
+/// Sets the metadata that only the server sets.
 fn stamp(api: &Api, kind: &ResourceType, object: &mut Object) {
     let metadata = object.metadata_mut();
     for name in [
@@ -289,7 +289,7 @@ fn generated(api: &Api, prefix: &str) -> String {
     format!("{}{}", &prefix[..cut], api.random.name_suffix())
 }
 
-/// Gives an object the next version and stores it; a dry run only shows it.
+/// Stores an object at the next resource version; a dry run only returns it.
 pub(crate) fn store(scope: &WriteScope<'_>, mut object: Object, dry_run: bool) -> Arc<Stored> {
     view::to_storage(scope.kind, &mut object);
     if dry_run {
@@ -308,7 +308,7 @@ pub(crate) fn store(scope: &WriteScope<'_>, mut object: Object, dry_run: bool) -
     stored
 }
 
-/// Takes a changed object through the rules of its kind into the store.
+/// Updates an object: preconditions, defaulting, validation, admission, storage.
 pub(crate) fn update_object(
     scope: &WriteScope<'_>,
     update: &Update<'_>,
@@ -333,7 +333,7 @@ pub(crate) fn update_object(
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, target.name, &errors));
     }
-    // Of a scale, policies see the scale.
+    // For a scale the handler passes the Scale object to admission instead.
     if target.subresource != Some(Subresource::Scale) {
         let request = AdmissionRequest {
             operation: Operation::Update,
@@ -374,8 +374,8 @@ pub(crate) fn update_object(
     Ok(store(scope, object, update.options.dry_run))
 }
 
-/// Whether nothing holds up a deletion any more. A Pod's grace is its node's to end, and a
-/// Namespace goes after what is in it.
+/// True when a deleted object can be removed: no finalizers and no grace period left. Namespaces
+/// are removed by the controller once they are empty.
 pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
     object.is_deleting()
         && object.finalizers().is_empty()
@@ -385,7 +385,7 @@ pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
         && !kind.is("", "Namespace")
 }
 
-/// The last finalizer went: the object goes too, and the answer shows it at its old version.
+/// Removes an object; returns its last state at its old resource version.
 pub(crate) fn finish_deletion(
     scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
@@ -407,7 +407,7 @@ pub(crate) fn finish_deletion(
     Arc::new(Stored::new(scope.kind, object))
 }
 
-/// A writer for chores that act without a request.
+/// The scope of a write by the server itself, without a request.
 pub(crate) fn scope<'a>(
     api: &'a Api,
     writer: &'a Writer<'a>,

@@ -1,4 +1,4 @@
-//! Services: defaults, rules, and the addresses and ports handed out to them.
+//! Rules of Services: defaulting, validation, and allocation of cluster IPs and node ports.
 
 mod allocator;
 mod validation;
@@ -17,7 +17,7 @@ use crate::{
 
 const HEADLESS: &str = "None";
 
-/// The parts of a Service's spec the rules turn on.
+/// Accessors of a Service's spec.
 struct View<'a>(&'a Object);
 
 impl View<'_> {
@@ -53,7 +53,7 @@ impl View<'_> {
         self.kind() == "LoadBalancer" && self.text("externalTrafficPolicy") == "Local"
     }
 
-    /// Whether traffic from outside of the cluster reaches it.
+    /// True when traffic from outside of the cluster can reach it.
     fn is_external(&self) -> bool {
         match self.kind() {
             "NodePort" | "LoadBalancer" => true,
@@ -72,7 +72,7 @@ impl View<'_> {
     }
 }
 
-/// Defaults of a new or changed Service.
+/// Defaulting of a new or changed Service.
 pub(super) fn prepare(scope: &WriteScope<'_>, object: &mut Object, old: Option<&Object>) {
     if let Some(old) = old {
         keep_allocated(object, old);
@@ -170,7 +170,7 @@ fn default_families(scope: &WriteScope<'_>, spec: &mut Object) {
         .and_then(Value::as_object)
         .is_some_and(|s| !s.is_empty());
     if headless && !selector && !spec.contains_key("ipFamilyPolicy") {
-        // Whoever writes its endpoints may use either family, whatever the cluster has.
+        // Without a selector the endpoints may be of either family, independent of the cluster.
         spec.insert("ipFamilyPolicy".into(), "RequireDualStack".into());
         let both = if families.first() == Some(&"IPv6") {
             ["IPv6", "IPv4"]
@@ -210,7 +210,7 @@ fn default_families(scope: &WriteScope<'_>, spec: &mut Object) {
     spec.insert("ipFamilies".into(), chosen.into());
 }
 
-/// What was allocated stays, unless the new type has no use for it.
+/// Keeps allocated addresses and ports, unless the new type does not use them.
 fn keep_allocated(object: &mut Object, old: &Object) {
     let (old_kind, new_kind) = (View(old).kind().to_owned(), View(object).kind().to_owned());
     let Some(old_spec) = old.get("spec").and_then(Value::as_object) else {
@@ -276,7 +276,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
             port.remove("nodePort");
         }
     }
-    // What only the old type had a use for goes, unless the update says something else.
+    // Fields that only the old type used are dropped unless the update changes them.
     let mut useless = Vec::new();
     if no_longer_external {
         useless.push("externalTrafficPolicy");
@@ -299,7 +299,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
     }
 }
 
-/// Claims addresses and ports; on refusal nothing stays claimed.
+/// Allocates addresses and ports; after an error nothing is allocated.
 pub(super) fn commit(
     scope: &WriteScope<'_>,
     old: Option<&Object>,

@@ -1,4 +1,4 @@
-//! Objects in the shape Go prints them: known fields only, right types, zero values as tagged.
+//! Normalisation of objects as Go prints them: known fields, checked types, zero values by tag.
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::{
     store::Object,
 };
 
-/// A value of a wrong type, worded as Go's decoder words it.
+/// A value of a wrong type, with the message of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum WrongType {
     #[error("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")]
@@ -24,7 +24,7 @@ pub(crate) enum WrongType {
     Text(String),
 }
 
-/// Drops unknown fields, whose paths it answers, and puts zero values as Go would.
+/// Drops unknown fields, sets zero values as Go does, and returns the dropped paths.
 pub(crate) fn normalise(message: &Message, object: &mut Object) -> Result<Vec<String>, WrongType> {
     let mut walk = Walk {
         stack: Vec::new(),
@@ -35,7 +35,7 @@ pub(crate) fn normalise(message: &Message, object: &mut Object) -> Result<Vec<St
 }
 
 struct Walk {
-    /// Names of the fields on the way, as Go's complaints list them.
+    /// Names of the enclosing fields, as Go's errors list them.
     stack: Vec<&'static str>,
     unknown: Vec<String>,
 }
@@ -248,7 +248,7 @@ fn time_error(value: &mut Value, micro: bool) -> Option<Problem> {
     }
 }
 
-/// What Go decodes a null inside a list or map to.
+/// The value to which Go decodes a null inside a list or map.
 fn empty(shape: &Shape) -> Value {
     match shape {
         Shape::Scalar(Scalar::Flag) => json!(false),
@@ -262,7 +262,7 @@ fn empty(shape: &Shape) -> Value {
     }
 }
 
-/// Whether Go leaves a present value out because it is empty.
+/// True when Go omits a present value because it is empty.
 fn is_omitted(field: &Field, value: &Value) -> bool {
     if !field.omit_empty {
         return false;
@@ -283,13 +283,13 @@ fn is_omitted(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// What Go prints for a field that is not set, if anything.
+/// The value that Go prints for an unset field; `None` when it omits the field.
 fn zero(field: &Field) -> Option<Value> {
     if field.omit_zero || (field.pointer && field.omit_empty) {
         return None;
     }
     match &field.shape {
-        // Structs are printed whatever their tags say.
+        // Structs are printed despite `omitempty`.
         Shape::Message(_) if !field.pointer => {
             let mut object = Map::new();
             let message = field.shape.message()?;

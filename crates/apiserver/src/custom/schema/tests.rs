@@ -1,3 +1,5 @@
+//! Tests of pruning, defaulting and validation.
+
 use serde_json::json;
 
 use super::*;

@@ -1,4 +1,4 @@
-//! The number of replicas of anything that has one, in one shape.
+//! The `scale` subresource of workloads and custom resources.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ pub(super) fn handle(
     Ok(Reply::value(StatusCode::OK, Value::Object(scale)))
 }
 
-/// `spec.replicas` unless a custom resource says otherwise.
+/// Paths of replicas in spec and status, and of the selector; a custom resource declares its own.
 fn paths(kind: &ResourceType) -> (Vec<&str>, Vec<&str>, Option<Vec<&str>>) {
     match kind
         .custom

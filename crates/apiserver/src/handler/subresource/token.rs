@@ -22,7 +22,7 @@ const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
 
-/// A token that stands for a ServiceAccount.
+/// Issues a token of a ServiceAccount.
 pub(super) fn create(
     api: &Arc<Api>,
     context: &Context,
@@ -87,7 +87,7 @@ fn lifetime(spec: &Object) -> Outcome<i64> {
     Err(ApiError::invalid_as(group, "TokenRequest", "", &[error]))
 }
 
-/// The object the token is to end with; it must be there.
+/// The object that the token is bound to, which must exist.
 fn bound_object(
     api: &Api,
     namespace: &str,

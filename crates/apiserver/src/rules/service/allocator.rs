@@ -1,7 +1,7 @@
-//! Cluster IPs and node ports.
+//! Allocator of cluster IPs and node ports.
 //!
-//! Every address in use is an IPAddress object, which is the only record of it; node ports are
-//! kept in memory and read from the Services at start.
+//! An IPAddress object is the only record of an address in use. Node ports are kept in memory and
+//! read from the Services at start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,22 +25,22 @@ use crate::{
 };
 
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// The first ports are left for those who ask for a number.
+/// Size of the lower band of the port range, which is used for dynamic allocation last.
 const RESERVED_PORTS: u16 = 86;
-/// Random tries before the range is searched from its start.
+/// Random tries before a search from the start of the range.
 const RANDOM_TRIES: usize = 64;
 
-/// What is handed out.
+/// Address ranges, and the allocated node ports.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     ranges: Vec<IpNet>,
     families: Vec<&'static str>,
-    /// Node ports and the Service each belongs to.
+    /// Node ports with the key of their Service.
     ports: Mutex<BTreeMap<u16, SharedStr>>,
 }
 
 impl Allocator {
-    /// Hands out addresses of one range, or of two of different families.
+    /// Allocates from one range, or from two of different families.
     pub(crate) fn new(ranges: Vec<IpNet>) -> Self {
         let family = |range: &IpNet| match range {
             IpNet::V4(_) => "IPv4",
@@ -61,7 +61,7 @@ impl Allocator {
         &self.ranges
     }
 
-    /// The address that `default/kubernetes` has.
+    /// The first usable address, which the Service `default/kubernetes` has.
     pub(crate) fn first_address(&self) -> Option<IpAddr> {
         let range = self.ranges.first()?;
         Some(at(range, 1))
@@ -71,7 +71,7 @@ impl Allocator {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns the ports of a stored Service.
+    /// Records the node ports of a stored Service.
     pub(crate) fn learn(&self, object: &Object) {
         let owner = SharedStr::new(&owner(object));
         let mut ports = self.lock();
@@ -95,7 +95,7 @@ fn at(range: &IpNet, offset: u128) -> IpAddr {
     }
 }
 
-/// Offsets of usable addresses: not the network's, not the broadcast address.
+/// Number of usable addresses: without the network address and, for IPv4, the broadcast address.
 fn usable(range: &IpNet) -> u128 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     let size = 1_u128.checked_shl(bits).unwrap_or(u128::MAX);
@@ -105,19 +105,19 @@ fn usable(range: &IpNet) -> u128 {
     }
 }
 
-/// The lowest addresses are left for those who ask for one.
+/// Size of the lower band of a range, which is used for dynamic allocation last.
 fn reserved(range: &IpNet) -> u128 {
     (usable(range) / 16).clamp(16, 256)
 }
 
-/// Addresses and ports a write claims.
+/// Addresses and ports that a write allocates.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     addresses: Vec<IpAddr>,
     ports: BTreeSet<u16>,
 }
 
-/// Chooses or checks addresses and ports and puts them into the object.
+/// Chooses or checks addresses and ports and sets them in the object.
 pub(super) fn claim(
     scope: &WriteScope<'_>,
     old: Option<&Object>,
@@ -283,7 +283,7 @@ fn claim_ports(
             claims.ports.insert(number);
             chosen.insert(same, number);
         } else if wants_ports {
-            // One number serves all protocols of the same port.
+            // Protocols of the same port share one node port.
             let number = match chosen.get(&same) {
                 Some(number) => *number,
                 None => free_port(scope.api, &taken, &claims.ports).ok_or_else(|| {
@@ -317,7 +317,7 @@ fn claim_ports(
     Ok(())
 }
 
-/// The port of a service, by which protocols share a node port.
+/// A port number of a Service; protocols of the same port share a node port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PortNumber(u64);
 
@@ -354,7 +354,7 @@ fn free_port(api: &Api, taken: &BTreeMap<u16, SharedStr>, claimed: &BTreeSet<u16
         .or_else(|| (*NODE_PORTS.start()..first).find(is_free))
 }
 
-/// Makes the claims true: IPAddress objects for new addresses, none for those given up.
+/// Creates IPAddress objects of new addresses, deletes those of released ones, and records ports.
 pub(super) fn settle(
     scope: &WriteScope<'_>,
     old: Option<&Object>,
@@ -411,7 +411,7 @@ fn cluster_ips(object: &Object) -> Vec<&str> {
     texts.filter(|address| *address != HEADLESS).collect()
 }
 
-/// Gives back what a removed Service had.
+/// Releases addresses and ports of a removed Service.
 pub(crate) fn release(api: &Api, writer: &crate::store::Writer<'_>, stored: &Stored) {
     let object = stored.decode();
     for address in cluster_ips(&object) {

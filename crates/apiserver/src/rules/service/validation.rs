@@ -1,4 +1,4 @@
-//! What a Service may say. Complaints come in upstream's order, since they are told in one text.
+//! Validation of Services. Errors are in upstream's order, since one message joins them.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -20,10 +20,10 @@ const KINDS: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NO_PORT: &str = "must be between 1 and 65535, inclusive";
 const FOR_LOAD_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
-/// An affinity lasts at most a day.
+/// Limit of session affinity in seconds: one day.
 const LONGEST_AFFINITY: i64 = 86_400;
 
-/// Complaints about a Service.
+/// Adds the errors of a Service.
 pub(in crate::rules) fn validate(
     scope: &WriteScope<'_>,
     object: &Object,
@@ -32,7 +32,7 @@ pub(in crate::rules) fn validate(
 ) {
     let view = View(object);
     if let Some(error) = addresses_disagree(&view) {
-        // Nothing else is looked at: no address could be given.
+        // As upstream: nothing else is validated, since no address can be allocated.
         errors.push(error);
         return;
     }
@@ -153,7 +153,7 @@ fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)
 }
 
-/// A target is a number, or the name of a container's port.
+/// Errors of a target port: a number or the name of a container port.
 fn target_errors(target: &Value) -> Vec<&'static str> {
     let Some(name) = target.as_str() else {
         let fits = is_port(target.as_i64().unwrap_or(0));
@@ -261,7 +261,7 @@ fn repeated_port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
 
 fn load_balancer_errors(view: &View<'_>, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     let balances = view.kind() == "LoadBalancer";
-    // Upstream spells this one as its own type does.
+    // Upstream uses the name of its Go field here.
     let field = "spec.LoadBalancerSourceRanges";
     let ranges = view.list(&["spec", "loadBalancerSourceRanges"]);
     if !balances && !ranges.is_empty() {
