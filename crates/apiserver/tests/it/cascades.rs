@@ -1,4 +1,4 @@
-//! What a deletion takes with it, and what it waits for.
+//! Cascading deletion: dependents, namespaces, definitions, and the finalizers they wait for.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Answer, MAPS, config_map, delete, get, patch, post};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
-/// Asks until an answer is as wanted.
+/// Repeats a GET until the answer is as wanted; panics after a timeout.
 async fn until(server: &ApiServer, path: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
     let asking = async {
         loop {
@@ -24,7 +24,7 @@ async fn until(server: &ApiServer, path: &str, wanted: impl Fn(&Answer) -> bool)
     };
     let limit = Duration::from_secs(20);
     let answer = tokio::time::timeout(limit, asking).await;
-    answer.unwrap_or_else(|_| panic!("{path} never came to be as wanted"))
+    answer.unwrap_or_else(|_| panic!("no answer of {path} was as wanted"))
 }
 
 async fn until_gone(server: &ApiServer, path: &str) {
@@ -34,7 +34,7 @@ async fn until_gone(server: &ApiServer, path: &str) {
     .await;
 }
 
-/// The object once the collector let go of it, or the 404 if it went.
+/// The object without finalizers, or the 404 once it is removed.
 async fn until_released(server: &ApiServer, path: &str) -> Answer {
     until(server, path, |answer| {
         answer.status != StatusCode::OK || answer.at("/metadata/finalizers") == Value::Null
@@ -146,7 +146,7 @@ async fn dependents_of_instances_are_deleted_with_the_definition() {
     until_gone(&server, &format!("{MAPS}/owned")).await;
 }
 
-/// A ConfigMap that belongs to another.
+/// A ConfigMap with an owner.
 fn owned(name: &str, owner: &Answer, blocks: bool) -> Value {
     let mut map = config_map(name);
     map["metadata"]["ownerReferences"] = json!([{
@@ -190,7 +190,7 @@ async fn in_the_foreground_an_owner_waits_for_blocking_dependents() {
     assert_eq!(
         left.status,
         StatusCode::OK,
-        "it blocks nobody, and waits for itself"
+        "it does not block its owner, and keeps its own finalizer"
     );
 }
 

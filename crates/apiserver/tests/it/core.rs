@@ -1,3 +1,5 @@
+//! Basic behaviour: clients, versions, pages, watches, deletion, definitions.
+
 use std::time::Duration;
 
 use http::StatusCode;

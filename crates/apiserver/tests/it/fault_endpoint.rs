@@ -1,4 +1,4 @@
-//! Faults over HTTP: everything the library can do, and nothing unless asked for.
+//! Fault endpoint: it offers everything the library does, and only if enabled.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -157,7 +157,7 @@ async fn open_watches_are_stalled_sent_errors_and_cut() {
     let stall = inject(&server, "/stall", maps.clone()).await.at("/id");
     post(&server, MAPS, &config_map("a")).await;
     let held = tokio::time::timeout(std::time::Duration::from_millis(50), watch.event()).await;
-    assert!(held.is_err(), "a stalled watch says nothing");
+    assert!(held.is_err(), "a stalled watch sends nothing");
     remove(&server, &format!("/stalls/{stall}")).await;
     assert_eq!(watch.event().await, "ADDED a");
     assert_eq!(inject(&server, "/cut", pods).await.at("/count"), 0);

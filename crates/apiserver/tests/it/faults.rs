@@ -1,3 +1,5 @@
+//! Fault injection by the library.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -73,7 +75,7 @@ async fn a_stalled_watch_stays_open_and_goes_on_when_released() {
     post(&server, MAPS, &config_map("a")).await;
     for watch in [&mut before, &mut after] {
         let silence = tokio::time::timeout(Duration::from_mins(1), watch.next()).await;
-        assert!(silence.is_err(), "a stalled watch said something");
+        assert!(silence.is_err(), "a stalled watch sent something");
     }
     drop(stall);
     assert_eq!(before.event().await, "ADDED a");

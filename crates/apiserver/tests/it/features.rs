@@ -1,3 +1,5 @@
+//! Single features: RBAC, admission policies, persistence, Unix socket, protobuf, gzip, events.
+
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, AuthorizationMode, RunConfig, User};
@@ -220,7 +222,7 @@ async fn state_survives_a_restart_and_old_versions_do_not() {
     let version = first.resource_version();
     first.shutdown();
     drop(first);
-    // The background task lets go of the state in its own time.
+    // The background task drops the state asynchronously.
     let second = loop {
         match ApiServer::builder().open(&directory) {
             Ok(server) => break server,

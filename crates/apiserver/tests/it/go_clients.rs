@@ -1,4 +1,4 @@
-//! Unchanged Go clients, where `make peers` built them.
+//! Unmodified Go clients, where `make peers` built them.
 
 mod informers;
 mod kube_proxy;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server with its kubeconfig in a directory.
+/// Starts a server and writes its kubeconfig to a directory.
 async fn serve() -> (ApiServer, tempfile::TempDir) {
     let home = tempfile::tempdir().unwrap();
     let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());

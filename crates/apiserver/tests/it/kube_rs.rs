@@ -1,4 +1,4 @@
-//! kube-rs's own watch loop and controller, unchanged.
+//! Unmodified watcher, controller and reflector of kube-rs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ fn watch(client: Client, streaming: bool) -> Events {
     watcher::watcher(maps, config).default_backoff().boxed()
 }
 
-/// The next events as short texts, with those of a relist between `[` and `]`; errors pass by.
+/// The next events as short texts, those of a relist between `[` and `]`; errors are skipped.
 async fn received(events: &mut Events, count: usize) -> Vec<String> {
     let short = |event: Event<ConfigMap>| match event {
         Event::Init => "[".to_owned(),

@@ -1,4 +1,4 @@
-//! The server as its clients see it.
+//! Integration tests of the API server through its public interfaces.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail the test, as tests do"

@@ -1,4 +1,4 @@
-//! Pods asked through the server.
+//! Requests to pods through `pods/proxy`.
 
 use std::{io, net::SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::support::{get, post, request, send};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A pod that says back what it was asked, or something of a size.
+/// A pod that echoes the request line, or answers with a given size.
 async fn answer(mut stream: DuplexStream, target: PodPort) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -38,7 +38,7 @@ async fn answer(mut stream: DuplexStream, target: PodPort) {
     let text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/x-pod\r\ncontent-length: {length}\r\n\r\n{body}"
     );
-    // Nobody reads all of what is too much.
+    // The server stops reading at its limit.
     let _ = stream.write_all(text.as_bytes()).await;
 }
 
@@ -176,7 +176,7 @@ async fn a_socket_is_a_stream_too() {
         let mut asked = [0; 1024];
         let length = stream.read(&mut asked).await.unwrap();
         assert!(asked[..length].starts_with(b"GET / HTTP/1.1\r\nhost: web:8080"));
-        // Without a length: the end of the connection is the end of the answer.
+        // Without Content-Length the end of the connection ends the response.
         let answer = b"HTTP/1.1 200 OK\r\n\r\n{\"a\":1}";
         stream.write_all(answer).await.unwrap();
     });

@@ -1,4 +1,4 @@
-//! Tokens and keys: unguessable whatever the seed, and good for what they were issued for.
+//! ServiceAccount tokens and signing keys: independent of the seed, valid only for their purpose.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -91,7 +91,7 @@ async fn the_generator_behind_an_audit_id_gives_no_token() {
             !states.is_empty(),
             "the attack recovers the generator's state"
         );
-        // A token made now would follow what was seen, one made at start precedes it.
+        // A token made now would follow the observed output, one made at start would precede it.
         post(&server, &format!("{ACCOUNTS}/robot/token"), &json!({})).await;
         let steps = 0..800_u64;
         for state in states {
@@ -112,7 +112,7 @@ async fn the_generator_behind_an_audit_id_gives_no_token() {
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// A token of an account that is made if it is not there.
+/// Requests a token of an account, which is created if it does not exist.
 async fn token_of(server: &ApiServer, name: &str, spec: Value) -> Answer {
     post(server, ACCOUNTS, &json!({"metadata": {"name": name}})).await;
     let request = json!({"spec": spec});
@@ -176,7 +176,7 @@ async fn two_servers_of_one_seed_share_names_and_no_secret() {
             config.auth_info.client_certificate_data.unwrap(),
         ]);
     }
-    assert_eq!(names[0], names[1], "what is no secret repeats");
+    assert_eq!(names[0], names[1], "values that are not secret repeat");
     for (first, second) in secrets[0].iter().zip(&secrets[1]) {
         assert_ne!(first, second);
     }
@@ -396,7 +396,7 @@ async fn tokens_stay_valid_over_a_restart_with_the_same_key() {
     let again = async |config: &RunConfig| loop {
         match weft_apiserver::start(config.clone()).await {
             Ok(server) => break server,
-            // The background task of the run before lets go of the state in its own time.
+            // The background task of the earlier run drops the state asynchronously.
             Err(_) => tokio::task::yield_now().await,
         }
     };
