@@ -13,6 +13,7 @@ use crate::{
     cel,
     kind::Subresource,
     meta::Meta,
+    options::DryRun,
     rules::WriteScope,
     status::{ApiError, Outcome},
     store::{Filter, Object},
@@ -59,7 +60,7 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) name: &'a str,
     pub(crate) object: Option<&'a Object>,
     pub(crate) old: Option<&'a Object>,
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
 }
 
 impl AdmissionRequest<'_> {
@@ -144,7 +145,7 @@ impl Invocation<'_> {
                 cel::with_deep_stack(judge)
                     .unwrap_or_else(|crashed| vec![Finding::Failed(crashed.to_string())])
             }
-            Err(problem) => vec![Finding::Failed(problem)],
+            Err(error) => vec![Finding::Failed(error.to_string())],
         };
         for finding in findings {
             match finding {

@@ -26,7 +26,7 @@ use crate::{
     encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
-    kind::{Registry, ResourceType},
+    kind::{Origin, Registry, ResourceType},
     meta::Meta as _,
     negotiate::{Encoding, Negotiated, ResponseKind},
     pod_dialer::PodDialer,
@@ -123,7 +123,7 @@ impl Context {
             Verb::List => ResponseKind::Collection,
             _ => ResponseKind::Object,
         };
-        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), response)
+        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.origin(), response)
     }
 
     /// The field manager of a write: that of the query, else the user agent up to its first `/`,
@@ -339,7 +339,7 @@ impl Api {
             payload,
         } = reply;
         let accept = context.header(header::ACCEPT);
-        let encoding = crate::negotiate::negotiate(accept, false, ResponseKind::Object)
+        let encoding = crate::negotiate::negotiate(accept, Origin::Builtin, ResponseKind::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
         let (kind, body, compressed) = if is_large(context, encoding, &payload) {
             let render = || render(context, encoding, payload);

@@ -8,7 +8,7 @@ use crate::{
     api::Api,
     handler::write,
     managed::Operation,
-    options::{FieldValidation, WriteOptions},
+    options::{DryRun, FieldValidation, WriteOptions},
     persistence::Snapshot,
     store::{Object, Stored},
 };
@@ -126,7 +126,7 @@ fn mark_range_ready(api: &Api) {
         "reason": "", "message": "Kubernetes default Service CIDR is ready",
     });
     object.insert("status".into(), json!({"conditions": [condition]}));
-    write::store(&scope, object, false);
+    write::store(&scope, object, DryRun::No);
 }
 
 /// Creates the bootstrap ClusterRoles and their bindings.
@@ -228,7 +228,7 @@ pub(crate) fn ensure(api: &Api, group: &str, kind: &str, namespace: &str, object
     object.insert("apiVersion".into(), kind.api_version().into());
     let object: Object = object;
     let options = WriteOptions {
-        dry_run: false,
+        dry_run: DryRun::No,
         validation: FieldValidation::Ignore,
         manager: Some("kube-apiserver".to_owned()),
         force: false,

@@ -15,7 +15,7 @@ use crate::{
     handler::{delete, write},
     kind::{ResourceType, StorageId},
     meta::Meta as _,
-    options::{DeleteOptions, Propagation},
+    options::{DeleteOptions, DryRun, Propagation},
     store::{Filter, Object, Store, Stored, object_key},
 };
 
@@ -260,7 +260,7 @@ fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
                 .metadata_mut()
                 .insert("ownerReferences".into(), left.into());
         }
-        write::store(&scope, object, false);
+        write::store(&scope, object, DryRun::No);
     }
 }
 
@@ -285,9 +285,9 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
             .insert("finalizers".into(), left.into());
     }
     if write::is_gone(kind, &object) {
-        write::finish_deletion(&scope, &current, object, false);
+        write::finish_deletion(&scope, &current, object, DryRun::No);
     } else {
-        write::store(&scope, object, false);
+        write::store(&scope, object, DryRun::No);
     }
 }
 
@@ -339,6 +339,6 @@ fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
     let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     let only_ours = finalizers.is_none_or(|list| list.iter().all(|name| name == "kubernetes"));
     if only_ours && object.finalizers().is_empty() {
-        write::finish_deletion(&scope, &current, object, false);
+        write::finish_deletion(&scope, &current, object, DryRun::No);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     api::Context,
     encoding::{json, yaml},
-    kind::ResourceType,
+    kind::{Origin, ResourceType},
     meta::Meta as _,
     options::FieldValidation,
     status::{ApiError, Outcome},
@@ -25,13 +25,15 @@ pub(crate) enum BodyType {
 
 impl BodyType {
     /// Reads the Content-Type; an absent one counts as JSON.
-    pub(crate) fn of(context: &Context, custom: bool) -> Outcome<Self> {
+    pub(crate) fn of(context: &Context, origin: Origin) -> Outcome<Self> {
         let full = context.header(header::CONTENT_TYPE).unwrap_or_default();
         match full.split(';').next().unwrap_or_default().trim() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
-            "application/vnd.kubernetes.protobuf" if !custom => Ok(Self::Protobuf),
-            _ if custom => Err(ApiError::unsupported_media(
+            "application/vnd.kubernetes.protobuf" if origin == Origin::Builtin => {
+                Ok(Self::Protobuf)
+            }
+            _ if origin == Origin::Custom => Err(ApiError::unsupported_media(
                 "application/json, application/yaml",
             )),
             _ => Err(ApiError::unsupported_media(
@@ -47,7 +49,7 @@ pub(crate) fn object(
     kind: &ResourceType,
     validation: FieldValidation,
 ) -> Outcome<Object> {
-    let body_type = BodyType::of(context, kind.is_custom())?;
+    let body_type = BodyType::of(context, kind.origin())?;
     object_as(
         context,
         kind,

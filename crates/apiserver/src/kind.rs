@@ -66,12 +66,26 @@ impl ResourceType {
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }
+
+    pub(crate) fn origin(&self) -> Origin {
+        match self.custom {
+            Some(_) => Origin::Custom,
+            None => Origin::Builtin,
+        }
+    }
+}
+
+/// The source of a resource type; encodings and media types differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Builtin,
+    Custom,
 }
 
 /// The first bytes of encoded objects: custom resources begin with apiVersion, the others with kind.
-pub(crate) fn prefix(group: &str, version: &str, kind: &str, custom: bool) -> String {
+pub(crate) fn prefix(group: &str, version: &str, kind: &str, origin: Origin) -> String {
     let api_version = group_version(group, version);
-    if custom {
+    if origin == Origin::Custom {
         format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
     } else {
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")

@@ -1,6 +1,9 @@
 //! Content negotiation: encoding and format of an answer, by the Accept header.
 
-use crate::status::{ApiError, Outcome};
+use crate::{
+    kind::Origin,
+    status::{ApiError, Outcome},
+};
 
 /// Encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +76,10 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// JSON for built-in kinds (its decoder follows the answer's type) and 406 for custom ones.
 pub(crate) fn negotiate(
     accept: Option<&str>,
-    custom: bool,
+    origin: Origin,
     kind: ResponseKind,
 ) -> Outcome<Negotiated> {
+    let custom = origin == Origin::Custom;
     let watch = kind == ResponseKind::Watch;
     let json = Negotiated {
         encoding: Encoding::Json,
@@ -129,7 +133,7 @@ pub(crate) fn negotiate(
     } else if custom || ranges.iter().any(|range| range.kind == PROTOBUF) {
         ApiError::not_acceptable(format!("{ACCEPTED}application/json, application/yaml"))
     } else {
-        ApiError::not_acceptable_representation(kind == ResponseKind::Object)
+        ApiError::not_acceptable_representation(kind)
     })
 }
 
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_first_acceptable_entry_wins() {
-        let pick = |accept| negotiate(Some(accept), false, ResponseKind::Object).unwrap();
+        let pick = |accept| negotiate(Some(accept), Origin::Builtin, ResponseKind::Object).unwrap();
         assert_eq!(
             pick("application/vnd.kubernetes.protobuf, */*").encoding,
             Encoding::Json
@@ -174,9 +178,23 @@ mod tests {
 
     #[test]
     fn unsupported_media_types_are_refused() {
-        assert!(negotiate(Some("application/xml"), false, ResponseKind::Object).is_err());
-        assert!(negotiate(Some("application/yaml"), false, ResponseKind::Watch).is_err());
-        assert!(negotiate(Some(PROTOBUF), true, ResponseKind::Object).is_err());
-        assert!(negotiate(Some(PROTOBUF), false, ResponseKind::Object).is_ok());
+        assert!(
+            negotiate(
+                Some("application/xml"),
+                Origin::Builtin,
+                ResponseKind::Object
+            )
+            .is_err()
+        );
+        assert!(
+            negotiate(
+                Some("application/yaml"),
+                Origin::Builtin,
+                ResponseKind::Watch
+            )
+            .is_err()
+        );
+        assert!(negotiate(Some(PROTOBUF), Origin::Custom, ResponseKind::Object).is_err());
+        assert!(negotiate(Some(PROTOBUF), Origin::Builtin, ResponseKind::Object).is_ok());
     }
 }

@@ -178,10 +178,28 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
+/// `Yes` for `dryRun=All`: everything but storage is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum DryRun {
+    Yes,
+    #[default]
+    No,
+}
+
+impl DryRun {
+    fn parse(values: &[&str]) -> Self {
+        if values.is_empty() {
+            Self::No
+        } else {
+            Self::Yes
+        }
+    }
+}
+
 /// CreateOptions, UpdateOptions and PatchOptions.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
     pub(crate) validation: FieldValidation,
     /// `fieldManager` of the query.
     pub(crate) manager: Option<String>,
@@ -214,7 +232,7 @@ impl WriteOptions {
             return Err(ApiError::invalid_as("meta.k8s.io", kind, "", &errors));
         }
         Ok(Self {
-            dry_run: !dry_run.is_empty(),
+            dry_run: DryRun::parse(&dry_run),
             validation,
             manager: manager.map(str::to_owned),
             force: query.get("force").is_some_and(is_true),
@@ -262,7 +280,7 @@ pub(crate) enum Propagation {
 /// DeleteOptions, from the body or else from the query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
     pub(crate) grace: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
     pub(crate) uid: Option<String>,
@@ -318,7 +336,7 @@ impl DeleteOptions {
             Some(value.to_owned())
         };
         Ok(Self {
-            dry_run: !dry_run.is_empty(),
+            dry_run: DryRun::parse(&dry_run),
             grace,
             propagation,
             uid: precondition("uid"),

@@ -17,6 +17,7 @@ pub(crate) use metadata::metadata_errors;
 use crate::{
     api::{Api, Context},
     kind::ResourceType,
+    options::DryRun,
     status::{FieldError, Outcome},
     store::{Object, Writer},
 };
@@ -60,7 +61,7 @@ pub(crate) fn commit(
     scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Outcome<()> {
     if scope.kind.is("", "Service") {
         return service::commit(scope, old, object, dry_run);

@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt::Write as _};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::kind::ResourceType;
+use crate::{kind::ResourceType, negotiate::ResponseKind};
 
 /// Limit of causes in one answer; further errors are only counted. Upstream has no such limit, and
 /// answers a request of 3 MB with 60 MB.
@@ -337,8 +337,8 @@ impl ApiError {
     }
 
     /// 406 of upstream's router, which lists the media types of the path.
-    pub(crate) fn not_acceptable_representation(object: bool) -> Self {
-        let streams = if object {
+    pub(crate) fn not_acceptable_representation(kind: ResponseKind) -> Self {
+        let streams = if kind == ResponseKind::Object {
             ""
         } else {
             ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"

@@ -15,7 +15,7 @@ pub(crate) fn full(kind: &ResourceType, stored: &Stored) -> Bytes {
         return stored.bytes.clone();
     }
     let object = object(kind, stored);
-    encode(&object, kind.is_custom())
+    encode(&object, kind.origin())
 }
 
 /// The object, decoded, in the version of `kind`.

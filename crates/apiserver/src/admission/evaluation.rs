@@ -4,13 +4,15 @@ use std::{cell::Cell, collections::HashMap};
 
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::{Invocation, policy::Compiled};
 use crate::{
     auth::User,
-    cel::{self, Expression, Roots, RunError, Size, VARIABLES, VariableUse},
+    cel::{self, Expression, ExpressionError, Roots, RunError, Size, VARIABLES, VariableUse},
     kind::Subresource,
     meta::Meta as _,
+    options::DryRun,
     selector,
     store::Filter,
     view,
@@ -28,9 +30,44 @@ pub(super) enum Finding {
     Failed(String),
 }
 
+/// Parameters of a policy that cannot be resolved, with upstream's messages.
+#[derive(Debug, Error)]
+pub(super) enum ParamsError {
+    #[error(
+        "failed to configure policy: failed to find resource referenced by paramKind: \
+         '{api_version}, Kind={kind}'"
+    )]
+    UnknownKind { api_version: String, kind: String },
+    #[error(
+        "failed to configure binding: no params found for policy binding with `Deny` \
+         parameterNotFoundAction"
+    )]
+    NotFound,
+}
+
+/// An expression that does not yield a bool, with upstream's messages.
+#[derive(Debug, Error)]
+enum ConditionError {
+    #[error(transparent)]
+    Compilation(#[from] ExpressionError),
+    #[error("expression '{0}' resulted in error: must evaluate to bool")]
+    NotBool(String),
+    #[error(
+        "expression '{text}' resulted in error: composited variable {variable:?} fails to evaluate: \
+         {error}"
+    )]
+    Variable {
+        text: String,
+        variable: String,
+        error: RunError,
+    },
+    #[error("expression '{text}' resulted in error: {error}")]
+    Run { text: String, error: RunError },
+}
+
 impl Invocation<'_> {
     /// The parameter objects that the binding selects; one null without `paramKind` or `paramRef`.
-    pub(super) fn params(&self) -> Result<Vec<Value>, String> {
+    pub(super) fn params(&self) -> Result<Vec<Value>, ParamsError> {
         let (Some((api_version, kind)), Some(reference)) = (
             &self.policy.param_kind,
             self.binding.at(&["spec", "paramRef"]),
@@ -46,10 +83,10 @@ impl Invocation<'_> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let served = self.scope.api.registry.served();
         let Some(kind) = served.of_kind(group, kind) else {
-            return Err(format!(
-                "failed to configure policy: failed to find resource referenced by paramKind: \
-                 '{api_version}, Kind={kind}'"
-            ));
+            return Err(ParamsError::UnknownKind {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+            });
         };
         let namespace = match text("namespace") {
             "" if kind.namespaced => self.request.namespace(),
@@ -69,11 +106,7 @@ impl Invocation<'_> {
             .map(Value::Object)
             .collect();
         if found.is_empty() && text("parameterNotFoundAction") == "Deny" {
-            return Err(
-                "failed to configure binding: no params found for policy binding with `Deny` \
-                 parameterNotFoundAction"
-                    .to_owned(),
-            );
+            return Err(ParamsError::NotFound);
         }
         Ok(found)
     }
@@ -97,7 +130,7 @@ impl Invocation<'_> {
             "requestKind": kind_value,
             "resource": resource,
             "requestResource": resource,
-            "dryRun": request.dry_run,
+            "dryRun": request.dry_run == DryRun::Yes,
             "options": {"kind": request.operation.options(), "apiVersion": "meta.k8s.io/v1"},
             "userInfo": user.map_or_else(
                 || json!({"username": null, "groups": null}),
@@ -173,7 +206,7 @@ impl<'a> Evaluation<'a> {
             match judge(condition) {
                 Ok(true) => {}
                 Ok(false) => return Vec::new(),
-                Err(problem) => return vec![Finding::Failed(problem)],
+                Err(error) => return vec![Finding::Failed(error.to_string())],
             }
         }
         let mut findings = Vec::new();
@@ -196,7 +229,7 @@ impl<'a> Evaluation<'a> {
                         message.unwrap_or_else(|| format!("failed expression: {text}")),
                     ));
                 }
-                Err(problem) => findings.push(Finding::Failed(problem)),
+                Err(error) => findings.push(Finding::Failed(error.to_string())),
             }
         }
         findings
@@ -277,26 +310,25 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Evaluates an expression that must yield a bool.
-    fn truth(&self, compiled: &Compiled) -> Result<bool, String> {
-        let expression = compiled.as_ref().map_err(ToString::to_string)?;
-        let problem = match self.run(expression) {
-            Ok(CelValue::Bool(holds)) => return Ok(holds),
-            Ok(_) => "must evaluate to bool".to_owned(),
-            // A variable that failed is absent, so an expression that uses it misses a key.
-            Err(RunError::NoSuchKey(key)) => {
-                let variable = self.variables.get(key.as_str());
-                match variable.and_then(|variable| variable.error.as_ref()) {
-                    Some(error) => {
-                        format!("composited variable {key:?} fails to evaluate: {error}")
-                    }
-                    None => RunError::NoSuchKey(key).to_string(),
-                }
-            }
-            Err(error) => error.to_string(),
+    fn truth(&self, compiled: &Compiled) -> Result<bool, ConditionError> {
+        let expression = compiled.as_ref().map_err(Clone::clone)?;
+        let text = expression.text.clone();
+        let error = match self.run(expression) {
+            Ok(CelValue::Bool(value)) => return Ok(value),
+            Ok(_) => return Err(ConditionError::NotBool(text)),
+            Err(error) => error,
         };
-        Err(format!(
-            "expression '{}' resulted in error: {problem}",
-            expression.text
-        ))
+        // A variable that failed is absent, so an expression that uses it misses a key.
+        if let RunError::NoSuchKey(key) = &error
+            && let Some(variable) = self.variables.get(key.as_str())
+            && let Some(error) = &variable.error
+        {
+            return Err(ConditionError::Variable {
+                text,
+                variable: key.to_string(),
+                error: error.clone(),
+            });
+        }
+        Err(ConditionError::Run { text, error })
     }
 }

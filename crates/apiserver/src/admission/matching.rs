@@ -5,24 +5,32 @@ use serde_json::Value;
 use super::Invocation;
 use crate::{kind::Subresource, meta::Meta as _, selector, store::Object};
 
+/// The meaning of a block of match constraints without resource rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutRules {
+    SelectsNothing,
+    SelectsAll,
+}
+
 impl Invocation<'_> {
     pub(super) fn selects(&self) -> bool {
-        self.matches(&self.policy.constraints, true)
+        self.matches(&self.policy.constraints, WithoutRules::SelectsNothing)
             && self
                 .binding
                 .at(&["spec", "matchResources"])
-                .is_none_or(|resources| self.matches(resources, false))
+                .is_none_or(|resources| self.matches(resources, WithoutRules::SelectsAll))
     }
 
     /// True when a block of match constraints selects the write.
-    fn matches(&self, block: &Value, rules_required: bool) -> bool {
+    fn matches(&self, block: &Value, without_rules: WithoutRules) -> bool {
         let rules = |name: &str| {
             let rules = block.get(name).and_then(Value::as_array);
             rules.map(Vec::as_slice).unwrap_or_default()
         };
         let any = |rules: &[Value]| rules.iter().any(|rule| self.rule_matches(rule));
         let selected = rules("resourceRules");
-        let included = (selected.is_empty() && !rules_required) || any(selected);
+        let included =
+            (selected.is_empty() && without_rules == WithoutRules::SelectsAll) || any(selected);
         included
             && !any(rules("excludeResourceRules"))
             && block

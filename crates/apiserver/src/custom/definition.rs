@@ -341,7 +341,7 @@ fn resource_type(
             scale,
             patterns,
         ))),
-        prefix: prefix(&group, name, &kind, true),
+        prefix: prefix(&group, name, &kind, crate::kind::Origin::Custom),
         version: name.to_owned(),
         group,
         kind,

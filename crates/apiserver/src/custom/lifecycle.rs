@@ -14,6 +14,7 @@ use crate::{
     handler::write,
     kind::{ResourceType, StorageId},
     meta::{Meta as _, object_mut},
+    options::DryRun,
     store::{Filter, Object, Stored},
 };
 
@@ -97,7 +98,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
             "NotAccepted",
             text,
         );
-        write::store(&scope, object, false);
+        write::store(&scope, object, DryRun::No);
         return;
     }
     let names = object.at(&["spec", "names"]).cloned().unwrap_or_default();
@@ -111,7 +112,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "NoConflicts",
         text,
     );
-    write::store(&scope, object.clone(), false);
+    write::store(&scope, object.clone(), DryRun::No);
     let text = "the initial names have been accepted";
     set_condition(
         api,
@@ -121,7 +122,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "InitialNamesAccepted",
         text,
     );
-    write::store(&scope, object, false);
+    write::store(&scope, object, DryRun::No);
 }
 
 /// Reason and message of a name that another served kind of the group already has.
@@ -267,7 +268,7 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         let text = "CustomResource deletion is in progress";
         let reason = "InstanceDeletionInProgress";
         set_condition(api, &mut object, "Terminating", "True", reason, text);
-        write::store(&scope, object, false);
+        write::store(&scope, object, DryRun::No);
     }
     let served = api.registry.served();
     if let Some(instance) = served.types().find(|kind| kind.storage == storage) {
@@ -289,10 +290,10 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         .map(Value::from)
         .collect();
     if left.is_empty() {
-        write::finish_deletion(&scope, &current, last, false);
+        write::finish_deletion(&scope, &current, last, DryRun::No);
     } else {
         last.metadata_mut().insert("finalizers".into(), left.into());
-        write::store(&scope, last, false);
+        write::store(&scope, last, DryRun::No);
     }
     drop(writer);
     let api = api.clone();

@@ -17,7 +17,7 @@ use crate::{
         read::{list_reply, object_reply},
         write,
     },
-    kind::{GenerationRule, ResourceType},
+    kind::{GenerationRule, Origin, ResourceType},
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, ListOptions, Propagation},
     reply::Reply,
@@ -104,14 +104,14 @@ fn options(context: &Context) -> Outcome<DeleteOptions> {
         return DeleteOptions::read(&context.query, None);
     }
     let refused = |error: String| ApiError::bad_request(error);
-    let document = match BodyType::of(context, false)? {
+    let document = match BodyType::of(context, Origin::Builtin)? {
         BodyType::Json => json_body::parse(&context.body).map_err(|error| {
             let error = json_body::go_error(&error, &context.body);
             refused(format!(
                 "couldn't get version/kind; json parse error: {error}"
             ))
         })?,
-        BodyType::Yaml => yaml::parse(&context.body).map_err(refused)?,
+        BodyType::Yaml => yaml::parse(&context.body).map_err(|error| refused(error.to_string()))?,
         BodyType::Protobuf => {
             crate::schema::protobuf::decode(&context.body, "", "v1", "DeleteOptions")?
         }

@@ -76,7 +76,7 @@ pub(crate) fn object_reply(
             let metadata = json!({"resourceVersion": stored.version.to_string()});
             let make = || {
                 let rows = table::rows(api, kind, std::slice::from_ref(stored), include);
-                table::table(kind, &metadata, rows, true)
+                table::table(kind, &metadata, rows, table::Definitions::Included)
             };
             let table = if stored.bytes.len() > rendering::LARGE {
                 write_lock::off_worker(make)
@@ -143,7 +143,7 @@ pub(crate) fn list_reply(
             let (api, metadata) = (api.clone(), metadata.clone());
             let make = move || {
                 let rows = table::rows(&api, &shown, items.iter().map(AsRef::as_ref), include);
-                table::table(&shown, &metadata, rows, true)
+                table::table(&shown, &metadata, rows, table::Definitions::Included)
             };
             let make = Box::new(make);
             return Ok(Reply::new(StatusCode::OK, Payload::Deferred { size, make }));

@@ -16,9 +16,9 @@ use crate::{
         read::get_sync,
         subresource_of, write,
     },
-    kind::{ResourceType, Subresource, group_version},
+    kind::{Origin, ResourceType, Subresource, group_version},
     meta::{Meta as _, object_mut},
-    options::{DeleteOptions, FieldValidation, WriteOptions},
+    options::{DeleteOptions, DryRun, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
     status::{ApiError, Outcome},
@@ -85,7 +85,7 @@ fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType)
     let object = view::object(kind, &stored);
     let spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     if object.is_deleting() && spec.is_none_or(Vec::is_empty) && object.finalizers().is_empty() {
-        write::finish_deletion(&scope, &stored, object, false);
+        write::finish_deletion(&scope, &stored, object, DryRun::No);
     }
 }
 
@@ -94,7 +94,7 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
     let Some((group, version, name)) = subresource.kind() else {
         return Ok(Object::new());
     };
-    let body_type = BodyType::of(context, false)?;
+    let body_type = BodyType::of(context, Origin::Builtin)?;
     if context.body.is_empty() {
         return Ok(Object::new());
     }
@@ -107,19 +107,6 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
         body_type,
         FieldValidation::Ignore,
     )
-}
-
-/// `Yes` for a request with `dryRun=All`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DryRun {
-    Yes,
-    No,
-}
-
-impl DryRun {
-    fn of(asked: bool) -> Self {
-        if asked { Self::Yes } else { Self::No }
-    }
 }
 
 /// Evaluates admission policies for an object that exists only in a subresource request.
@@ -146,7 +133,7 @@ fn admit_creation(
         name,
         object: Some(&object),
         old: None,
-        dry_run: dry_run == DryRun::Yes,
+        dry_run,
     };
     admit(&exclusive.scope(), &request)
 }
@@ -183,7 +170,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         );
         return Err(ApiError::binding_conflict(&stored.name, &detail));
     }
-    admit_creation(&exclusive, binding.clone(), DryRun::of(options.dry_run))?;
+    admit_creation(&exclusive, binding.clone(), options.dry_run)?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -207,7 +194,7 @@ fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome
     let options = DeleteOptions::read(&context.query, asked)?;
     let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Eviction));
     let stored = exclusive.find()?;
-    admit_creation(&exclusive, eviction, DryRun::of(options.dry_run))?;
+    admit_creation(&exclusive, eviction, options.dry_run)?;
     delete_object(&exclusive.scope(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
 }

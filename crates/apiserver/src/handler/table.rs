@@ -104,10 +104,22 @@ pub(crate) fn bookmark_row(
     row
 }
 
-/// A Table; in a watch only the first one has column definitions.
-pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: Vec<Value>, first: bool) -> Value {
-    let definitions: Option<Vec<Value>> =
-        first.then(|| columns(kind).iter().map(Column::definition).collect());
+/// The column definitions of a Table; in a watch only the first Table has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Definitions {
+    Included,
+    Omitted,
+}
+
+/// A Table of these rows.
+pub(crate) fn table(
+    kind: &ResourceType,
+    metadata: &Value,
+    rows: Vec<Value>,
+    definitions: Definitions,
+) -> Value {
+    let definitions: Option<Vec<Value>> = (definitions == Definitions::Included)
+        .then(|| columns(kind).iter().map(Column::definition).collect());
     let mut table = json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -103,7 +103,7 @@ pub(crate) async fn watch(
         kind: kind.clone(),
         format: negotiated.format,
         include,
-        first: true,
+        definitions: table::Definitions::Included,
         initial: if options.send_initial_events == Some(true) && options.bookmarks {
             Initial::SendingThenMark
         } else {
@@ -179,8 +179,8 @@ struct WatchStream {
     kind: Arc<ResourceType>,
     format: Format,
     include: table::Include,
-    /// Nothing was sent yet: the first Table has the column definitions.
-    first: bool,
+    /// Of the next Table.
+    definitions: table::Definitions,
     initial: Initial,
     timer: WatchTimer,
     /// The newest resource version sent.
@@ -195,6 +195,15 @@ enum Initial {
     /// A bookmark marks its end.
     SendingThenMark,
     Done,
+}
+
+/// The purpose of a bookmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bookmark {
+    /// Ends the initial state; has an annotation.
+    InitialEventsEnd,
+    /// Reports the version that an idle watch has reached.
+    Periodic,
 }
 
 /// State of the end of a stream.
@@ -245,7 +254,7 @@ impl WatchStream {
                 }
                 if std::mem::replace(&mut self.initial, Initial::Done) == Initial::SendingThenMark {
                     let version = self.subscription.started_at;
-                    return Some(Ok(self.bookmark(version, true)));
+                    return Some(Ok(self.bookmark(version, Bookmark::InitialEventsEnd)));
                 }
             }
             match self.wake().await {
@@ -253,7 +262,7 @@ impl WatchStream {
                 Wake::Bookmark => {
                     let idle = self.subscription.idle_version();
                     if let Some(version) = idle.filter(|version| *version > self.last_sent) {
-                        return Some(Ok(self.bookmark(version, false)));
+                        return Some(Ok(self.bookmark(version, Bookmark::Periodic)));
                     }
                 }
                 Wake::Control => {}
@@ -300,11 +309,15 @@ impl WatchStream {
                 (*event, stored)
             }
         };
-        let first = std::mem::replace(&mut self.first, false);
-        event_frame(event.name(), &self.object(&stored, first))
+        let definitions = self.take_definitions();
+        event_frame(event.name(), &self.object(&stored, definitions))
     }
 
-    fn object(&self, stored: &Stored, first: bool) -> Bytes {
+    fn take_definitions(&mut self) -> table::Definitions {
+        std::mem::replace(&mut self.definitions, table::Definitions::Omitted)
+    }
+
+    fn object(&self, stored: &Stored, definitions: table::Definitions) -> Bytes {
         match self.format {
             Format::Full => view::full(&self.kind, stored),
             Format::Metadata | Format::MetadataList => view::metadata(stored).to_string().into(),
@@ -316,21 +329,21 @@ impl WatchStream {
                     self.include,
                 );
                 let metadata = json!({"resourceVersion": stored.version.to_string()});
-                table::table(&self.kind, &metadata, rows, first)
+                table::table(&self.kind, &metadata, rows, definitions)
                     .to_string()
                     .into()
             }
         }
     }
 
-    /// A BOOKMARK event: it carries a resource version only.
-    fn bookmark(&mut self, version: u64, initial_end: bool) -> Bytes {
+    /// A BOOKMARK event: an object with a resource version and nothing else.
+    fn bookmark(&mut self, version: u64, bookmark: Bookmark) -> Bytes {
         self.last_sent = self.last_sent.max(version);
         let mut metadata = json!({"resourceVersion": version.to_string()});
-        if initial_end {
+        if bookmark == Bookmark::InitialEventsEnd {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let first = std::mem::replace(&mut self.first, false);
+        let definitions = self.take_definitions();
         let object: Value = match self.format {
             Format::Full => json!({
                 "kind": self.kind.kind,
@@ -345,7 +358,7 @@ impl WatchStream {
             Format::Table => {
                 let marker = table::bookmark_row(&self.api, &self.kind, &metadata, self.include);
                 let shown = json!({"resourceVersion": version.to_string()});
-                table::table(&self.kind, &shown, vec![marker], first)
+                table::table(&self.kind, &shown, vec![marker], definitions)
             }
         };
         event_frame("BOOKMARK", object.to_string().as_bytes())

@@ -25,7 +25,7 @@ use crate::{
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
     meta::Meta as _,
-    options::WriteOptions,
+    options::{DryRun, WriteOptions},
     reply::Reply,
     rules::{self, WriteScope},
     status::{ApiError, FieldError, Outcome},
@@ -290,9 +290,9 @@ fn generated(api: &Api, prefix: &str) -> String {
 }
 
 /// Stores an object at the next resource version; a dry run only returns it.
-pub(crate) fn store(scope: &WriteScope<'_>, mut object: Object, dry_run: bool) -> Arc<Stored> {
+pub(crate) fn store(scope: &WriteScope<'_>, mut object: Object, dry_run: DryRun) -> Arc<Stored> {
     view::to_storage(scope.kind, &mut object);
-    if dry_run {
+    if dry_run == DryRun::Yes {
         return Arc::new(Stored::new(scope.kind, object));
     }
     let version = scope.writer.next_version();
@@ -390,14 +390,14 @@ pub(crate) fn finish_deletion(
     scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
     mut object: Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Arc<Stored> {
     let version = stored.version.to_string();
     object
         .metadata_mut()
         .insert("resourceVersion".into(), version.into());
     view::to_storage(scope.kind, &mut object);
-    if !dry_run {
+    if dry_run == DryRun::No {
         scope.writer.remove(&scope.kind.storage, &stored.key);
         if scope.kind.is("", "Service") {
             rules::service::release(scope.api, scope.writer, stored);

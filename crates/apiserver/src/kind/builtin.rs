@@ -314,6 +314,6 @@ fn resource_type(row: &Row) -> ResourceType {
             no_namespace: row.kind == "Node",
         },
         custom: None,
-        prefix: super::prefix(row.group, "v1", row.kind, false),
+        prefix: super::prefix(row.group, "v1", row.kind, super::Origin::Builtin),
     }
 }

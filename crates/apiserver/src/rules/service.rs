@@ -11,6 +11,7 @@ pub(super) use validation::validate;
 use super::WriteScope;
 use crate::{
     meta::{Meta as _, copy_member, default_to, object_mut},
+    options::DryRun,
     status::{ApiError, Outcome},
     store::Object,
 };
@@ -304,11 +305,11 @@ pub(super) fn commit(
     scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Outcome<()> {
     let claims = allocator::claim(scope, old, object)
         .map_err(|error| ApiError::invalid(scope.kind, object.name(), &[error]))?;
-    if !dry_run {
+    if dry_run == DryRun::No {
         allocator::settle(scope, old, object, &claims);
     }
     Ok(())

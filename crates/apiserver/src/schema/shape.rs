@@ -187,8 +187,8 @@ fn scalar_error(scalar: Scalar, value: &mut Value) -> Option<Problem> {
             value.is_string()
         }
         Scalar::Bytes => return bytes_error(value),
-        Scalar::Time => return time_error(value, false),
-        Scalar::MicroTime => return time_error(value, true),
+        Scalar::Time => return time_error(value, TimeFormat::Seconds),
+        Scalar::MicroTime => return time_error(value, TimeFormat::Micros),
     };
     (!fits).then_some(Problem::Kind)
 }
@@ -212,31 +212,36 @@ fn bytes_error(value: &Value) -> Option<Problem> {
     }
 }
 
-fn time_error(value: &mut Value, micro: bool) -> Option<Problem> {
+/// The two time formats of Kubernetes: `metav1.Time` and `metav1.MicroTime`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TimeFormat {
+    Seconds,
+    Micros,
+}
+
+fn time_error(value: &mut Value, format: TimeFormat) -> Option<Problem> {
     let Value::String(text) = value else {
         return Some(Problem::Kind);
     };
-    let layout = if micro {
-        "2006-01-02T15:04:05.000000Z07:00"
-    } else {
-        "2006-01-02T15:04:05Z07:00"
+    let layout = match format {
+        TimeFormat::Seconds => "2006-01-02T15:04:05Z07:00",
+        TimeFormat::Micros => "2006-01-02T15:04:05.000000Z07:00",
     };
     let parsed = text.parse::<jiff::Timestamp>();
     let decimals = text
         .split_once('.')
         .map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     match parsed {
-        Ok(_) if micro && decimals != Some(6) => {
+        Ok(_) if format == TimeFormat::Micros && decimals != Some(6) => {
             let rest = text.get(19..).unwrap_or_default();
             Some(Problem::Text(format!(
                 "parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""
             )))
         }
         Ok(time) => {
-            *text = if micro {
-                crate::clock::micros_text(time)
-            } else {
-                crate::clock::seconds_text(time)
+            *text = match format {
+                TimeFormat::Seconds => crate::clock::seconds_text(time),
+                TimeFormat::Micros => crate::clock::micros_text(time),
             };
             None
         }

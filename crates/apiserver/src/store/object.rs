@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use weft_model::SharedStr;
 
-use crate::kind::ResourceType;
+use crate::kind::{Origin, ResourceType};
 
 /// A decoded object.
 pub(crate) type Object = Map<String, Value>;
@@ -33,7 +33,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// Encodes an object that has its `resourceVersion`.
     pub(crate) fn new(kind: &ResourceType, object: Object) -> Self {
-        let bytes = encode(&object, kind.is_custom());
+        let bytes = encode(&object, kind.origin());
         let object = Value::Object(object);
         let metadata = &object["metadata"];
         let text = |name: &str| {
@@ -83,6 +83,11 @@ impl Stored {
 
     /// The same content at another version, as DELETED events have it.
     pub(crate) fn at_version(&self, version: u64) -> Self {
+        let origin = if self.bytes.starts_with(b"{\"apiVersion\"") {
+            Origin::Custom
+        } else {
+            Origin::Builtin
+        };
         let mut object = self.decode();
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             metadata.insert("resourceVersion".into(), version.to_string().into());
@@ -93,7 +98,7 @@ impl Stored {
             name: self.name.clone(),
             uid: self.uid.clone(),
             version,
-            bytes: encode(&object, self.bytes.starts_with(b"{\"apiVersion\"")),
+            bytes: encode(&object, origin),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             owners: self.owners.clone(),
@@ -112,8 +117,8 @@ pub(crate) fn object_key(namespace: &str, name: &str) -> String {
 
 /// Encodes an object with kind, apiVersion and metadata first, so that lists can omit the first two by
 /// skipping [`ResourceType::prefix`]. Custom resources begin with apiVersion, the others with kind.
-pub(crate) fn encode(object: &Object, custom: bool) -> Bytes {
-    let order = if custom {
+pub(crate) fn encode(object: &Object, origin: Origin) -> Bytes {
+    let order = if origin == Origin::Custom {
         ["apiVersion", "kind"]
     } else {
         ["kind", "apiVersion"]

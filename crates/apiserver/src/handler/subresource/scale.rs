@@ -16,7 +16,7 @@ use crate::{
         read::find,
         write::{Update, UpdateMethod, update_object},
     },
-    kind::{ResourceType, Subresource},
+    kind::{Origin, ResourceType, Subresource},
     meta::{Meta as _, object_mut},
     options::{FieldValidation, WriteOptions},
     reply::Reply,
@@ -54,7 +54,7 @@ pub(super) fn handle(
             "autoscaling",
             "v1",
             "Scale",
-            BodyType::of(context, false)?,
+            BodyType::of(context, Origin::Builtin)?,
             FieldValidation::Ignore,
         )?,
         Verb::Patch => match PatchType::of(context, kind)? {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{DryRun, admit_creation, body};
+use super::{admit_creation, body};
 use crate::{
     api::{Api, Context},
     auth::{BoundKind, TokenRequest},
@@ -13,6 +13,7 @@ use crate::{
     handler::exclusive_write::ExclusiveWrite,
     kind::{ResourceType, Subresource},
     meta::{Meta as _, default_to, object_mut},
+    options::DryRun,
     reply::Reply,
     status::{ApiError, FieldError, Outcome},
     store::{Object, object_key},

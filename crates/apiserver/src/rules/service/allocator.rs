@@ -19,6 +19,7 @@ use crate::{
     api::Api,
     handler::write,
     meta::{Meta as _, object_mut},
+    options::DryRun,
     rules::WriteScope,
     status::FieldError,
     store::{Object, Stored},
@@ -386,7 +387,7 @@ pub(super) fn settle(
             }},
         });
         if let Value::Object(record) = record {
-            write::store(&addresses, record, false);
+            write::store(&addresses, record, DryRun::No);
         }
     }
     let kept: Vec<&str> = cluster_ips(object);
