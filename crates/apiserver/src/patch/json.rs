@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), as leniently as upstream: `replace` of a missing member adds it.
+//! JSON patch (RFC 6902). As upstream, `replace` of a missing member adds it.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -13,14 +13,14 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// Operations one patch may have.
+/// Limit of operations per patch.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Bytes all copies and moves of a patch may add up to: a few of them could double a document until
-/// memory ends.
+/// Limit of the bytes that all copies and moves of a patch add up to: each copy can double the
+/// document.
 const MAX_COPIED: usize = BODY_LIMIT;
 
-/// One step of a patch.
+/// One operation of a patch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
     Add(Pointer, Value),
@@ -31,20 +31,20 @@ pub(crate) enum Operation {
     Test(Pointer, Value),
 }
 
-/// A path into a document.
+/// A JSON pointer (RFC 6901).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer(Vec<String>);
 
-/// A step that cannot be taken.
+/// An operation that cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum StepError {
-    #[error("the path is not there")]
+    #[error("path not found")]
     Missing,
-    #[error("the value is another")]
+    #[error("value does not match")]
     TestFailed,
     #[error("the result has too many levels")]
     TooDeep,
-    #[error("too much is copied or moved")]
+    #[error("too many bytes copied or moved")]
     TooMuch,
 }
 
@@ -54,7 +54,7 @@ impl From<TooLarge> for StepError {
     }
 }
 
-/// Reads a patch.
+/// Parses a patch.
 pub(crate) fn parse(body: &[u8]) -> Outcome<Vec<Operation>> {
     let refused = |detail: &str| ApiError::bad_request(format!("error decoding patch: {detail}"));
     let document = json::parse(body).map_err(|error| refused(&json::go_error(&error, body)))?;
@@ -95,8 +95,8 @@ fn operation(step: &Value) -> Option<Operation> {
     })
 }
 
-/// Applies all steps, or none of them counts. Every step keeps the document shallow, so that counting
-/// what a later one copies cannot nest deeply.
+/// Applies all operations; after an error the document is to be discarded. Every operation keeps the
+/// depth limit, so that measuring a copied value cannot recurse deeply.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
     let mut budget = MAX_COPIED;
     for operation in operations {
@@ -133,7 +133,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
 }
 
 impl Pointer {
-    /// Whether a value put here leaves the document shallow enough.
+    /// Checks that a value inserted here keeps the depth limit.
     fn check_depth(&self, value: &Value) -> Result<(), StepError> {
         match MAX_DEPTH.checked_sub(self.0.len()) {
             Some(levels) if json::fits(value, levels) => Ok(()),
@@ -161,7 +161,7 @@ impl Pointer {
         })
     }
 
-    /// The value that holds the last part, and that part.
+    /// The parent value and the last segment.
     fn parent<'a>(&self, document: &'a mut Value) -> Option<(&'a mut Value, &str)> {
         let (last, before) = self.0.split_last()?;
         let parent = before

@@ -1,4 +1,4 @@
-//! Which objects a list or a watch is about.
+//! Filter of lists and watches: namespace, labels, fields.
 
 use weft_model::LabelSelector;
 
@@ -21,7 +21,7 @@ impl Filter {
         }
     }
 
-    /// Whether a selector was given, besides the namespace.
+    /// True with a label or field selector; the namespace does not count.
     pub(crate) fn is_selective(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
@@ -42,7 +42,7 @@ impl Filter {
             })
     }
 
-    /// The name every match has, when the selector fixes it.
+    /// The only name that can match, if the field selector has one.
     pub(crate) fn pinned_name(&self) -> Option<&str> {
         self.pinned(FieldRef::Name)
     }
@@ -54,7 +54,7 @@ impl Filter {
     }
 }
 
-/// The text a field has in a stored object.
+/// The value of a field in a stored object.
 pub(super) fn field_value(object: &Stored, field: FieldRef) -> &str {
     match field {
         FieldRef::Name => &object.name,

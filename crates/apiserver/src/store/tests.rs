@@ -1,3 +1,5 @@
+//! Tests of pages, history and watches of the store.
+
 use serde_json::json;
 
 use super::*;

@@ -412,7 +412,7 @@ fn a_taken_port_is_a_failure_with_its_cause() {
     assert_eq!(
         run.stderr,
         format!(
-            "error: cannot run the API server\n  cause: listen\n  cause: bind {address}\n  \
+            "error: cannot run the API server\n  cause: cannot listen\n  cause: cannot bind {address}\n  \
              cause: Address already in use (os error 98)\n"
         )
     );
@@ -438,7 +438,7 @@ fn an_address_that_other_machines_reach_needs_rights_or_a_flag() {
         ]));
         assert_eq!(passed.code, Some(1));
         assert!(
-            passed.stderr.contains("write kubeconfig"),
+            passed.stderr.contains("cannot write kubeconfig"),
             "{}",
             passed.stderr
         );
@@ -466,6 +466,6 @@ fn a_kubeconfig_that_cannot_be_written_is_a_failure() {
         "/proc/no",
     ]));
     assert_eq!(run.code, Some(1));
-    let cause = "cause: write kubeconfig /proc/no\n";
+    let cause = "cause: cannot write kubeconfig /proc/no\n";
     assert!(run.stderr.contains(cause), "{}", run.stderr);
 }

@@ -1,4 +1,4 @@
-//! EndpointSlices.
+//! Rules of EndpointSlices.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -12,7 +12,7 @@ use crate::{
     store::Object,
 };
 
-/// Addresses of one endpoint.
+/// Limit of addresses per endpoint.
 const MOST_ADDRESSES: usize = 100;
 
 pub(super) fn prepare(object: &mut Object) {
@@ -105,7 +105,7 @@ fn address_errors(
         errors.push(FieldError::invalid(at, address, NO_ADDRESS));
         return;
     };
-    // Upstream tells this one about the list.
+    // Upstream reports this error for the list, not for the element.
     if kind == "IPv4" && parsed.is_ipv6() {
         let text = "must be an IPv4 address";
         errors.push(FieldError::invalid(field, address, text));

@@ -1,6 +1,6 @@
-//! What a cluster's controllers do that clients rely on: garbage, namespaces, definitions.
+//! Controllers that clients rely on: garbage collection, namespace deletion, definitions.
 //!
-//! One task per server, woken when something was deleted or marked; it never polls.
+//! One task per server. Writes and removals queue work and wake it; it never polls.
 
 use std::{
     collections::BTreeSet,
@@ -15,39 +15,39 @@ use crate::{
     handler::{delete, write},
     kind::{ResourceType, StorageId},
     meta::Meta as _,
-    options::{DeleteOptions, Propagation},
+    options::{DeleteOptions, DryRun, Propagation},
     store::{Filter, Object, Store, Stored, object_key},
 };
 
-/// What the chores are about; kept so that none of them has to search.
+/// Work of the controllers, queued by writes and removals so that none has to scan the store.
 #[derive(Debug, Default)]
-pub(crate) struct Garbage(Mutex<Queue>);
+pub(crate) struct ControllerQueue(Mutex<Queue>);
 
-type Place = (StorageId, Arc<str>);
+type ObjectRef = (StorageId, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Deleted owners whose dependents are still to be looked at.
+    /// UIDs of deleted owners whose dependents are still to be checked.
     owners: Vec<SharedStr>,
-    /// Objects whose owners may be gone.
-    candidates: Vec<Place>,
-    /// Owners that wait for their dependents to go, or to be let go by them.
-    waiting: BTreeSet<Place>,
-    /// Namespaces on their way out.
+    /// Objects whose owners may be deleted.
+    candidates: Vec<ObjectRef>,
+    /// Deleted owners with the finalizer `foregroundDeletion` or `orphan`.
+    waiting: BTreeSet<ObjectRef>,
+    /// Namespaces that are being deleted.
     terminating: BTreeSet<Arc<str>>,
 }
 
-impl Garbage {
+impl ControllerQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a write means for the chores; true when there is something to do.
+    /// Queues the work that follows from a write; true when the task must be woken.
     pub(crate) fn written(&self, kind: &ResourceType, stored: &Stored) -> bool {
         let mut queue = self.lock();
-        let place = || (kind.storage.clone(), stored.key.clone());
+        let reference = || (kind.storage.clone(), stored.key.clone());
         if !stored.owners.is_empty() {
-            queue.candidates.push(place());
+            queue.candidates.push(reference());
         }
         let has = |text: &[u8]| {
             stored
@@ -57,7 +57,7 @@ impl Garbage {
         };
         let deleting = has(b"\"deletionTimestamp\"");
         if deleting && (has(b"\"foregroundDeletion\"") || has(b"\"orphan\"")) {
-            queue.waiting.insert(place());
+            queue.waiting.insert(reference());
         }
         if deleting && kind.is("", "Namespace") {
             queue.terminating.insert(stored.key.clone());
@@ -65,7 +65,7 @@ impl Garbage {
         !stored.owners.is_empty() || deleting || kind.kind == "CustomResourceDefinition"
     }
 
-    /// Notes what a removal means for the chores; true when there is something to do.
+    /// Queues the work that follows from a removal; true when the task must be woken.
     pub(crate) fn removed(&self, store: &Store, stored: &Stored) -> bool {
         let mut queue = self.lock();
         let owned = store.has_dependents(&stored.uid);
@@ -76,16 +76,16 @@ impl Garbage {
     }
 }
 
-/// Does chores until the server shuts down.
+/// Runs all controllers each time it is woken, until the server shuts down.
 pub(crate) async fn run(api: Arc<Api>) {
     loop {
         tokio::select! {
             () = api.shutdown.cancelled() => return,
-            () = api.chores.notified() => {}
+            () = api.wake_controllers.notified() => {}
         }
         let _guard = api.write_lock.shared().await;
         crate::write_lock::off_worker(|| {
-            crate::custom::care(&api);
+            crate::custom::reconcile(&api);
             collect(&api);
             finish_foreground_deletions(&api);
             terminate_namespaces(&api);
@@ -93,7 +93,7 @@ pub(crate) async fn run(api: Arc<Api>) {
     }
 }
 
-/// Deletes everything of a kind that matches, as far as finalizers let it.
+/// Deletes all matching objects of a kind; finalizers still apply.
 pub(crate) fn delete_all(api: &Arc<Api>, kind: &ResourceType, filter: &Filter) {
     let (items, _) = api.store.all(&kind.storage, filter);
     for stored in items {
@@ -103,18 +103,18 @@ pub(crate) fn delete_all(api: &Arc<Api>, kind: &ResourceType, filter: &Filter) {
 
 fn delete_one(api: &Api, kind: &ResourceType, key: &str, options: &DeleteOptions) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     if let Some(stored) = writer.get(&kind.storage, key)
-        && let Err(error) = delete::delete_object(&scene, &stored, options)
+        && let Err(error) = delete::delete_object(&scope, &stored, options)
     {
-        tracing::debug!(key, ?error, "a chore could not delete an object");
+        tracing::debug!(key, ?error, "cannot delete object");
     }
 }
 
-/// Deletes objects whose owners are all gone.
+/// Garbage collector: deletes objects whose owners are all deleted.
 fn collect(api: &Arc<Api>) {
     let (owners, mut suspects) = {
-        let mut queue = api.garbage.lock();
+        let mut queue = api.controller_queue.lock();
         (
             std::mem::take(&mut queue.owners),
             std::mem::take(&mut queue.candidates),
@@ -155,7 +155,7 @@ fn owner_references(object: &Object) -> Vec<Value> {
     owners.cloned().unwrap_or_default()
 }
 
-/// Whether an owner was just deleted; its kind may be gone with it and cannot be asked then.
+/// True when the owner was just deleted; its kind may no longer be served, so it is not looked up.
 fn is_among(deleted: &[SharedStr], owner: &Value) -> bool {
     let uid = owner.get("uid").and_then(Value::as_str);
     uid.is_some_and(|uid| deleted.iter().any(|known| known.as_str() == uid))
@@ -167,7 +167,7 @@ fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
         .split_once('/')
         .map_or("", |(group, _)| group);
     let served = api.registry.served();
-    // An owner of a kind nobody serves cannot be judged, so it keeps what it owns.
+    // The existence of an owner of an unknown kind cannot be checked: its dependents stay.
     let Some(kind) = served.of_kind(group, text("kind")) else {
         return true;
     };
@@ -182,15 +182,22 @@ fn owner_exists(api: &Api, dependent: &Object, owner: &Value) -> bool {
     stored.is_some_and(|stored| stored.uid == text("uid"))
 }
 
-/// Owners that wait: for their dependents to go, or to be let go by them.
+/// Finishes deletions with `foregroundDeletion` or `orphan`: deletes or orphans the dependents,
+/// then removes the finalizer.
 fn finish_foreground_deletions(api: &Arc<Api>) {
     let served = api.registry.served();
-    let waiting: Vec<Place> = api.garbage.lock().waiting.iter().cloned().collect();
-    for place in waiting {
-        let (storage, key) = &place;
+    let waiting: Vec<ObjectRef> = api
+        .controller_queue
+        .lock()
+        .waiting
+        .iter()
+        .cloned()
+        .collect();
+    for reference in waiting {
+        let (storage, key) = &reference;
         let kind = served.types().find(|kind| kind.storage == *storage);
         let (Some(kind), Some(stored)) = (kind, api.store.get(storage, key)) else {
-            api.garbage.lock().waiting.remove(&place);
+            api.controller_queue.lock().waiting.remove(&reference);
             continue;
         };
         let object = stored.decode();
@@ -205,7 +212,7 @@ fn finish_foreground_deletions(api: &Arc<Api>) {
     }
 }
 
-/// Deletes what an owner owns; true when nothing that blocks it is left.
+/// Deletes the dependents of an owner; true when none with `blockOwnerDeletion` is left.
 fn delete_dependents(api: &Arc<Api>, owner: &Stored) -> bool {
     let served = api.registry.served();
     let mut blocked = false;
@@ -223,7 +230,7 @@ fn delete_dependents(api: &Arc<Api>, owner: &Stored) -> bool {
                 ..Default::default()
             };
             delete_one(api, kind, &stored.key, &foreground);
-            api.chores.notify_one();
+            api.wake_controllers.notify_one();
         }
         blocked |= blocks && api.store.get(&storage, &stored.key).is_some();
     }
@@ -237,7 +244,7 @@ fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
             continue;
         };
         let writer = api.store.write();
-        let scene = write::scene(api, &writer, kind);
+        let scope = write::scope(api, &writer, kind);
         let Some(current) = writer.get(&storage, &stored.key) else {
             continue;
         };
@@ -253,13 +260,13 @@ fn orphan_dependents(api: &Arc<Api>, owner: &Stored) {
                 .metadata_mut()
                 .insert("ownerReferences".into(), left.into());
         }
-        write::store(&scene, object, false);
+        write::store(&scope, object, DryRun::No);
     }
 }
 
 fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -278,22 +285,28 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
             .insert("finalizers".into(), left.into());
     }
     if write::is_gone(kind, &object) {
-        write::finish_deletion(&scene, &current, object, false);
+        write::finish_deletion(&scope, &current, object, DryRun::No);
     } else {
-        write::store(&scene, object, false);
+        write::store(&scope, object, DryRun::No);
     }
 }
 
-/// Empties namespaces on their way out and lets go of the empty ones.
+/// Deletes the content of terminating namespaces, then the empty namespaces.
 fn terminate_namespaces(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(namespaces) = served.find("", "v1", "namespaces") else {
         return;
     };
-    let terminating: Vec<Arc<str>> = api.garbage.lock().terminating.iter().cloned().collect();
+    let terminating: Vec<Arc<str>> = api
+        .controller_queue
+        .lock()
+        .terminating
+        .iter()
+        .cloned()
+        .collect();
     for name in terminating {
         let Some(stored) = api.store.get(&namespaces.storage, &name) else {
-            api.garbage.lock().terminating.remove(&name);
+            api.controller_queue.lock().terminating.remove(&name);
             continue;
         };
         let filter = Filter::in_namespace(Some(&stored.name));
@@ -301,7 +314,7 @@ fn terminate_namespaces(api: &Arc<Api>) {
             if let Some(kind) = served.types().find(|kind| kind.storage == storage) {
                 let (items, _) = api.store.all(&storage, &filter);
                 for item in items {
-                    // Nobody is left to stop the Pods of a namespace that goes.
+                    // No kubelet ends the grace period of these Pods.
                     let now = DeleteOptions {
                         grace: Some(0),
                         ..Default::default()
@@ -318,7 +331,7 @@ fn terminate_namespaces(api: &Arc<Api>) {
 
 fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -326,6 +339,6 @@ fn remove_namespace(api: &Api, kind: &ResourceType, stored: &Stored) {
     let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     let only_ours = finalizers.is_none_or(|list| list.iter().all(|name| name == "kubernetes"));
     if only_ours && object.finalizers().is_empty() {
-        write::finish_deletion(&scene, &current, object, false);
+        write::finish_deletion(&scope, &current, object, DryRun::No);
     }
 }

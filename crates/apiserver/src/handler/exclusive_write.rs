@@ -1,16 +1,16 @@
-//! A request's turn to write: the steps every write begins with.
+//! Start of every write request: its target, and exclusive access to the store.
 
 use std::sync::Arc;
 
 use crate::{
     api::{Api, Context},
     kind::{ResourceType, Subresource},
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome},
     store::{Stored, Writer, object_key},
 };
 
-/// What a write is aimed at.
+/// The object, or subresource of an object, that a request writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) namespace: &'a str,
@@ -24,8 +24,8 @@ impl Target<'_> {
     }
 }
 
-/// The only request that writes, until dropped: what it finds stays true.
-pub(crate) struct Turn<'a> {
+/// A request that holds the store's writer until dropped: what it reads cannot change.
+pub(crate) struct ExclusiveWrite<'a> {
     pub(crate) target: Target<'a>,
     api: &'a Api,
     context: &'a Context,
@@ -33,9 +33,9 @@ pub(crate) struct Turn<'a> {
     writer: Writer<'a>,
 }
 
-impl<'a> Turn<'a> {
-    /// Waits for whoever writes now.
-    pub(crate) fn take(
+impl<'a> ExclusiveWrite<'a> {
+    /// Waits for the store's writer.
+    pub(crate) fn begin(
         api: &'a Api,
         context: &'a Context,
         kind: &'a ResourceType,
@@ -54,8 +54,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(crate) fn scene(&self) -> Scene<'_> {
-        Scene {
+    pub(crate) fn scope(&self) -> WriteScope<'_> {
+        WriteScope {
             api: self.api,
             context: Some(self.context),
             writer: &self.writer,
@@ -63,18 +63,18 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The object the request names, if it is there.
+    /// The object that the request names, if it exists.
     pub(crate) fn found(&self) -> Option<Arc<Stored>> {
         self.get(&self.target.key())
     }
 
-    /// The object the request names, or 404.
+    /// The object that the request names, or 404.
     pub(crate) fn find(&self) -> Outcome<Arc<Stored>> {
         self.found()
             .ok_or_else(|| ApiError::not_found(self.kind, self.target.name))
     }
 
-    /// An object of the same kind as it is now.
+    /// An object of the same kind by key.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Stored>> {
         self.writer.get(&self.kind.storage, key)
     }

@@ -1,8 +1,8 @@
-//! Kinds with a rule or two.
+//! Rules of kinds without a module of their own, and dispatch to some that have one.
 
 use serde_json::{Value, json};
 
-use super::{data, slice};
+use super::{data, endpoint_slice};
 use crate::{
     meta::{Meta as _, default_to, object_mut},
     status::FieldError,
@@ -11,11 +11,11 @@ use crate::{
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Defaults.
+/// Fills in the defaults of a kind.
 pub(super) fn prepare(group: &str, kind: &str, object: &mut Object) {
     match (group, kind) {
         ("", "Secret") => data::prepare_secret(object),
-        ("discovery.k8s.io", "EndpointSlice") => slice::prepare(object),
+        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice::prepare(object),
         ("networking.k8s.io", "NetworkPolicy") => {
             let spec = object_mut(object, "spec");
             let egress = spec
@@ -75,7 +75,7 @@ fn elements<'a>(object: &'a mut Object, list: &str) -> impl Iterator<Item = &'a 
     list.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Complaints.
+/// Adds the errors of a kind.
 pub(super) fn validate(
     group: &str,
     kind: &str,
@@ -90,14 +90,14 @@ pub(super) fn validate(
             rules(kind, object, errors);
             aggregation(object, errors);
         }
-        ("discovery.k8s.io", "EndpointSlice") => slice::validate(object, old, errors),
+        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice::validate(object, old, errors),
         ("" | "events.k8s.io", "Event") => event(group, object, old, errors),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => {
             role_reference(kind, object, errors);
             if let Some(old) = old
                 && old.get("roleRef") != object.get("roleRef")
             {
-                // Upstream shows its own type.
+                // Upstream shows the value of its Go type.
                 let said = |name: &str| object.at(&["roleRef", name]).cloned();
                 let value = json!({
                     "APIGroup": said("apiGroup"), "Kind": said("kind"), "Name": said("name"),
@@ -130,7 +130,7 @@ fn lease(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Rules of a role are complete.
+/// Errors of incomplete rules of a role.
 fn rules(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
     let rules = object.get("rules").and_then(Value::as_array);
     for (position, rule) in rules.into_iter().flatten().enumerate() {
@@ -161,7 +161,7 @@ fn rules(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A role gathers others by selectors that say something.
+/// Errors of an aggregation rule's selectors.
 fn aggregation(object: &Object, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "aggregationRule.clusterRoleSelectors";
     let Some(rule) = object.get("aggregationRule").filter(|rule| !rule.is_null()) else {
@@ -208,7 +208,7 @@ fn aggregation(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A binding refers to a role; only one of a namespace can refer to a role of a namespace.
+/// Errors of a binding's `roleRef`; only a RoleBinding can refer to a Role.
 fn role_reference(kind: &str, object: &Object, errors: &mut Vec<FieldError>) {
     let said = |name: &str| {
         let value = object.at(&["roleRef", name]);
@@ -251,7 +251,7 @@ fn event(group: &str, object: &Object, old: Option<&Object>, errors: &mut Vec<Fi
         .and_then(Value::as_str)
         .unwrap_or_default();
     let namespace = object.namespace();
-    // Cluster-scoped objects have their events in `default`.
+    // Events of cluster-scoped objects are in the namespace `default`.
     let fits = said == namespace || (said.is_empty() && namespace == "default");
     if !fits {
         let text = "does not match event.namespace";

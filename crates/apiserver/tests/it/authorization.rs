@@ -1,4 +1,4 @@
-//! Who may do what, when roles decide.
+//! Authorization by RBAC: verbs, names, impersonation, escalation, aggregation.
 
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -11,7 +11,7 @@ use crate::support::{MAPS, config_map, delete, patch, post, put};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// A server on which bob has these rules everywhere.
+/// A server in mode RBAC on which bob has these rules in all namespaces.
 async fn server_for_bob(rules: Value) -> ApiServer {
     let server = ApiServer::builder()
         .authorization_mode(AuthorizationMode::Rbac)
@@ -144,24 +144,24 @@ async fn a_right_to_one_name_covers_the_list_of_that_name() {
 
 #[tokio::test]
 async fn reading_a_path_gives_no_right_to_post_to_it() {
-    let order = json!({"fault": {"status": {"code": 500}}});
+    let body = json!({"fault": {"status": {"code": 500}}});
     for (verb, status) in [("get", 403), ("post", 200)] {
         let rules = json!([{"nonResourceURLs": ["/weft/*"], "verbs": [verb]}]);
         let server = server_for_bob(rules).await;
         let target = (Method::POST, "/weft/faults");
-        let (answered, body) = send(&server, bob(), target, &[], &order).await;
+        let (answered, body) = send(&server, bob(), target, &[], &body).await;
         assert_eq!(answered.as_u16(), status, "{body}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_of_an_account_ends_with_its_time_and_with_the_account() {
+async fn a_token_of_an_account_ends_at_its_expiry_and_with_the_account() {
     let server = ApiServer::builder().build();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"metadata": {"name": "robot"}});
-    let order = json!({"spec": {"expirationSeconds": 600}});
+    let body = json!({"spec": {"expirationSeconds": 600}});
     let token = async || {
-        let made = post(&server, &format!("{accounts}/robot/token"), &order).await;
+        let made = post(&server, &format!("{accounts}/robot/token"), &body).await;
         made.at("/status/token")
     };
     let known = async |token: &Value| {
@@ -231,7 +231,7 @@ async fn every_way_to_write_needs_its_own_verb() {
 }
 
 #[tokio::test]
-async fn a_right_to_one_name_is_none_to_others_nor_to_create() {
+async fn a_right_to_one_name_covers_neither_others_nor_create() {
     let rules = json!([{
         "apiGroups": [""], "resources": ["configmaps"],
         "verbs": ["create", "get", "patch", "delete"], "resourceNames": ["a"],
@@ -298,7 +298,7 @@ async fn a_service_account_logs_in_with_its_token() {
 }
 
 #[tokio::test]
-async fn a_role_gathers_the_roles_that_its_expressions_select() {
+async fn a_role_aggregates_the_roles_its_selectors_match() {
     let server = server_for_bob(json!([])).await;
     let roles = format!("{RBAC}/clusterroles");
     let rule =
@@ -384,7 +384,7 @@ async fn an_account_that_may_bind_does_not_become_the_administrator() {
         send(&server, bob(), secrets, &[], &Value::Null).await.0,
         403
     );
-    // Where everything is allowed, so is this.
+    // In mode AlwaysAllow the same requests are allowed.
     let server = ApiServer::builder().build();
     for path in &bindings {
         let (status, said) = send(&server, bob(), (Method::POST, path), &[], &binding).await;
@@ -414,7 +414,7 @@ async fn a_role_of_a_million_rules_is_refused_at_once() {
     );
 }
 
-/// Falling back to the impersonator's own identity is the one answer that must never be given.
+/// A request must never fall back to the impersonator's own identity.
 #[tokio::test]
 async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
     let server = server_for_bob(json!([])).await;
@@ -469,7 +469,7 @@ async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
     }
 }
 
-/// Whether bob may list the maps of the default namespace, and why.
+/// The SubjectAccessReview of bob listing the ConfigMaps of the default namespace: allowed and reason.
 async fn review(server: &ApiServer) -> (bool, String) {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let asked = json!({"spec": {"resourceAttributes": {
@@ -592,7 +592,7 @@ async fn a_decision_follows_every_change_of_roles_and_bindings() {
 
     put(&server, &at(&roles, "gathering"), &plain).await;
     assert!(review(&server).await.0);
-    // The history no longer reaches back to the newest change of a role.
+    // The history no longer has the newest change of a role.
     post(&server, MAPS, &config_map("m")).await;
     server.faults().compact();
     delete(&server, &at(&bindings, "b")).await;

@@ -1,4 +1,4 @@
-//! kubectl says the same about this server and a real one.
+//! Comparison of kubectl's output for this server and for a real one.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{MANIFEST, peer, serve, text};
 
-/// What is typed, in this order; `DIR` holds the manifests below. What fails is meant to.
+/// The commands in sequence; `DIR` has the manifests below. Some fail on purpose.
 const SCRIPT: &[&str] = &[
     "get all",
     "create configmap cm --from-literal=a=b",
@@ -61,7 +61,7 @@ const SCRIPT: &[&str] = &[
     "get configmaps",
 ];
 
-/// A server, as kubectl knows it.
+/// One of the two servers.
 struct Side {
     kubectl: PathBuf,
     kubeconfig: PathBuf,
@@ -70,7 +70,7 @@ struct Side {
 }
 
 impl Side {
-    /// Exit status and all that was printed, without what cannot be the same.
+    /// Exit status and output, without values that must differ.
     fn says(&self, line: &str) -> String {
         let line = line.replace("DIR", &self.directory.display().to_string());
         let output = Command::new(&self.kubectl)
@@ -87,7 +87,7 @@ impl Side {
     }
 }
 
-/// A line without ages, addresses, versions and moments; none where nothing else is in it.
+/// A line without ages, addresses, versions and times; `None` if nothing else is in it.
 fn comparable(line: &str) -> Option<String> {
     let own = [
         "uid:",
@@ -152,7 +152,7 @@ fn write(directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_the_same_about_a_real_server() {
+async fn kubectl_prints_the_same_for_a_real_server() {
     let Some(kubectl) = peer("kubectl") else {
         return;
     };
@@ -162,7 +162,7 @@ async fn kubectl_says_the_same_about_a_real_server() {
     };
     let (_server, home) = serve().await;
     write(home.path());
-    // Without a controller manager nobody empties a namespace of the real one.
+    // The real server has no controller manager, so its namespaces are never emptied.
     let namespace = format!("kubectl-{}", std::process::id());
     let side = |kubeconfig| Side {
         kubectl: kubectl.clone(),
@@ -189,7 +189,7 @@ async fn kubectl_says_the_same_about_a_real_server() {
 }
 
 #[test]
-fn only_what_cannot_be_the_same_is_left_out() {
+fn only_values_that_must_differ_are_left_out() {
     for (line, expected) in [
         ("web   2/2   2  3m12s", Some("web 2/2 2 AGE")),
         ("  clusterIP: 10.96.4.5", Some("  clusterIP: ADDRESS")),

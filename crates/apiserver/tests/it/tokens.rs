@@ -1,4 +1,4 @@
-//! Tokens and keys: unguessable whatever the seed, and good for what they were issued for.
+//! ServiceAccount tokens and signing keys: independent of the seed, valid only for their purpose.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -91,7 +91,7 @@ async fn the_generator_behind_an_audit_id_gives_no_token() {
             !states.is_empty(),
             "the attack recovers the generator's state"
         );
-        // A token made now would follow what was seen, one made at start precedes it.
+        // A token made now would follow the observed output, one made at start would precede it.
         post(&server, &format!("{ACCOUNTS}/robot/token"), &json!({})).await;
         let steps = 0..800_u64;
         for state in states {
@@ -112,7 +112,7 @@ async fn the_generator_behind_an_audit_id_gives_no_token() {
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// A token of an account that is made if it is not there.
+/// Requests a token of an account, which is created if it does not exist.
 async fn token_of(server: &ApiServer, name: &str, spec: Value) -> Answer {
     post(server, ACCOUNTS, &json!({"metadata": {"name": name}})).await;
     let request = json!({"spec": spec});
@@ -176,14 +176,14 @@ async fn two_servers_of_one_seed_share_names_and_no_secret() {
             config.auth_info.client_certificate_data.unwrap(),
         ]);
     }
-    assert_eq!(names[0], names[1], "what is no secret repeats");
+    assert_eq!(names[0], names[1], "values that are not secret repeat");
     for (first, second) in secrets[0].iter().zip(&secrets[1]) {
         assert_ne!(first, second);
     }
 }
 
 #[tokio::test]
-async fn a_token_says_who_for_whom_and_how_long() {
+async fn a_token_names_its_user_audience_and_lifetime() {
     let server = ApiServer::builder().build();
     let made = token_of(&server, "robot", json!({"expirationSeconds": 900})).await;
     assert_eq!(made.at("/spec/audiences"), json!([ISSUER]));
@@ -275,7 +275,7 @@ async fn a_modified_token_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_audiences_only() {
+async fn a_token_is_valid_for_its_audiences_only() {
     let server = ApiServer::builder().token("fixed", User::admin()).build();
     let own = token(&server, json!({})).await;
     let vault = token(&server, json!({"audiences": ["vault", "other"]})).await;
@@ -304,7 +304,7 @@ async fn a_token_is_good_for_its_audiences_only() {
 }
 
 #[tokio::test]
-async fn a_bound_token_ends_with_what_it_is_bound_to() {
+async fn a_bound_token_is_revoked_with_its_object() {
     let server = ApiServer::builder().build();
     let core = "/api/v1/namespaces/default";
     let node = json!({"metadata": {"name": "n1"}});
@@ -382,7 +382,7 @@ async fn a_bound_token_ends_with_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn tokens_outlive_the_server_with_their_key() {
+async fn tokens_stay_valid_over_a_restart_with_the_same_key() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());
     config.data_dir = Some(directory.path().join("data"));
@@ -396,7 +396,7 @@ async fn tokens_outlive_the_server_with_their_key() {
     let again = async |config: &RunConfig| loop {
         match weft_apiserver::start(config.clone()).await {
             Ok(server) => break server,
-            // The background task of the run before lets go of the state in its own time.
+            // The background task of the earlier run drops the state asynchronously.
             Err(_) => tokio::task::yield_now().await,
         }
     };

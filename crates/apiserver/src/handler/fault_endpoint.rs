@@ -1,20 +1,20 @@
-//! Faults over HTTP, for playgrounds whose clients are other processes: all that [`Faults`] can do.
+//! HTTP endpoint for fault injection, with everything that [`Faults`] offers.
 //!
 //! | request | effect |
 //! |---|---|
-//! | `POST /weft/faults` | adds a rule, answers its `id` |
-//! | `DELETE /weft/faults/rules/ID` | takes a rule back |
-//! | `POST /weft/faults/stall` | holds matching watches, answers an `id` |
-//! | `DELETE /weft/faults/stalls/ID` | lets them go on |
-//! | `POST /weft/faults/cut` | ends matching watches, answers their `count` |
-//! | `POST /weft/faults/watch-error` | sends matching watches an ERROR event, answers their `count` |
-//! | `POST /weft/faults/drop` | cuts and refuses matching clients for some `seconds` |
-//! | `POST /weft/faults/compact` | forgets history |
-//! | `POST /weft/faults/expire-tokens` | ends lists that have begun |
-//! | `POST /weft/faults/objects` | stores an object past every rule |
-//! | `DELETE /weft/faults` | takes everything back |
+//! | `POST /weft/faults` | adds a rule, returns its `id` |
+//! | `DELETE /weft/faults/rules/ID` | removes a rule |
+//! | `POST /weft/faults/stall` | stalls matching watches, returns an `id` |
+//! | `DELETE /weft/faults/stalls/ID` | releases them |
+//! | `POST /weft/faults/cut` | ends matching watches, returns their `count` |
+//! | `POST /weft/faults/watch-error` | sends matching watches an ERROR event, returns their `count` |
+//! | `POST /weft/faults/drop` | disconnects matching clients for some `seconds` |
+//! | `POST /weft/faults/compact` | compacts the history |
+//! | `POST /weft/faults/expire-tokens` | expires all continue tokens |
+//! | `POST /weft/faults/objects` | stores an object without validation |
+//! | `DELETE /weft/faults` | removes all rules and stalls |
 //!
-//! Only in builds with the feature `fault-endpoint`, and there only in a server started with it.
+//! Only in builds with the feature `fault-endpoint`, and only if the server was started with it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,10 +30,10 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// Which requests or watches are meant; all when nothing is said.
+/// The requests or watches to match; an absent field matches all.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Which {
+struct MatchSpec {
     verb: Option<String>,
     resource: Option<String>,
     subresource: Option<String>,
@@ -45,15 +45,15 @@ struct Which {
     streaming_list: Option<bool>,
 }
 
-/// A rule: which requests, what happens, how often.
+/// A rule: the requests it matches, its effect, and how often it applies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleOrder {
+struct RuleSpec {
     #[serde(default)]
-    r#match: Which,
-    fault: FaultOrder,
+    r#match: MatchSpec,
+    fault: FaultSpec,
     #[serde(default)]
-    times: TimesOrder,
+    times: TimesSpec,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +62,7 @@ struct RuleOrder {
     rename_all_fields = "camelCase",
     deny_unknown_fields
 )]
-enum FaultOrder {
+enum FaultSpec {
     Status {
         code: u16,
         #[serde(default)]
@@ -79,14 +79,14 @@ enum FaultOrder {
     Disconnect,
     RefuseAuthorisation,
     NoStreamingLists,
-    WatchError(WatchErrorOrder),
+    WatchError(WatchErrorSpec),
     IgnoreLimit,
     StaleList(u64),
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum WatchErrorOrder {
+enum WatchErrorSpec {
     Expired,
     TooManyRequests(u64),
     TooLargeVersion,
@@ -95,7 +95,7 @@ enum WatchErrorOrder {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum TimesOrder {
+enum TimesSpec {
     Next(u64),
     #[default]
     Always,
@@ -105,36 +105,36 @@ enum TimesOrder {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct CutOrder {
-    r#match: Which,
+struct CutSpec {
+    r#match: MatchSpec,
     mid_frame: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct StallOrder {
-    r#match: Which,
+struct StallSpec {
+    r#match: MatchSpec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ErrorOrder {
+struct ErrorSpec {
     #[serde(default)]
-    r#match: Which,
-    error: WatchErrorOrder,
+    r#match: MatchSpec,
+    error: WatchErrorSpec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DropOrder {
+struct DropSpec {
     #[serde(default)]
-    r#match: Which,
+    r#match: MatchSpec,
     seconds: u64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ObjectOrder {
+struct ObjectSpec {
     resource: String,
     #[serde(default)]
     namespace: String,
@@ -152,7 +152,7 @@ pub(super) fn answer(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
             faults.clear();
             json!({})
         }
-        (&Method::DELETE, action) => take_back(&faults, action)?,
+        (&Method::DELETE, action) => remove(&faults, action)?,
         _ => return Err(ApiError::page_not_found()),
     };
     Ok(Reply::value(StatusCode::OK, answer))
@@ -161,34 +161,34 @@ pub(super) fn answer(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
 fn post(faults: &Faults, context: &Context, action: &str) -> Outcome<Value> {
     Ok(match action {
         "" => {
-            let order: RuleOrder = read(context)?;
-            let (matcher, fault) = (order.r#match.matcher()?, order.fault.fault()?);
-            let FaultId(id) = faults.inject(matcher, fault, order.times.times());
+            let spec: RuleSpec = read(context)?;
+            let (matcher, fault) = (spec.r#match.matcher()?, spec.fault.fault()?);
+            let FaultId(id) = faults.inject(matcher, fault, spec.times.times());
             json!({ "id": id })
         }
         "/stall" => {
-            let order: StallOrder = read(context)?;
-            let stall = faults.stall_watches(order.r#match.matcher()?);
+            let spec: StallSpec = read(context)?;
+            let stall = faults.stall_watches(spec.r#match.matcher()?);
             json!({ "id": stall.keep() })
         }
         "/cut" => {
-            let order: CutOrder = read(context)?;
-            let how = if order.mid_frame {
+            let spec: CutSpec = read(context)?;
+            let how = if spec.mid_frame {
                 Cut::MidFrame
             } else {
                 Cut::Clean
             };
-            json!({ "count": faults.cut_watches(&order.r#match.matcher()?, how) })
+            json!({ "count": faults.cut_watches(&spec.r#match.matcher()?, how) })
         }
         "/watch-error" => {
-            let order: ErrorOrder = read(context)?;
-            let matcher = order.r#match.matcher()?;
-            json!({ "count": faults.send_watch_error(&matcher, &order.error.error()) })
+            let spec: ErrorSpec = read(context)?;
+            let matcher = spec.r#match.matcher()?;
+            json!({ "count": faults.send_watch_error(&matcher, &spec.error.error()) })
         }
         "/drop" => {
-            let order: DropOrder = read(context)?;
-            let lasting = Duration::from_secs(order.seconds);
-            let FaultId(id) = faults.drop_client(order.r#match.matcher()?, lasting);
+            let spec: DropSpec = read(context)?;
+            let lasting = Duration::from_secs(spec.seconds);
+            let FaultId(id) = faults.drop_client(spec.r#match.matcher()?, lasting);
             json!({ "id": id })
         }
         "/compact" => {
@@ -200,15 +200,18 @@ fn post(faults: &Faults, context: &Context, action: &str) -> Outcome<Value> {
             json!({})
         }
         "/objects" => {
-            let order: ObjectOrder = read(context)?;
-            let ObjectOrder {
+            let spec: ObjectSpec = read(context)?;
+            let ObjectSpec {
                 resource,
                 namespace,
                 name,
                 object,
-            } = order;
+            } = spec;
             if !faults.inject_raw(&resource, &namespace, &name, object) {
-                let text = format!("no resource {resource:?}, or no object given");
+                let text = format!(
+                    "cannot store the object: {resource:?} is not a served resource, or the body \
+                     has no JSON object"
+                );
                 return Err(ApiError::bad_request(text));
             }
             json!({})
@@ -217,7 +220,7 @@ fn post(faults: &Faults, context: &Context, action: &str) -> Outcome<Value> {
     })
 }
 
-fn take_back(faults: &Faults, action: &str) -> Outcome<Value> {
+fn remove(faults: &Faults, action: &str) -> Outcome<Value> {
     let id = |text: &str| text.parse().map_err(|_| ApiError::page_not_found());
     if let Some(rule) = action.strip_prefix("/rules/") {
         faults.remove(FaultId(id(rule)?));
@@ -229,7 +232,7 @@ fn take_back(faults: &Faults, action: &str) -> Outcome<Value> {
     Ok(json!({}))
 }
 
-/// An order; no body is an empty one.
+/// Parses the body; an absent body counts as `{}`.
 fn read<T: DeserializeOwned>(context: &Context) -> Outcome<T> {
     let body: &[u8] = match &*context.body {
         [] => b"{}",
@@ -238,10 +241,10 @@ fn read<T: DeserializeOwned>(context: &Context) -> Outcome<T> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// A way to narrow a matcher by a text.
+/// Adds one criterion to a matcher.
 type Setter = fn(Matcher, &str) -> Matcher;
 
-impl Which {
+impl MatchSpec {
     fn matcher(&self) -> Outcome<Matcher> {
         let mut matcher = Matcher::any();
         if let Some(verb) = &self.verb {
@@ -284,7 +287,7 @@ fn status_code(code: u16) -> Outcome<StatusCode> {
     StatusCode::from_u16(code).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-impl FaultOrder {
+impl FaultSpec {
     fn fault(self) -> Outcome<Fault> {
         Ok(match self {
             Self::Status {
@@ -316,7 +319,7 @@ impl FaultOrder {
     }
 }
 
-impl WatchErrorOrder {
+impl WatchErrorSpec {
     fn error(self) -> WatchError {
         match self {
             Self::Expired => WatchError::Expired,
@@ -327,7 +330,7 @@ impl WatchErrorOrder {
     }
 }
 
-impl TimesOrder {
+impl TimesSpec {
     fn times(self) -> Times {
         match self {
             Self::Next(count) => Times::Next(count),
