@@ -23,7 +23,7 @@ use weft_runtime::{
     WatchSpec, WithoutManagedFields, connect, reconcile_with,
 };
 
-use crate::runtime::order::{Answer, Order};
+use crate::runtime::protocol::{Answer, Request};
 
 mod slim;
 
@@ -46,33 +46,33 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         if arguments.full {
-            obey_all::<WithoutManagedFields<Pod>>().await
+            serve::<WithoutManagedFields<Pod>>().await
         } else {
-            obey_all::<SlimPod>().await
+            serve::<SlimPod>().await
         }
     })
 }
 
-async fn obey_all<K: Kinded>() -> anyhow::Result<()> {
+async fn serve<K: Kinded>() -> anyhow::Result<()> {
     let config = Config::from_kubeconfig(&KubeConfigOptions::default()).await?;
     let cluster = Cluster::new("conformance", connect(&config, None)?);
     let mut subject = Subject::<K>::new(cluster);
-    let mut orders = orders();
-    while let Some(line) = orders.recv().await {
-        let order: Order = line?.parse()?;
-        if order == Order::Quit {
+    let mut requests = request_lines();
+    while let Some(line) = requests.recv().await {
+        let request: Request = line?.parse()?;
+        if request == Request::Quit {
             break;
         }
-        let answer = time::timeout(LIMIT, subject.obey(order))
+        let answer = time::timeout(LIMIT, subject.handle(request))
             .await
-            .with_context(|| format!("{order}: no end after {LIMIT:?}"))??;
+            .with_context(|| format!("{request}: no end after {LIMIT:?}"))??;
         writeln!(io::stdout(), "{}", serde_json::to_string(&answer)?)?;
     }
     Ok(())
 }
 
 /// Lines of standard input, read by a thread: the runtime's threads must not block.
-fn orders() -> mpsc::Receiver<io::Result<String>> {
+fn request_lines() -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -111,44 +111,44 @@ impl<K: Kinded> Subject<K> {
         }
     }
 
-    async fn obey(&mut self, order: Order) -> anyhow::Result<Answer> {
+    async fn handle(&mut self, request: Request) -> anyhow::Result<Answer> {
         let began = Instant::now();
         let took = || Answer::Seconds(began.elapsed().as_secs_f64());
-        Ok(match order {
-            Order::Cache => {
+        Ok(match request {
+            Request::Cache => {
                 let informer = self.informer();
                 let seen = self.seen.clone();
                 deliver(informer.subscribe(), move || seen.note()).await?;
                 self.pods = Some(informer);
                 took()
             }
-            Order::Consumers(count) => {
+            Request::Consumers(count) => {
                 for _ in 0..count {
                     deliver(self.informer().subscribe(), || {}).await?;
                 }
                 took()
             }
-            Order::Count => {
+            Request::Count => {
                 let pods = self.pods.as_ref().context("nothing is cached yet")?;
                 Answer::Count(pods.lister().len()?)
             }
-            Order::Events(wanted) => self.events(wanted).await,
-            Order::Cycle(count) => {
+            Request::Events(wanted) => self.events(wanted).await,
+            Request::Cycle(count) => {
                 for _ in 0..count {
                     self.cycle().await?;
                 }
                 took()
             }
-            Order::Controllers(count) => {
+            Request::Controllers(count) => {
                 self.controllers(count).await?;
                 took()
             }
-            Order::Heap => Answer::Bytes(weft_heap::live()),
-            Order::Tasks => {
+            Request::Heap => Answer::Bytes(weft_heap::live()),
+            Request::Tasks => {
                 let metrics = tokio::runtime::Handle::current().metrics();
                 Answer::Tasks(metrics.num_alive_tasks())
             }
-            Order::Quit => bail!("nothing to answer"),
+            Request::Quit => bail!("nothing to answer"),
         })
     }
 

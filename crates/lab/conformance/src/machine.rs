@@ -6,7 +6,7 @@ use std::{fs, thread};
 pub(crate) fn describe() -> String {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    words(
+    summary(
         processors,
         &read("/proc/cpuinfo"),
         &read("/proc/meminfo"),
@@ -14,7 +14,7 @@ pub(crate) fn describe() -> String {
     )
 }
 
-fn words(processors: usize, cpuinfo: &str, meminfo: &str, release: &str) -> String {
+fn summary(processors: usize, cpuinfo: &str, meminfo: &str, release: &str) -> String {
     // Not every architecture names its model.
     let model = value(cpuinfo, "model name").unwrap_or("processors of no known model");
     let memory = value(meminfo, "MemTotal").and_then(|value| {
@@ -40,8 +40,8 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel name\t: A fast one\n\nprocessor\t: 1\nmodel name\t: A fast one\n";
         let meminfo = "MemTotal:       25000000 kB\nMemFree:        1 kB\n";
         let expected = "2 × A fast one, 24 GiB, Linux 6.18.1";
-        assert_eq!(words(2, cpuinfo, meminfo, "6.18.1\n"), expected);
+        assert_eq!(summary(2, cpuinfo, meminfo, "6.18.1\n"), expected);
         let expected = "4 × processors of no known model, Linux 6.18.1";
-        assert_eq!(words(4, "", "", "6.18.1"), expected);
+        assert_eq!(summary(4, "", "", "6.18.1"), expected);
     }
 }

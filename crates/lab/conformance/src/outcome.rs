@@ -63,14 +63,15 @@ pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
     /// At least as much as was wanted, or nearly as much as could be had at all, whichever is less.
-    AsFarAs {
+    #[serde(rename = "asFarAs")]
+    BestAchievable {
         wanted: f64,
         attainable: f64,
     },
 }
 
 /// The part of what could be had that is nearly as much.
-const NEARLY: f64 = 0.75;
+const ACHIEVABLE_SHARE: f64 = 0.75;
 
 impl Outcome {
     /// An outcome to which measures are added.
@@ -211,13 +212,14 @@ impl Claim {
         let (holds, nearly) = match target {
             Target::AtLeast(limit) => (ratio >= limit, false),
             Target::AtMost(limit) => (ratio <= limit, false),
-            Target::AsFarAs { wanted, attainable } => {
-                (ratio >= wanted, ratio >= as_far_as(wanted, attainable))
-            }
+            Target::BestAchievable { wanted, attainable } => (
+                ratio >= wanted,
+                ratio >= achievable_limit(wanted, attainable),
+            ),
         };
         Some(match (holds, nearly) {
-            (true, _) => Verdict::Holds,
-            (false, true) => Verdict::AsFarAsCanBeHad,
+            (true, _) => Verdict::Met,
+            (false, true) => Verdict::BestAchievable,
             (false, false) => Verdict::Missed,
         })
     }
@@ -226,25 +228,25 @@ impl Claim {
 /// What became of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Holds,
+    Met,
     /// Less than was wanted, and nearly as much as could be had.
-    AsFarAsCanBeHad,
+    BestAchievable,
     Missed,
 }
 
 impl Verdict {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
-            Self::Holds => "holds",
-            Self::AsFarAsCanBeHad => "as far as can be had",
+            Self::Met => "holds",
+            Self::BestAchievable => "as far as can be had",
             Self::Missed => "missed",
         }
     }
 }
 
 /// What is asked for where not all that was wanted can be had.
-pub(crate) fn as_far_as(wanted: f64, attainable: f64) -> f64 {
-    wanted.min(NEARLY * attainable)
+pub(crate) fn achievable_limit(wanted: f64, attainable: f64) -> f64 {
+    wanted.min(ACHIEVABLE_SHARE * attainable)
 }
 
 #[cfg(test)]
@@ -259,7 +261,7 @@ mod tests {
     }
 
     fn nearly(wanted: f64, attainable: f64) -> Target {
-        Target::AsFarAs { wanted, attainable }
+        Target::BestAchievable { wanted, attainable }
     }
 
     #[test]
@@ -275,14 +277,14 @@ mod tests {
         let mut outcome = outcome();
         for (target, expected) in [
             (None, None),
-            (Some(Target::AtLeast(20.0)), Some(Verdict::Holds)),
-            (Some(Target::AtLeast(25.0)), Some(Verdict::Holds)),
+            (Some(Target::AtLeast(20.0)), Some(Verdict::Met)),
+            (Some(Target::AtLeast(25.0)), Some(Verdict::Met)),
             (Some(Target::AtLeast(26.0)), Some(Verdict::Missed)),
             (Some(Target::AtMost(20.0)), Some(Verdict::Missed)),
-            (Some(nearly(20.0, 99.0)), Some(Verdict::Holds)),
-            (Some(nearly(25.0, 30.0)), Some(Verdict::Holds)),
-            (Some(nearly(26.0, 30.0)), Some(Verdict::AsFarAsCanBeHad)),
-            (Some(nearly(26.0, 33.0)), Some(Verdict::AsFarAsCanBeHad)),
+            (Some(nearly(20.0, 99.0)), Some(Verdict::Met)),
+            (Some(nearly(25.0, 30.0)), Some(Verdict::Met)),
+            (Some(nearly(26.0, 30.0)), Some(Verdict::BestAchievable)),
+            (Some(nearly(26.0, 33.0)), Some(Verdict::BestAchievable)),
             (Some(nearly(26.0, 34.0)), Some(Verdict::Missed)),
             (Some(nearly(26.0, 40.0)), Some(Verdict::Missed)),
         ] {

@@ -14,20 +14,20 @@ use crate::{Outcome, arguments::Common};
 mod arm;
 mod cluster;
 mod figures;
-mod floor;
-mod ground;
+mod lower_bound;
 mod objects;
 mod ping;
 mod probe;
 mod process;
 mod relay;
 mod samples;
+mod testbed;
 mod trial;
 mod verdict;
 
 use arm::Arm;
 use cluster::Cluster;
-use ground::Programs;
+use testbed::Programs;
 use trial::{Effort, Setting, Trial};
 
 /// Tells the process in its own namespaces that it is there.
@@ -127,7 +127,7 @@ fn run_inside() -> anyhow::Result<()> {
 fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     let arms = arguments.arms();
     if arms.contains(&Arm::KubeProxyNftables) {
-        ground::find("nft").context("kube-proxy nftables needs it (package nftables)")?;
+        testbed::find("nft").context("kube-proxy nftables needs it (package nftables)")?;
     }
     let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
     let mut outcome = Outcome::new("proxy", "Service proxies", &names);

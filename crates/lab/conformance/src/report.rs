@@ -6,11 +6,11 @@ use anyhow::{Context as _, ensure};
 
 use crate::{Outcome, outcome::Verdict};
 
+mod escape;
 pub(crate) mod figure;
 mod markdown;
 mod page;
 mod plot;
-mod text;
 
 /// Reads every outcome in a directory and writes `report.html` and `report.md` beside them.
 ///

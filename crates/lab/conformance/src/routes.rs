@@ -20,12 +20,12 @@ mod cluster;
 mod conditions;
 mod figures;
 mod ideal;
-mod ledger;
 mod player;
 mod process;
 mod run;
 mod text;
 mod trace;
+mod tracker;
 
 use arm::{ARMS, Programs};
 use cluster::{Cluster, Etcd};
@@ -91,7 +91,7 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         tokio::select! {
             runs = run_all(&traces, arguments.at_once.max(1), &setting) => runs,
             // Whatever was started ends with the future that is dropped.
-            told = told_to_end() => told.and_then(|()| bail!("told to end")),
+            signal = termination_signal() => signal.and_then(|()| bail!("told to end")),
         }
     })?;
 
@@ -182,10 +182,10 @@ async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec
     }
 }
 
-async fn told_to_end() -> anyhow::Result<()> {
+async fn termination_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        told = tokio::signal::ctrl_c() => told?,
+        signal = tokio::signal::ctrl_c() => signal?,
         _ = terminate.recv() => {}
     }
     Ok(())

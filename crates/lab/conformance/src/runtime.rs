@@ -1,7 +1,7 @@
 //! The runtime beside controller-runtime, on a real API server.
 //!
 //! Both are processes that cache the same Pods of the same server and take the same orders
-//! ([`order`]); memory, processor time and open watches are measured from outside of them.
+//! ([`protocol`]); memory, processor time and open watches are measured from outside of them.
 
 use std::path::PathBuf;
 
@@ -16,13 +16,13 @@ use crate::{
 
 mod cycles;
 mod exposition;
-mod filling;
-mod following;
+mod initial_sync;
 mod load;
-pub(crate) mod order;
 mod pods;
+pub(crate) mod protocol;
 mod server;
 mod subject;
+mod updates;
 
 use load::Load;
 use server::Server;
@@ -136,8 +136,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn compare(stage: &Stage<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
-    let subjects = filling::measure(stage, outcome).await?;
-    following::measure(stage, outcome, subjects).await?;
+    let subjects = initial_sync::measure(stage, outcome).await?;
+    updates::measure(stage, outcome, subjects).await?;
     cycles::measure(stage, outcome).await
 }
 
@@ -169,7 +169,7 @@ async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
     METHOD.clone_into(&mut outcome.method);
     outcome.notes = NOTES.map(str::to_owned).to_vec();
     outcome.versions.push(stage.server.version().await?);
-    let theirs = version::said(&stage.arms[0].program, "versions")?;
+    let theirs = version::output(&stage.arms[0].program, "versions")?;
     outcome.versions.extend(theirs.lines().map(str::to_owned));
     let ours = version::of_weft(&stage.arguments.common.weft)?;
     outcome.versions.push(ours);
@@ -204,17 +204,17 @@ const NOTES: [&str; 4] = [
 fn claim(outcome: &mut Outcome, extent: Extent) {
     let size = extent.size();
     for (name, least) in [
-        (filling::HEAP, 4.0),
-        (filling::MEMORY, 4.0),
-        (filling::CPU, 1.0),
-        (following::CPU, 1.0),
+        (initial_sync::HEAP, 4.0),
+        (initial_sync::MEMORY, 4.0),
+        (initial_sync::CPU, 1.0),
+        (updates::CPU, 1.0),
     ] {
         outcome.claim(name, size, [THEIRS, OURS], Some(Target::AtLeast(least)));
         outcome.claim(name, size, [THEIRS_SLIM, OURS], Some(Target::AtLeast(1.0)));
     }
-    outcome.claim(filling::SECONDS, size, [THEIRS, OURS], None);
-    outcome.claim(filling::SERVER, size, [THEIRS, OURS], None);
-    outcome.claim(filling::HEAP, size, [THEIRS, OURS_WHOLE], None);
-    outcome.claim(filling::MEMORY, size, [THEIRS, OURS_WHOLE], None);
+    outcome.claim(initial_sync::SECONDS, size, [THEIRS, OURS], None);
+    outcome.claim(initial_sync::SERVER, size, [THEIRS, OURS], None);
+    outcome.claim(initial_sync::HEAP, size, [THEIRS, OURS_WHOLE], None);
+    outcome.claim(initial_sync::MEMORY, size, [THEIRS, OURS_WHOLE], None);
     cycles::claim(outcome, extent);
 }

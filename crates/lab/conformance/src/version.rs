@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::{Context as _, ensure};
 
 /// All that a program prints when it is asked by this argument.
-pub(crate) fn said(program: &Path, argument: &str) -> anyhow::Result<String> {
+pub(crate) fn output(program: &Path, argument: &str) -> anyhow::Result<String> {
     let output = Command::new(program)
         .arg(argument)
         .output()
@@ -20,14 +20,14 @@ pub(crate) fn said(program: &Path, argument: &str) -> anyhow::Result<String> {
 }
 
 /// The first line of it.
-pub(crate) fn of(program: &Path, argument: &str) -> anyhow::Result<String> {
-    let text = said(program, argument)?;
+pub(crate) fn first_line(program: &Path, argument: &str) -> anyhow::Result<String> {
+    let text = output(program, argument)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// Version and commit of a `weft`.
 pub(crate) fn of_weft(program: &Path) -> anyhow::Result<String> {
-    Ok(with_commit(&said(program, "version")?))
+    Ok(with_commit(&output(program, "version")?))
 }
 
 fn with_commit(text: &str) -> String {

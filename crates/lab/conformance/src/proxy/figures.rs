@@ -8,7 +8,7 @@ use crate::{
     outcome::Outcome,
     proxy::{
         arm::Arm,
-        floor::Floor,
+        lower_bound::LowerBound,
         samples::{milliseconds, percentile},
         trial::RESTART_LIMIT,
     },
@@ -17,8 +17,9 @@ use crate::{
 pub(crate) const FIRST_SYNC: &str = "start to first sync";
 pub(crate) const FIRST_SYNC_CPU: &str = "start to first sync, processor time";
 pub(crate) const RESTART: &str = "restart to in sync, rules already there";
-pub(crate) const FLOOR: &str = "the smallest change that the program can make";
-pub(crate) const FLOOR_CPU: &str = "the smallest change that the program can make, processor time";
+pub(crate) const LOWER_BOUND: &str = "the smallest change that the program can make";
+pub(crate) const LOWER_BOUND_CPU: &str =
+    "the smallest change that the program can make, processor time";
 pub(crate) const MEMORY: &str = "RssAnon";
 pub(crate) const GAP: &str = "longest gap in new connections, 1 kHz, during a full sync";
 
@@ -79,7 +80,7 @@ pub(crate) struct Figures {
     /// At the end of each pass, in MB.
     pub(crate) memory: Vec<f64>,
     pub(crate) connections: Vec<Duration>,
-    pub(crate) floor: Option<Floor>,
+    pub(crate) lower_bound: Option<LowerBound>,
 }
 
 impl Figures {
@@ -112,9 +113,13 @@ impl Figures {
             let sum: Duration = of_kind().map(|change| change.processor_time).sum();
             add(&kind.processor_time(), "ms", milliseconds(sum / count));
         }
-        if let Some(floor) = self.floor {
-            add(FLOOR, "ms", floor.took);
-            add(FLOOR_CPU, "ms", milliseconds(floor.processor_time));
+        if let Some(lower_bound) = self.lower_bound {
+            add(LOWER_BOUND, "ms", lower_bound.took);
+            add(
+                LOWER_BOUND_CPU,
+                "ms",
+                milliseconds(lower_bound.processor_time),
+            );
         }
         if !self.memory.is_empty() {
             add(MEMORY, "MB", median(self.memory.clone()));

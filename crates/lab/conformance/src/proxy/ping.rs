@@ -17,7 +17,7 @@ use crate::proxy::probe::{Answer, ask};
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// One that is not answered in this time is lost.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Connections in the background, each new, so that each needs the rules.
 pub(crate) struct Ping {
@@ -46,7 +46,7 @@ fn ping(service: SocketAddr, stop: &AtomicBool) -> Gaps {
     let mut next = Instant::now();
     let mut gaps = Gaps::new(next);
     while !stop.load(Ordering::Relaxed) {
-        match ask(service, PATIENCE) {
+        match ask(service, TIMEOUT) {
             Answer::From(_) => gaps.answered(Instant::now()),
             Answer::None | Answer::Unclear => gaps.lost += 1,
         }

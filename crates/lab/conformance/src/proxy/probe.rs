@@ -13,10 +13,10 @@ use crate::proxy::objects::Side;
 
 /// An answer is looked for with connections of at most this time: in nftables mode kube-proxy lets
 /// those to an unknown Service run into the void, and what is waited for would be seen too late.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// That there is no answer is believed after this time only.
-const DOUBT: Duration = Duration::from_millis(300);
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A connection that has to succeed gets this time, whatever else the machine does.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub(crate) fn ask(service: SocketAddr, patience: Duration) -> Answer {
     let Ok(stream) = TcpStream::connect_timeout(&service, patience) else {
         return Answer::None;
     };
-    forget_at_once(&stream);
+    reset_on_close(&stream);
     listen(stream, patience).map_or(Answer::Unclear, Answer::From)
 }
 
@@ -53,7 +53,7 @@ fn listen(mut stream: TcpStream, patience: Duration) -> Option<Side> {
 
 /// Lets the kernel forget the connection when it is closed: thousands that linger would fill its
 /// tables and use up the ports.
-fn forget_at_once(stream: &TcpStream) {
+fn reset_on_close(stream: &TcpStream) {
     // Without it there would be more to remember, no more.
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
 }
@@ -69,8 +69,8 @@ pub(crate) fn wait_for(
     loop {
         let began = Instant::now();
         let (times, patience) = match expected {
-            Answer::None => (FAILURES, DOUBT),
-            Answer::From(_) | Answer::Unclear => (1, PATIENCE),
+            Answer::None => (FAILURES, REFUSAL_TIMEOUT),
+            Answer::From(_) | Answer::Unclear => (1, TIMEOUT),
         };
         if (0..times).all(|_| ask(service, patience) == expected) {
             return Some(began);
@@ -93,7 +93,7 @@ pub(crate) fn connection_time(service: SocketAddr) -> Option<Duration> {
     let began = Instant::now();
     let stream = TcpStream::connect_timeout(&service, LIMIT).ok()?;
     let took = began.elapsed();
-    forget_at_once(&stream);
+    reset_on_close(&stream);
     Some(took)
 }
 

@@ -39,16 +39,13 @@ impl Proxy {
     /// Fails when it has ended, with what it said last.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!(
-                "the proxy ended by itself, {status}:\n{}",
-                self.last_words()
-            );
+            bail!("the proxy ended by itself, {status}:\n{}", self.log_tail());
         }
         Ok(())
     }
 
     /// The end of its log.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();

@@ -16,12 +16,12 @@ use crate::proxy::{
     arm::Arm,
     cluster::Cluster,
     figures::{Change, Figures, FirstSync, Kind},
-    floor,
-    ground::{self, CLUSTER_CIDR, Programs},
+    lower_bound,
     objects::{NODE, Service, Side},
     ping::Ping,
     probe::{self, Answer},
     process::Proxy,
+    testbed::{self, CLUSTER_CIDR, Programs},
 };
 
 /// Services whose rules are looked for after a first sync.
@@ -75,7 +75,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn new(arm: Arm, size: u32, setting: &Setting) -> anyhow::Result<Self> {
-        let namespace = ground::create(&format!("{}-{size}", arm.label()))?;
+        let namespace = testbed::create(&format!("{}-{size}", arm.label()))?;
         let runtime = setting.runtime.handle();
         super::relay::start(runtime, &namespace, setting.cluster.port)?;
         Ok(Self {
@@ -103,7 +103,7 @@ impl Trial {
         };
         self.figures.first_sync = Some(first);
         let words = if given_up { "more than " } else { "" };
-        self.say(&format!("first sync {words}{:.2} s", took.as_secs_f64()));
+        self.log(&format!("first sync {words}{:.2} s", took.as_secs_f64()));
         if given_up {
             return Ok(());
         }
@@ -111,24 +111,24 @@ impl Trial {
         self.changes(passes, &mut proxy, setting)?;
         self.connect(setting)?;
         self.end(proxy)?;
-        self.find_floor(setting);
+        self.measure_lower_bound(setting);
         Ok(())
     }
 
     /// Over the rules that the proxy has left, now that it does not change them any more.
-    fn find_floor(&mut self, setting: &Setting) {
+    fn measure_lower_bound(&mut self, setting: &Setting) {
         if !self.arm.calls_iptables() {
             return;
         }
         let restore = setting.programs.restore(self.arm.variant());
-        match self.namespace.run(|| floor::measure(&restore)) {
-            Ok(floor) => {
-                let took = floor.took;
-                self.say(&format!("the smallest change takes {took:.1} ms"));
-                self.figures.floor = Some(floor);
+        match self.namespace.run(|| lower_bound::measure(&restore)) {
+            Ok(lower_bound) => {
+                let took = lower_bound.took;
+                self.log(&format!("the smallest change takes {took:.1} ms"));
+                self.figures.lower_bound = Some(lower_bound);
             }
             // All else that was measured would be lost with it.
-            Err(error) => self.say(&format!("no smallest change: {error:#}")),
+            Err(error) => self.log(&format!("no smallest change: {error:#}")),
         }
     }
 
@@ -174,11 +174,11 @@ impl Trial {
         let gaps = ping.finish()?;
         setting.change(changed, Side::A)?;
         let Some(seen) = seen else {
-            self.say(&format!("not in sync {patience:?} after a restart"));
+            self.log(&format!("not in sync {patience:?} after a restart"));
             return Ok(None);
         };
         let restart = seen.saturating_duration_since(began);
-        self.say(&format!(
+        self.log(&format!(
             "in sync {:.2} s after a restart; {} new connections, {} lost, longest gap {:.1} ms",
             restart.as_secs_f64(),
             gaps.answered,
@@ -275,7 +275,7 @@ impl Trial {
         self.figures.memory.push(proxy.anonymous_megabytes()?);
         let count = self.figures.changes.len();
         let memory = self.figures.memory.last().copied().unwrap_or_default();
-        self.say(&format!("{count} changes, RssAnon {memory:.1} MB"));
+        self.log(&format!("{count} changes, RssAnon {memory:.1} MB"));
         proxy.stop()
     }
 
@@ -328,12 +328,12 @@ impl Trial {
             Some(seen) => Ok(seen),
             None => bail!(
                 "{expected:?} did not come in {CHANGE_LIMIT:?}; the proxy said:\n{}",
-                proxy.last_words()
+                proxy.log_tail()
             ),
         }
     }
 
-    fn say(&self, words: &str) {
+    fn log(&self, words: &str) {
         eprintln!(
             "[proxy] {} Services, {}: {words}",
             self.size,

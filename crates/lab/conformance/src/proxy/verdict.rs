@@ -4,8 +4,8 @@ use crate::{
     outcome::{Outcome, Target},
     proxy::{
         arm::Arm,
-        figures::{FIRST_SYNC, FLOOR, FLOOR_CPU, Kind, MEMORY},
-        ground,
+        figures::{FIRST_SYNC, Kind, LOWER_BOUND, LOWER_BOUND_CPU, MEMORY},
+        testbed,
         trial::{Setting, Trial},
     },
     version,
@@ -44,7 +44,7 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         version::of_weft(&setting.weft)?,
         format!(
             "kube-proxy {}",
-            trim(&version::of(&setting.kube_proxy, "--version")?)
+            trim(&version::first_line(&setting.kube_proxy, "--version")?)
         ),
         format!("kube-apiserver {server}"),
     ];
@@ -53,8 +53,10 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         ("iptables-nft", "--version"),
         ("nft", "--version"),
     ] {
-        if let Ok(program) = ground::find(program) {
-            outcome.versions.push(version::of(&program, argument)?);
+        if let Ok(program) = testbed::find(program) {
+            outcome
+                .versions
+                .push(version::first_line(&program, argument)?);
         }
     }
     Ok(())
@@ -106,13 +108,13 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
     if both(nft) {
         let names = nft.map(Arm::name);
         outcome.claim(FIRST_SYNC, at, names, Some(Target::AtLeast(10.0)));
-        let mut claim = |name: &str, floor: &str| {
+        let mut claim = |name: &str, lower_bound: &str| {
             // Where kube-proxy did not end its first sync at the size of the promise, there is
             // nothing to hold it against; the ratio at the largest size that it masters is told.
             let size = outcome.largest_size(name, names);
             let peer = outcome.value(name, size, names[0]);
-            let floor = outcome.value(floor, size, names[1]);
-            let target = match peer.zip(floor.filter(|floor| *floor > 0.0)) {
+            let lower_bound = outcome.value(lower_bound, size, names[1]);
+            let target = match peer.zip(lower_bound.filter(|lower_bound| *lower_bound > 0.0)) {
                 _ if size != at => {
                     outcome.notes.push(format!(
                         "Not judged: {name} at {PROMISED} Services, where {} did not end its first \
@@ -122,15 +124,15 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
                     None
                 }
                 None => Some(Target::AtLeast(20.0)),
-                Some((peer, floor)) => Some(Target::AsFarAs {
+                Some((peer, lower_bound)) => Some(Target::BestAchievable {
                     wanted: 20.0,
-                    attainable: peer / floor,
+                    attainable: peer / lower_bound,
                 }),
             };
             outcome.claim(name, size, names, target);
         };
-        claim(Kind::Changed.name(), FLOOR);
-        claim(&Kind::Changed.processor_time(), FLOOR_CPU);
+        claim(Kind::Changed.name(), LOWER_BOUND);
+        claim(&Kind::Changed.processor_time(), LOWER_BOUND_CPU);
     }
     let legacy = [Arm::WeftLegacy, Arm::KubeProxyLegacy];
     if both(legacy) {
@@ -192,21 +194,21 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_for_more_than_the_program_allows() {
-        for (floor, expected) in [
+        for (lower_bound, expected) in [
             (0.1, Verdict::Missed),
             (0.7, Verdict::Missed),
-            (0.8, Verdict::AsFarAsCanBeHad),
-            (0.9, Verdict::AsFarAsCanBeHad),
+            (0.8, Verdict::BestAchievable),
+            (0.9, Verdict::BestAchievable),
         ] {
             let mut outcome = outcome(PROMISED);
             let weft = Arm::WeftNft.name();
-            outcome.add(FLOOR, Some(PROMISED), "ms", weft, floor);
+            outcome.add(LOWER_BOUND, Some(PROMISED), "ms", weft, lower_bound);
             judge(&mut outcome, &Arm::ALL);
             let claim = outcome.claims.iter().find(|claim| {
                 let name = "one changed slice at 10,000: kube-proxy iptables-nft";
                 claim.name.starts_with(name)
             });
-            assert_eq!(claim.unwrap().verdict(), Some(expected), "{floor}");
+            assert_eq!(claim.unwrap().verdict(), Some(expected), "{lower_bound}");
         }
     }
 
@@ -230,7 +232,7 @@ mod tests {
         let not_judged = "Not judged: one changed slice at 10000 Services";
         assert!(both.notes.iter().any(|note| note.starts_with(not_judged)));
         let memory = claim("RssAnon at 5,000: weft nft").unwrap();
-        assert_eq!(memory.verdict(), Some(Verdict::Holds));
+        assert_eq!(memory.verdict(), Some(Verdict::Met));
     }
 
     #[test]

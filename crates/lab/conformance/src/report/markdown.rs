@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Target, Verdict, as_far_as},
+    outcome::{Claim, Target, Verdict, achievable_limit},
     report::figure,
 };
 
@@ -72,8 +72,8 @@ fn table(outcome: &Outcome) -> String {
 fn claim(claim: &Claim) -> String {
     let verdict = match claim.verdict() {
         None => String::new(),
-        Some(Verdict::Missed) => format!("**{}**", Verdict::Missed.words()),
-        Some(other) => other.words().to_owned(),
+        Some(Verdict::Missed) => format!("**{}**", Verdict::Missed.label()),
+        Some(other) => other.label().to_owned(),
     };
     format!(
         "| {} | {} | {} | {verdict} |\n",
@@ -89,8 +89,8 @@ pub(crate) fn promise(target: Option<Target>) -> String {
         None => String::new(),
         Some(Target::AtLeast(limit)) => format!("≥ {} ×", figure::number(limit)),
         Some(Target::AtMost(limit)) => format!("≤ {} ×", figure::number(limit)),
-        Some(Target::AsFarAs { wanted, attainable }) => {
-            let asked = as_far_as(wanted, attainable);
+        Some(Target::BestAchievable { wanted, attainable }) => {
+            let asked = achievable_limit(wanted, attainable);
             let promised = format!("≥ {} ×", figure::number(wanted));
             if asked < wanted {
                 let [attainable, asked] = [attainable, asked].map(figure::number);

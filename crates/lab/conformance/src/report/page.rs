@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     Outcome,
     outcome::{Claim, Measure, Verdict},
-    report::{figure, markdown, plot, text::escaped},
+    report::{escape::escaped, figure, markdown, plot},
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -32,14 +32,14 @@ fn verdict(outcomes: &[Outcome]) -> String {
         let verdicts = claims().filter_map(Claim::verdict);
         verdicts.filter(|verdict| *verdict == wanted).count()
     };
-    let verdicts = [Verdict::Holds, Verdict::AsFarAsCanBeHad, Verdict::Missed];
+    let verdicts = [Verdict::Met, Verdict::BestAchievable, Verdict::Missed];
     let [held, nearly, missed] = verdicts.map(count);
     if held + nearly + missed == 0 {
         return "<p class=\"verdict\">Nothing was promised at these sizes.</p>\n".to_owned();
     }
     let mut text = format!("<p class=\"verdict\">{held} promises hold");
     if nearly > 0 {
-        let words = Verdict::AsFarAsCanBeHad.words();
+        let words = Verdict::BestAchievable.label();
         let _ = write!(text, ", {nearly} {words}");
     }
     if missed > 0 {
@@ -81,11 +81,11 @@ fn claims(claims: &[Claim]) -> String {
     }
     let mut text = "<table><tr><th>ratio<th>measured<th>promised<th></tr>\n".to_owned();
     for claim in claims {
-        let verdict = claim.verdict().map_or("", Verdict::words);
+        let verdict = claim.verdict().map_or("", Verdict::label);
         let class = match claim.verdict() {
             None => "",
             Some(Verdict::Missed) => "missed",
-            Some(Verdict::Holds | Verdict::AsFarAsCanBeHad) => "held",
+            Some(Verdict::Met | Verdict::BestAchievable) => "held",
         };
         let _ = writeln!(
             text,
@@ -139,7 +139,7 @@ mod tests {
         let arms = ["kube-proxy", "weft"];
         outcome.claim("one slice", Some(5000), arms, Some(Target::AtLeast(20.0)));
         outcome.claim("one slice", Some(1000), arms, Some(Target::AtLeast(30.0)));
-        let nearly = Target::AsFarAs {
+        let nearly = Target::BestAchievable {
             wanted: 30.0,
             attainable: 28.0,
         };

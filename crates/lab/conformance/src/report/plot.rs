@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     Outcome,
     outcome::Measure,
-    report::{figure, text::escaped},
+    report::{escape::escaped, figure},
 };
 
 const WIDTH: f64 = 340.0;
@@ -79,7 +79,7 @@ fn bars(measure: &Measure, arms: &[String]) -> String {
         );
         y += 36.0;
     }
-    picture(y, &shapes)
+    svg(y, &shapes)
 }
 
 fn lines(measures: &[&Measure], arms: &[String]) -> String {
@@ -116,7 +116,7 @@ fn lines(measures: &[&Measure], arms: &[String]) -> String {
         );
         y += 16.0;
     }
-    picture(y, &shapes)
+    svg(y, &shapes)
 }
 
 fn line(points: &[(f64, f64)], colour: &str) -> String {
@@ -163,7 +163,7 @@ fn axes(across: &Scale, up: &Scale, sizes: &[f64]) -> String {
     text
 }
 
-fn picture(height: f64, shapes: &str) -> String {
+fn svg(height: f64, shapes: &str) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">{shapes}</svg>")
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::version::{of_weft, said};
+use crate::version::{of_weft, output};
 
 /// The range that the nodes' ranges are of.
 const CLUSTER_CIDR: &str = "10.244.0.0/16";
@@ -100,13 +100,13 @@ impl Programs {
 
     /// What the programs say about themselves.
     pub(super) fn versions(&self) -> anyhow::Result<Vec<String>> {
-        let api_server = said(&self.peers.join("kube-apiserver"), "--version")?;
+        let api_server = output(&self.peers.join("kube-apiserver"), "--version")?;
         let mut versions = vec![of_weft(&self.weft)?];
         match &self.ccm {
-            None => versions.extend(said(&self.ccm(), "versions")?.lines().map(str::to_owned)),
+            None => versions.extend(output(&self.ccm(), "versions")?.lines().map(str::to_owned)),
             Some(ccm) => {
                 let name = ccm.file_name().unwrap_or_default().to_string_lossy();
-                let version = said(ccm, "--version")?;
+                let version = output(ccm, "--version")?;
                 // Every program of that library says so, whatever it is.
                 let version = version.trim_start_matches("Kubernetes ");
                 versions.push(format!("{name} {version}"));

@@ -8,9 +8,9 @@ use super::{
     arm::{ARMS, Arm, FORMULA},
     calls::ENDPOINTS,
     ideal,
-    ledger::Wait,
     run::Run,
     trace::Trace,
+    tracker::Wait,
 };
 
 /// Times the calls that are needed at least.
@@ -102,7 +102,7 @@ pub(super) fn mistakes_of_ours(outcome: &Outcome, trace: &Trace, runs: &[Run]) -
             (found.missing, "routes were missing at the end"),
             (found.leftover, "routes were left over at the end"),
             (
-                run.told_early,
+                run.early_conditions,
                 "nodes were told of a route before it was there",
             ),
         ]
@@ -155,8 +155,8 @@ fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
     let waits: Vec<f64> = run.found.waits.iter().filter_map(Wait::seconds).collect();
     sink.add_percentile("wait for a route, p50", &waits, 50.0);
     sink.add_percentile("wait for a route, p99", &waits, 99.0);
-    sink.add_percentile("wait for the condition, p50", &run.told, 50.0);
-    sink.add_percentile("wait for the condition, p99", &run.told, 99.0);
+    sink.add_percentile("wait for the condition, p50", &run.condition_waits, 50.0);
+    sink.add_percentile("wait for the condition, p99", &run.condition_waits, 99.0);
     let refused = run
         .found
         .waits
@@ -180,7 +180,7 @@ fn mistakes(sink: &mut Sink, run: &Run) {
     sink.add(
         "nodes told of a route before it was there",
         "",
-        run.told_early.into(),
+        run.early_conditions.into(),
     );
 }
 

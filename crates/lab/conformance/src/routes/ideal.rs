@@ -80,7 +80,7 @@ fn changes(events: &[Event]) -> Vec<Change> {
         .iter()
         .filter_map(|event| match event.step {
             Step::Identify(machine) => Some(change(event.at, Some(machine), 1)),
-            Step::Tell(machine) => Some(change(event.at, Some(machine), 2)),
+            Step::ReportAddress(machine) => Some(change(event.at, Some(machine), 2)),
             Step::Delete(_) => Some(change(event.at, None, 1)),
             _ => None,
         })
@@ -103,7 +103,7 @@ mod tests {
     fn a_lone_join_waits_for_its_own_calls_and_a_second_for_the_first() {
         let [one, other] = [1, 2].map(|number| Machine::new(number, 1));
         let real = HcloudLatency::REAL;
-        let alone = events(&[(5, Step::Identify(one)), (9, Step::Beat(one))]);
+        let alone = events(&[(5, Step::Identify(one)), (9, Step::Heartbeat(one))]);
         let [wait] = waits(&alone, &real)[..] else {
             panic!("one node waits");
         };
@@ -135,7 +135,7 @@ mod tests {
         let machine = Machine::new(1, 1);
         let events = events(&[
             (1, Step::Identify(machine)),
-            (2, Step::Tell(machine)),
+            (2, Step::ReportAddress(machine)),
             (3, Step::Delete(machine)),
         ]);
         assert_eq!(calls(&events, &HcloudLatency::REAL).to_string(), "14");

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use weft_testkit::clouds::{Fault, HcloudDouble, HcloudRoute, HcloudServer};
 
 use super::{
-    ledger::{Ledger, Table},
     trace::{Event, Machine, Step, Trace},
+    tracker::{RouteTracker, Table},
 };
 
 /// Servers of the project that are no nodes.
@@ -29,28 +29,28 @@ pub(super) struct Player {
     nodes: Api<Node>,
     double: Arc<HcloudDouble>,
     servers: BTreeMap<u16, Machine>,
-    ledger: Arc<Mutex<Ledger>>,
+    tracker: Arc<Mutex<RouteTracker>>,
     /// The steps that call for a change of routes, when they were made.
     pub(super) made: Vec<Event>,
     /// The most that a step was late.
     pub(super) late: Duration,
 }
 
-pub(super) fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn locked(tracker: &Mutex<RouteTracker>) -> MutexGuard<'_, RouteTracker> {
+    tracker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Player {
     pub(super) fn new(
         client: Client,
         double: Arc<HcloudDouble>,
-        ledger: Arc<Mutex<Ledger>>,
+        tracker: Arc<Mutex<RouteTracker>>,
     ) -> Self {
         Self {
             nodes: Api::all(client),
             double,
             servers: BTreeMap::new(),
-            ledger,
+            tracker,
             made: Vec::new(),
             late: Duration::ZERO,
         }
@@ -63,8 +63,8 @@ impl Player {
             self.register(machine).await?;
             self.give_range(machine).await?;
             self.give_identity(machine).await?;
-            self.tell_address(machine).await?;
-            locked(&self.ledger).begin_with(machine);
+            self.report_address(machine).await?;
+            locked(&self.tracker).begin_with(machine);
         }
         let routes = trace.nodes.iter().map(|machine| HcloudRoute {
             destination: machine.destination(),
@@ -99,24 +99,24 @@ impl Player {
                 self.note(step, begin);
                 self.want(machine, begin).await?;
             }
-            Step::Move(machine) => {
-                locked(&self.ledger).release(machine);
+            Step::ChangeAddress(machine) => {
+                locked(&self.tracker).release(machine);
                 self.place(machine);
             }
-            Step::Tell(machine) => {
+            Step::ReportAddress(machine) => {
                 self.note(step, begin);
                 self.want(machine, begin).await?;
             }
             Step::Terminate(machine) => {
-                locked(&self.ledger).release(machine);
+                locked(&self.tracker).release(machine);
                 self.servers.remove(&machine.number);
-                self.tell_servers();
+                self.publish_servers();
             }
             Step::Delete(machine) => {
                 self.note(step, begin);
                 self.delete(machine, begin).await?;
             }
-            Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await?,
+            Step::Heartbeat(machine) => self.patch_status(machine, &heartbeat()).await?,
             Step::Label(machine) => self.label(machine, begin).await?,
             Step::Refuse {
                 endpoints,
@@ -142,13 +142,13 @@ impl Player {
     /// The Node has everything with this write, and from now on its route is waited for.
     async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.ledger).want(machine, now);
-        self.tell_address(machine).await
+        locked(&self.tracker).want(machine, now);
+        self.report_address(machine).await
     }
 
     async fn delete(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.ledger).forget(machine, now);
+        locked(&self.tracker).forget(machine, now);
         let how = DeleteParams::default();
         self.nodes.delete(&machine.name(), &how).await?;
         Ok(())
@@ -163,10 +163,10 @@ impl Player {
     /// The server is there, at this address.
     fn place(&mut self, machine: Machine) {
         self.servers.insert(machine.number, machine);
-        self.tell_servers();
+        self.publish_servers();
     }
 
-    fn tell_servers(&self) {
+    fn publish_servers(&self) {
         let ours = self.servers.values().map(|machine| HcloudServer {
             id: machine.number.into(),
             name: machine.name(),
@@ -198,7 +198,7 @@ impl Player {
         self.patch(machine, &patch).await
     }
 
-    async fn tell_address(&self, machine: Machine) -> anyhow::Result<()> {
+    async fn report_address(&self, machine: Machine) -> anyhow::Result<()> {
         let addresses = json!([
             {"type": "Hostname", "address": machine.name()},
             {"type": "InternalIP", "address": machine.address().to_string()},

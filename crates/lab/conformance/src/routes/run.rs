@@ -16,14 +16,14 @@ use super::{
     calls::Calls,
     cluster::Cluster,
     conditions::Conditions,
-    ledger::{Found, Ledger, Wait},
     player::{self, Player},
     process::Process,
     trace::{Event, Trace},
+    tracker::{Found, RouteTracker, Wait},
 };
 
 /// How often the provider's table is looked at.
-const LOOK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// What Hetzner allows a project.
 const CALLS_PER_HOUR: u32 = 3600;
 
@@ -36,7 +36,7 @@ pub(super) struct Stage {
     cluster: Cluster,
     double: Arc<HcloudDouble>,
     player: Player,
-    ledger: Arc<Mutex<Ledger>>,
+    tracker: Arc<Mutex<RouteTracker>>,
 }
 
 /// What an arm did in a trace.
@@ -50,9 +50,9 @@ pub(super) struct Run {
     pub(super) calls: Calls,
     pub(super) found: Found,
     /// From when a joining node's route could be made until its condition said it was there.
-    pub(super) told: Vec<f64>,
+    pub(super) condition_waits: Vec<f64>,
     /// Nodes that were told of a route before it was there.
-    pub(super) told_early: u32,
+    pub(super) early_conditions: u32,
     pub(super) processor_seconds: f64,
     pub(super) anonymous_megabytes: f64,
     /// The steps that called for a change of routes, when they were made.
@@ -100,8 +100,11 @@ impl Stage {
             ..HcloudOptions::default()
         };
         let double = HcloudDouble::start(options).await?;
-        let (double, ledger) = (Arc::new(double), Arc::new(Mutex::new(Ledger::default())));
-        let mut player = Player::new(client.clone(), double.clone(), ledger.clone());
+        let (double, tracker) = (
+            Arc::new(double),
+            Arc::new(Mutex::new(RouteTracker::default())),
+        );
+        let mut player = Player::new(client.clone(), double.clone(), tracker.clone());
         player.prepare(&trace).await.context("the first nodes")?;
         Ok(Self {
             conditions: Conditions::watch(client),
@@ -110,7 +113,7 @@ impl Stage {
             cluster,
             double,
             player,
-            ledger,
+            tracker,
         })
     }
 
@@ -128,22 +131,23 @@ impl Stage {
         let used = process.processor_seconds()?;
         tokio::select! {
             played = self.player.play(&self.trace, begin) => played?,
-            () = look(&self.double, &self.ledger, begin) => {}
+            () = poll_table(&self.double, &self.tracker, begin) => {}
             ended = has_ended(&mut process) => return Err(ended),
         }
         process.check()?;
         let table = player::table(&self.double);
-        let ledger = std::mem::take(&mut *player::locked(&self.ledger));
-        let found = ledger.close(&table, begin.elapsed().as_secs_f64());
-        let (told, told_early) = told(&found, &self.conditions.seen(), begin);
+        let tracker = std::mem::take(&mut *player::locked(&self.tracker));
+        let found = tracker.close(&table, begin.elapsed().as_secs_f64());
+        let (condition_waits, early_conditions) =
+            condition_waits(&found, &self.conditions.seen(), begin);
         Ok(Run {
             arm: self.arm,
             trace: self.trace.name,
             calls: Calls(self.double.counters()).since(&start),
             start,
             found,
-            told,
-            told_early,
+            condition_waits,
+            early_conditions,
             processor_seconds: process.processor_seconds()? - used,
             anonymous_megabytes: process.anonymous_megabytes()?,
             made: self.player.made,
@@ -153,13 +157,13 @@ impl Stage {
 }
 
 /// Looks at the table for as long as it is let.
-async fn look(double: &HcloudDouble, ledger: &Mutex<Ledger>, begin: Instant) {
-    let mut ticks = tokio::time::interval(LOOK);
+async fn poll_table(double: &HcloudDouble, tracker: &Mutex<RouteTracker>, begin: Instant) {
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
         ticks.tick().await;
         let now = begin.elapsed().as_secs_f64();
         let table = player::table(double);
-        player::locked(ledger).see(&table, now);
+        player::locked(tracker).see(&table, now);
     }
 }
 
@@ -174,7 +178,11 @@ async fn has_ended(process: &mut Process) -> anyhow::Error {
 }
 
 /// How long joining nodes waited to be told, and how many were told too early.
-fn told(found: &Found, seen: &BTreeMap<String, Instant>, begin: Instant) -> (Vec<f64>, u32) {
+fn condition_waits(
+    found: &Found,
+    seen: &BTreeMap<String, Instant>,
+    begin: Instant,
+) -> (Vec<f64>, u32) {
     let mut waits = Vec::new();
     let mut early = 0;
     // A node that only moved was told when it joined.
@@ -217,6 +225,9 @@ mod tests {
             ("node-2".to_owned(), at(2)),
             ("node-3".to_owned(), at(9)),
         ]);
-        assert_eq!(told(&found, &seen, begin), (vec![3.0, 1.0, 8.0], 2));
+        assert_eq!(
+            condition_waits(&found, &seen, begin),
+            (vec![3.0, 1.0, 8.0], 2)
+        );
     }
 }

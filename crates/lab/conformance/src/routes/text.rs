@@ -56,7 +56,7 @@ fn method(latency: &HcloudLatency, seed: u64) -> String {
 }
 
 fn about(trace: &Trace) -> String {
-    let beats = trace.count(|step| matches!(step, Step::Beat(_)));
+    let beats = trace.count(|step| matches!(step, Step::Heartbeat(_)));
     let seconds = trace.length.as_secs();
     format!(
         "{}: {}; {seconds} s with {beats} heartbeats.",

@@ -26,15 +26,15 @@ pub(super) enum Step {
     /// The Node gets its provider ID and its address: from here on it can be routed.
     Identify(Machine),
     /// The server's address in the network becomes another.
-    Move(Machine),
+    ChangeAddress(Machine),
     /// The Node tells the address that its server has now.
-    Tell(Machine),
+    ReportAddress(Machine),
     /// The server is gone.
     Terminate(Machine),
     /// The Node is gone.
     Delete(Machine),
     /// A kubelet's heartbeat.
-    Beat(Machine),
+    Heartbeat(Machine),
     /// A label changes.
     Label(Machine),
     /// The provider refuses calls with a code, so often or until further notice.
@@ -137,8 +137,8 @@ mod tests {
                     Step::Register(node) => stage(node).is_none() && servers.insert(node.number),
                     Step::Range(node) => stage(node) == Some(1),
                     Step::Identify(node) => stage(node) == Some(2),
-                    Step::Beat(node) | Step::Label(node) => stage(node) == Some(3),
-                    Step::Move(node) | Step::Tell(node) => {
+                    Step::Heartbeat(node) | Step::Label(node) => stage(node) == Some(3),
+                    Step::ChangeAddress(node) | Step::ReportAddress(node) => {
                         stage(node) == Some(3) && servers.contains(&node.number)
                     }
                     Step::Terminate(node) => servers.remove(&node.number),

@@ -1,6 +1,6 @@
 //! Informers added and removed, controllers started and stopped: what is left of them.
 
-use super::{Extent, OURS, Stage, THEIRS, order::Order, subject::Subject};
+use super::{Extent, OURS, Stage, THEIRS, protocol::Request, subject::Subject};
 use crate::outcome::{Claim, Outcome, Target};
 
 /// What is done again and again.
@@ -15,10 +15,10 @@ const WARM_UP: u32 = 10;
 impl Cycle {
     const ALL: [Self; 2] = [Self::Informers, Self::Controllers];
 
-    fn order(self, count: u32) -> Order {
+    fn request(self, count: u32) -> Request {
         match self {
-            Self::Informers => Order::Cycle(count),
-            Self::Controllers => Order::Controllers(count),
+            Self::Informers => Request::Cycle(count),
+            Self::Controllers => Request::Controllers(count),
         }
     }
 
@@ -73,9 +73,9 @@ async fn one(
 ) -> anyhow::Result<()> {
     let count = stage.extent.cycles;
     let watches = stage.server.open_watches(cycle.resource()).await?;
-    subject.seconds(cycle.order(WARM_UP)).await?;
+    subject.seconds(cycle.request(WARM_UP)).await?;
     let (heap_before, tasks_before, _) = rest(stage, cycle, subject, watches).await?;
-    let seconds = subject.seconds(cycle.order(count)).await?;
+    let seconds = subject.seconds(cycle.request(count)).await?;
     let (heap, tasks, open) = rest(stage, cycle, subject, watches).await?;
     let (arm, size) = (subject.name, Some(count));
     let per_cycle = seconds * 1000.0 / f64::from(count);

@@ -12,7 +12,7 @@ use tokio::{
 };
 use weft_testkit::usage::{self, Usage};
 
-use super::order::{Answer, Order};
+use super::protocol::{Answer, Request};
 
 /// What is compared: a program and how it is called.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(super) struct Subject {
     pub(super) name: &'static str,
     pid: u32,
     child: Child,
-    orders: ChildStdin,
+    requests: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
@@ -41,7 +41,7 @@ impl Subject {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start {}", arm.program.display()))?;
-        let (Some(orders), Some(answers), Some(pid)) =
+        let (Some(requests), Some(answers), Some(pid)) =
             (child.stdin.take(), child.stdout.take(), child.id())
         else {
             bail!("{} ended as it began", arm.name);
@@ -50,34 +50,35 @@ impl Subject {
             name: arm.name,
             pid,
             child,
-            orders,
+            requests,
             answers: BufReader::new(answers).lines(),
         })
     }
 
     /// Gives an order and waits for its answer.
-    pub(super) async fn order(&mut self, order: Order) -> anyhow::Result<Answer> {
+    pub(super) async fn request(&mut self, request: Request) -> anyhow::Result<Answer> {
         let name = self.name;
-        self.orders
-            .write_all(format!("{order}\n").as_bytes())
+        self.requests
+            .write_all(format!("{request}\n").as_bytes())
             .await
             .with_context(|| format!("{name} takes no orders"))?;
         let line = self.answers.next_line().await?;
-        let line = line.with_context(|| format!("{name} gave up at {order}"))?;
-        serde_json::from_str(&line).with_context(|| format!("{name} answered {order} by {line:?}"))
+        let line = line.with_context(|| format!("{name} gave up at {request}"))?;
+        serde_json::from_str(&line)
+            .with_context(|| format!("{name} answered {request} by {line:?}"))
     }
 
     /// How long obeying an order took, as it says itself.
-    pub(super) async fn seconds(&mut self, order: Order) -> anyhow::Result<f64> {
-        match self.order(order).await? {
+    pub(super) async fn seconds(&mut self, request: Request) -> anyhow::Result<f64> {
+        match self.request(request).await? {
             Answer::Seconds(seconds) => Ok(seconds),
-            other => bail!("{} answered {order} by {other:?}", self.name),
+            other => bail!("{} answered {request} by {other:?}", self.name),
         }
     }
 
     /// Objects in its cache.
     pub(super) async fn count(&mut self) -> anyhow::Result<usize> {
-        match self.order(Order::Count).await? {
+        match self.request(Request::Count).await? {
             Answer::Count(count) => Ok(count),
             other => bail!("{} counted {other:?}", self.name),
         }
@@ -86,7 +87,7 @@ impl Subject {
     /// Its live heap in bytes.
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     pub(super) async fn heap(&mut self) -> anyhow::Result<f64> {
-        match self.order(Order::Heap).await? {
+        match self.request(Request::Heap).await? {
             Answer::Bytes(bytes) => Ok(bytes as f64),
             other => bail!("{} weighed {other:?}", self.name),
         }
@@ -95,7 +96,7 @@ impl Subject {
     /// Its goroutines or tasks.
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     pub(super) async fn tasks(&mut self) -> anyhow::Result<f64> {
-        match self.order(Order::Tasks).await? {
+        match self.request(Request::Tasks).await? {
             Answer::Tasks(tasks) => Ok(tasks as f64),
             other => bail!("{} counted {other:?}", self.name),
         }
@@ -103,7 +104,7 @@ impl Subject {
 
     /// Unix time at which it saw the last of so many updates.
     pub(super) async fn last_of(&mut self, updates: u64) -> anyhow::Result<f64> {
-        match self.order(Order::Events(updates)).await? {
+        match self.request(Request::Events(updates)).await? {
             Answer::Seen { last, .. } => Ok(last),
             other => bail!("{} saw {other:?}", self.name),
         }
@@ -119,8 +120,8 @@ impl Subject {
 
     /// Ends it, and says when it did not end well.
     pub(super) async fn quit(mut self) -> anyhow::Result<()> {
-        self.orders
-            .write_all(format!("{}\n", Order::Quit).as_bytes())
+        self.requests
+            .write_all(format!("{}\n", Request::Quit).as_bytes())
             .await?;
         let status = self.child.wait().await?;
         if !status.success() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Event, Machine, Step, Trace};
 
 /// How often a kubelet tells that it lives, in seconds.
-const BEAT: f64 = 10.0;
+const HEARTBEAT_SECONDS: f64 = 10.0;
 const ALL: &[&str] = &[
     "get_network",
     "list_networks",
@@ -118,8 +118,8 @@ struct Writer {
     random: fastrand::Rng,
     initial: Vec<Machine>,
     /// Those that can still be chosen to leave or change.
-    living: Vec<Machine>,
-    lives: Vec<Life>,
+    candidates: Vec<Machine>,
+    lifetimes: Vec<Lifetime>,
     events: Vec<(f64, Step)>,
     next_number: u16,
     next_range: u8,
@@ -127,7 +127,7 @@ struct Writer {
 }
 
 /// From when until when a node sends heartbeats.
-struct Life {
+struct Lifetime {
     machine: Machine,
     from: f64,
     until: f64,
@@ -138,8 +138,8 @@ impl Writer {
         let mut writer = Self {
             random: fastrand::Rng::with_seed(seed),
             initial: Vec::new(),
-            living: Vec::new(),
-            lives: Vec::new(),
+            candidates: Vec::new(),
+            lifetimes: Vec::new(),
             events: Vec::new(),
             next_number: 1,
             next_range: 1,
@@ -147,9 +147,9 @@ impl Writer {
         };
         for _ in 0..nodes {
             let machine = writer.fresh();
-            writer.live(machine, 0.0);
+            writer.start_heartbeats(machine, 0.0);
             writer.initial.push(machine);
-            writer.living.push(machine);
+            writer.candidates.push(machine);
         }
         writer
     }
@@ -172,8 +172,8 @@ impl Writer {
         self.events.push((at, step));
     }
 
-    fn live(&mut self, machine: Machine, from: f64) {
-        self.lives.push(Life {
+    fn start_heartbeats(&mut self, machine: Machine, from: f64) {
+        self.lifetimes.push(Lifetime {
             machine,
             from,
             until: f64::INFINITY,
@@ -194,7 +194,7 @@ impl Writer {
         self.at(at, Step::Register(machine));
         self.at(range, Step::Range(machine));
         self.at(known, Step::Identify(machine));
-        self.live(machine, known + 0.1);
+        self.start_heartbeats(machine, known + 0.1);
     }
 
     fn join_refused_once(&mut self, at: f64) {
@@ -210,8 +210,8 @@ impl Writer {
 
     /// Somebody who was there from the beginning and is not needed for anything else.
     fn choose(&mut self) -> Machine {
-        let index = self.random.usize(..self.living.len());
-        self.living.swap_remove(index)
+        let index = self.random.usize(..self.candidates.len());
+        self.candidates.swap_remove(index)
     }
 
     /// In half of the cases the server goes first, and the Node when that is noticed.
@@ -225,9 +225,9 @@ impl Writer {
         };
         self.at(server, Step::Terminate(machine));
         self.at(node, Step::Delete(machine));
-        let lives = self.lives.iter_mut();
-        for life in lives.filter(|life| life.machine == machine) {
-            life.until = at;
+        let lifetimes = self.lifetimes.iter_mut();
+        for lifetime in lifetimes.filter(|lifetime| lifetime.machine == machine) {
+            lifetime.until = at;
         }
         machine
     }
@@ -243,9 +243,9 @@ impl Writer {
     fn change_address(&mut self, at: f64) {
         let mut machine = self.choose();
         machine.moved = 1;
-        let told = at + self.between(0.5, 1.5);
-        self.at(at, Step::Move(machine));
-        self.at(told, Step::Tell(machine));
+        let reported = at + self.between(0.5, 1.5);
+        self.at(at, Step::ChangeAddress(machine));
+        self.at(reported, Step::ReportAddress(machine));
     }
 
     fn refuse(
@@ -265,8 +265,8 @@ impl Writer {
     }
 
     fn trace(mut self, name: &'static str, about: &'static str, length: f64) -> Trace {
-        for life in std::mem::take(&mut self.lives) {
-            self.noise(&life, length);
+        for lifetime in std::mem::take(&mut self.lifetimes) {
+            self.noise(&lifetime, length);
         }
         self.events.sort_by(|one, other| one.0.total_cmp(&other.0));
         Trace {
@@ -280,15 +280,15 @@ impl Writer {
     }
 
     /// Heartbeats in a rhythm of its own, and now and then a label.
-    fn noise(&mut self, life: &Life, length: f64) {
-        let until = life.until.min(length);
-        let mut at = life.from + self.between(0.0, BEAT);
+    fn noise(&mut self, lifetime: &Lifetime, length: f64) {
+        let until = lifetime.until.min(length);
+        let mut at = lifetime.from + self.between(0.0, HEARTBEAT_SECONDS);
         while at < until {
-            self.at(at, Step::Beat(life.machine));
+            self.at(at, Step::Heartbeat(lifetime.machine));
             if self.random.u8(..20) == 0 {
-                self.at(at, Step::Label(life.machine));
+                self.at(at, Step::Label(lifetime.machine));
             }
-            at += BEAT;
+            at += HEARTBEAT_SECONDS;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::ensure;
 use weft_testkit::bench::median;
 
-use super::{Stage, order::Order, subject::Subject};
+use super::{Stage, protocol::Request, subject::Subject};
 use crate::outcome::Outcome;
 
 pub(super) const SECONDS: &str = "time to sync";
@@ -63,7 +63,7 @@ async fn fill(
     let watches = stage.server.open_watches("pods").await?;
     let heap = subject.heap().await?;
     let (cpu, server) = (subject.cpu_seconds()?, stage.server.cpu_seconds().await?);
-    let seconds = subject.seconds(Order::Cache).await?;
+    let seconds = subject.seconds(Request::Cache).await?;
     let memory = subject.anonymous_megabytes()?;
     let (cpu, server) = (
         subject.cpu_seconds()? - cpu,
@@ -78,7 +78,7 @@ async fn fill(
     );
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     let heap = (subject.heap().await? - heap) / count as f64;
-    subject.seconds(Order::Consumers(10)).await?;
+    subject.seconds(Request::Consumers(10)).await?;
     let watches = stage.server.open_watches("pods").await? - watches;
     eprintln!(
         "[runtime] {}: {count} Pods in {seconds:.2} s, CPU {cpu:.2} s, {heap:.0} B per Pod, RssAnon {memory:.1} MB",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// An order; `xtask/src/peers/cache.go` says what each means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum Request {
     Cache,
     Count,
     Consumers(u32),
@@ -35,7 +35,7 @@ pub(crate) enum Answer {
     Tasks(usize),
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cache => f.write_str("cache"),
@@ -51,7 +51,7 @@ impl fmt::Display for Order {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Request {
     type Err = anyhow::Error;
 
     fn from_str(line: &str) -> anyhow::Result<Self> {
@@ -78,25 +78,25 @@ mod tests {
 
     #[test]
     fn orders_are_read_as_they_are_written() {
-        for order in [
-            Order::Cache,
-            Order::Count,
-            Order::Consumers(10),
-            Order::Events(20_000),
-            Order::Cycle(1000),
-            Order::Controllers(7),
-            Order::Heap,
-            Order::Tasks,
-            Order::Quit,
+        for request in [
+            Request::Cache,
+            Request::Count,
+            Request::Consumers(10),
+            Request::Events(20_000),
+            Request::Cycle(1000),
+            Request::Controllers(7),
+            Request::Heap,
+            Request::Tasks,
+            Request::Quit,
         ] {
-            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+            assert_eq!(request.to_string().parse::<Request>().unwrap(), request);
         }
     }
 
     #[test]
     fn what_is_no_order_is_refused() {
         for line in ["", "cycle", "cycle x", "heap 3", "dance"] {
-            assert!(line.parse::<Order>().is_err(), "{line:?}");
+            assert!(line.parse::<Request>().is_err(), "{line:?}");
         }
     }
 

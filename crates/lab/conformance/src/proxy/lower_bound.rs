@@ -17,7 +17,7 @@ const ROUNDS: u32 = 9;
 
 /// The cost of one such change, beside all rules of a proxy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Floor {
+pub(crate) struct LowerBound {
     /// The median, in milliseconds.
     pub(crate) took: f64,
     /// The mean, since the kernel counts in steps of 10 ms and only a sum is exact.
@@ -26,7 +26,7 @@ pub(crate) struct Floor {
 
 /// Measures it with an `iptables-restore` in the namespace of this thread. Nobody else may write to
 /// the kernel meanwhile, and no other child of ours end.
-pub(crate) fn measure(restore: &Path) -> anyhow::Result<Floor> {
+pub(crate) fn measure(restore: &Path) -> anyhow::Result<LowerBound> {
     let before = time_of_ended_children()?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
@@ -36,7 +36,7 @@ pub(crate) fn measure(restore: &Path) -> anyhow::Result<Floor> {
     }
     let used = time_of_ended_children()?.saturating_sub(before);
     feed(restore, &removal())?;
-    Ok(Floor {
+    Ok(LowerBound {
         took: median(times),
         processor_time: used / ROUNDS,
     })
@@ -47,7 +47,7 @@ fn time_of_ended_children() -> anyhow::Result<Duration> {
 }
 
 fn chain(round: u32) -> String {
-    format!("WEFT-FLOOR-{round}")
+    format!("WEFT-BOUND-{round}")
 }
 
 /// A rule with a verdict: without one the kernel would not look at the rest of the table.
