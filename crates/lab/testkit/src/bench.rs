@@ -44,7 +44,7 @@ pub enum Target {
 }
 
 impl Target {
-    fn words(self) -> Option<String> {
+    fn label(self) -> Option<String> {
         match self {
             Self::None => None,
             Self::AtMost(limit) => Some(format!("≤ {limit}")),
@@ -118,7 +118,7 @@ impl Report {
             ours,
             peer,
             ratio,
-            target: target.words(),
+            target: target.label(),
             holds: target.holds(ours, ratio),
         });
     }

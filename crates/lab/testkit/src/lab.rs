@@ -153,7 +153,7 @@ fn run_inner<F: FnOnce(&Lab)>(test: F) -> ! {
         process::exit(0);
     };
     println_raw(&format!("\nweft-lab: to look around: {}", lab.nsenter()));
-    if launch::holds() {
+    if launch::hold_requested() {
         println_raw("weft-lab: holding the namespaces; interrupt to let go");
         loop {
             thread::park();

@@ -11,7 +11,7 @@ use super::{
     Fault,
     bucket::Bucket,
     fault::FaultKind,
-    server::{Asked, Cloud, Double, Reply, Running, pairs},
+    server::{ApiCall, Cloud, Double, Reply, Running, pairs},
 };
 
 mod form;
@@ -150,8 +150,8 @@ impl Ec2 {
         bucket.or_insert_with(full).take(now)
     }
 
-    fn act(&self, endpoint: &str, asked: &Asked) -> Result<String, Refusal> {
-        if !is_signed(asked) {
+    fn act(&self, endpoint: &str, call: &ApiCall) -> Result<String, Refusal> {
+        if !is_signed(call) {
             return Err(Refusal::new(
                 "AuthFailure",
                 "the request carries no signature",
@@ -163,7 +163,7 @@ impl Ec2 {
                 "request limit exceeded",
             ));
         }
-        let form = Form::read(&asked.body);
+        let form = Form::read(&call.body);
         let (quota, page) = (self.options.quota, self.options.page);
         let mut state = self.state();
         let State {
@@ -186,14 +186,14 @@ impl Ec2 {
 }
 
 /// Whether it looks signed; that the signature is right is not checked.
-fn is_signed(asked: &Asked) -> bool {
-    let authorization = asked.header("authorization").unwrap_or_default();
+fn is_signed(call: &ApiCall) -> bool {
+    let authorization = call.header("authorization").unwrap_or_default();
     let parts = [
         "AWS4-HMAC-SHA256 Credential=",
         "SignedHeaders=",
         "Signature=",
     ];
-    parts.iter().all(|part| authorization.contains(part)) && asked.header("x-amz-date").is_some()
+    parts.iter().all(|part| authorization.contains(part)) && call.header("x-amz-date").is_some()
 }
 
 impl State {
@@ -230,8 +230,8 @@ impl State {
 }
 
 impl Cloud for Ec2 {
-    fn endpoint(&self, asked: &Asked) -> &'static str {
-        let form = pairs(&asked.body);
+    fn endpoint(&self, call: &ApiCall) -> &'static str {
+        let form = pairs(&call.body);
         let action = form.iter().find(|(name, _)| name == "Action");
         let known = ACTIONS.into_iter().map(|(name, _)| name);
         let mut named = known.filter(|name| action.is_some_and(|(_, value)| value == name));
@@ -242,11 +242,11 @@ impl Cloud for Ec2 {
         self.options.latency
     }
 
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply {
         if let Some(FaultKind::ActionFails { code }) = fault {
             return self.refuse(code);
         }
-        let answer = self.act(endpoint, asked);
+        let answer = self.act(endpoint, call);
         answer.map_or_else(|refusal| refusal.reply(), xml::reply)
     }
 

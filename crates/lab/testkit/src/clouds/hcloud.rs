@@ -15,7 +15,7 @@ use super::{
     Fault,
     bucket::Bucket,
     fault::FaultKind,
-    server::{Asked, Cloud, Double, Reply, Running},
+    server::{ApiCall, Cloud, Double, Reply, Running},
 };
 
 mod network;
@@ -232,21 +232,21 @@ impl Hcloud {
     fn answer_authorized(
         &self,
         endpoint: &str,
-        asked: &Asked,
+        call: &ApiCall,
         fault: Option<&FaultKind>,
     ) -> Result<Reply, Refusal> {
-        let segments: Vec<&str> = asked.path.split('/').skip(2).collect();
+        let segments: Vec<&str> = call.path.split('/').skip(2).collect();
         let mut state = self.state();
         let (status, body) = match endpoint {
             "get_network" => {
-                state.network.is_called(segments[1])?;
+                state.network.check_id(segments[1])?;
                 (StatusCode::OK, json!({"network": state.network_json()}))
             }
-            "list_networks" => (StatusCode::OK, state.networks(asked)),
+            "list_networks" => (StatusCode::OK, state.networks(call)),
             "add_route" | "delete_route" => {
-                state.network.is_called(segments[1])?;
+                state.network.check_id(segments[1])?;
                 let route =
-                    serde_json::from_slice(&asked.body).map_err(|_| Refusal::code("json_error"))?;
+                    serde_json::from_slice(&call.body).map_err(|_| Refusal::code("json_error"))?;
                 let change = match endpoint {
                     "add_route" => Change::Add(route),
                     _ => Change::Delete(route),
@@ -254,17 +254,17 @@ impl Hcloud {
                 let action = state.network.begin(change, fault, Instant::now())?;
                 (StatusCode::CREATED, json!({"action": action}))
             }
-            "get_actions" => (StatusCode::OK, state.network.actions(asked, &segments)?),
-            "list_servers" => (StatusCode::OK, state.list_servers(asked)),
+            "get_actions" => (StatusCode::OK, state.network.actions(call, &segments)?),
+            "list_servers" => (StatusCode::OK, state.list_servers(call)),
             "get_server" => (StatusCode::OK, state.server(segments[1])?),
-            "list_locations" => (StatusCode::OK, locations(asked)),
+            "list_locations" => (StatusCode::OK, locations(call)),
             _ => return Err(Refusal::code("not_found")),
         };
         Ok(Reply::json(status, &body))
     }
 
-    fn is_authorized(&self, asked: &Asked) -> bool {
-        let token = asked.header("authorization");
+    fn is_authorized(&self, call: &ApiCall) -> bool {
+        let token = call.header("authorization");
         let token = token.and_then(|header| header.strip_prefix("Bearer "));
         match &self.options.token {
             Some(only) => token == Some(only.as_str()),
@@ -278,19 +278,19 @@ impl State {
         self.network.to_json(&self.servers)
     }
 
-    fn networks(&self, asked: &Asked) -> Value {
-        let named = asked.parameter("name");
+    fn networks(&self, call: &ApiCall) -> Value {
+        let named = call.parameter("name");
         let matches = named.is_none_or(|name| name == self.network.name);
         let found: Vec<Value> = matches.then(|| self.network_json()).into_iter().collect();
-        Page::of(asked, found).to_json("networks")
+        Page::of(call, found).to_json("networks")
     }
 
-    fn list_servers(&self, asked: &Asked) -> Value {
-        let named = asked.parameter("name");
+    fn list_servers(&self, call: &ApiCall) -> Value {
+        let named = call.parameter("name");
         let matching = self.servers.iter();
         let matching = matching.filter(|server| named.is_none_or(|name| name == server.name));
         let servers = matching.map(|server| self.server_json(server)).collect();
-        Page::of(asked, servers).to_json("servers")
+        Page::of(call, servers).to_json("servers")
     }
 
     fn server(&self, id: &str) -> Result<Value, Refusal> {
@@ -321,8 +321,8 @@ impl State {
 }
 
 /// Asked for by programs that want to know whether their token is good.
-fn locations(asked: &Asked) -> Value {
-    Page::of(asked, vec![location()]).to_json("locations")
+fn locations(call: &ApiCall) -> Value {
+    Page::of(call, vec![location()]).to_json("locations")
 }
 
 fn location() -> Value {
@@ -330,9 +330,9 @@ fn location() -> Value {
 }
 
 impl Cloud for Hcloud {
-    fn endpoint(&self, asked: &Asked) -> &'static str {
-        let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
-        match (asked.method.as_str(), segments.as_slice()) {
+    fn endpoint(&self, call: &ApiCall) -> &'static str {
+        let segments: Vec<&str> = call.path.split('/').skip(1).collect();
+        match (call.method.as_str(), segments.as_slice()) {
             ("GET", ["v1", "networks"]) => "list_networks",
             ("GET", ["v1", "networks", _]) => "get_network",
             ("POST", ["v1", "networks", _, "actions", "add_route"]) => "add_route",
@@ -352,8 +352,8 @@ impl Cloud for Hcloud {
         }
     }
 
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
-        if !self.is_authorized(asked) {
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply {
+        if !self.is_authorized(call) {
             return Refusal::code("unauthorized").reply();
         }
         let now = Instant::now();
@@ -363,7 +363,7 @@ impl Cloud for Hcloud {
             .as_mut()
             .is_none_or(|bucket| bucket.take(now));
         let answer = if allowed {
-            self.answer_authorized(endpoint, asked, fault)
+            self.answer_authorized(endpoint, call, fault)
         } else {
             Err(Refusal::code("rate_limit_exceeded"))
         };

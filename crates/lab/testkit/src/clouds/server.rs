@@ -24,7 +24,7 @@ use super::{
 
 /// A request, read to its end.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ApiCall {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
@@ -32,7 +32,7 @@ pub(super) struct Asked {
     pub(super) body: Bytes,
 }
 
-impl Asked {
+impl ApiCall {
     async fn read(request: Request<Incoming>) -> Result<Self, hyper::Error> {
         let (head, body) = request.into_parts();
         let query = head.uri.query().unwrap_or_default();
@@ -103,11 +103,11 @@ impl Reply {
 /// What one cloud answers.
 pub(super) trait Cloud: Send + Sync + 'static {
     /// The name under which a call is counted.
-    fn endpoint(&self, asked: &Asked) -> &'static str;
+    fn endpoint(&self, call: &ApiCall) -> &'static str;
     /// How long it takes.
     fn latency(&self, endpoint: &str) -> Duration;
     /// Does what is asked for.
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply;
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply;
     /// Refuses with a code.
     fn refuse(&self, code: &str) -> Reply;
     /// The routes that are there.
@@ -155,13 +155,13 @@ impl<C: Cloud> Double<C> {
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
-        let asked = Asked::read(request).await.map_err(|_| Cut)?;
-        if let Some(control) = asked.path.strip_prefix("/_double/") {
-            return Ok(self.control(control, &asked).into_response());
+        let call = ApiCall::read(request).await.map_err(|_| Cut)?;
+        if let Some(control) = call.path.strip_prefix("/_double/") {
+            return Ok(self.control(control, &call).into_response());
         }
-        let endpoint = self.cloud.endpoint(&asked);
+        let endpoint = self.cloud.endpoint(&call);
         let fault = self.faults().take(endpoint);
-        let reply = self.reply(endpoint, &asked, fault.as_ref()).await;
+        let reply = self.reply(endpoint, &call, fault.as_ref()).await;
         let result = reply.as_ref().map_or("cut", |reply| &reply.result);
         self.counters().count(endpoint, result);
         Ok(reply?.into_response())
@@ -170,7 +170,7 @@ impl<C: Cloud> Double<C> {
     async fn reply(
         &self,
         endpoint: &'static str,
-        asked: &Asked,
+        call: &ApiCall,
         fault: Option<&FaultKind>,
     ) -> Result<Reply, Cut> {
         if fault == Some(&FaultKind::DropBefore) {
@@ -183,7 +183,7 @@ impl<C: Cloud> Double<C> {
         if let Some(FaultKind::Fail { code }) = fault {
             return Ok(self.cloud.refuse(code));
         }
-        let reply = self.cloud.answer(endpoint, asked, fault);
+        let reply = self.cloud.answer(endpoint, call, fault);
         match fault {
             Some(FaultKind::DropAfter) => Err(Cut),
             Some(FaultKind::Garbage) => Ok(garbage()),
@@ -191,16 +191,16 @@ impl<C: Cloud> Double<C> {
         }
     }
 
-    fn control(&self, what: &str, asked: &Asked) -> Reply {
-        let done = match (asked.method.as_str(), what) {
+    fn control(&self, what: &str, call: &ApiCall) -> Reply {
+        let done = match (call.method.as_str(), what) {
             ("GET", "counters") => Ok(self.counters().to_json()),
             ("GET", "table") => Ok(self.cloud.table()),
-            ("POST", "faults") => self.add_faults(&asked.body),
+            ("POST", "faults") => self.add_faults(&call.body),
             ("DELETE", "faults") => {
                 self.faults().clear();
                 Ok(json!({}))
             }
-            ("PUT", "machines") => self.cloud.put_machines(&asked.body).map(|()| json!({})),
+            ("PUT", "machines") => self.cloud.put_machines(&call.body).map(|()| json!({})),
             ("POST", "reset") => {
                 self.reset();
                 Ok(json!({}))
@@ -269,15 +269,15 @@ async fn accept<C: Cloud>(listener: TcpListener, double: Arc<Double<C>>) -> Infa
     let mut connections = JoinSet::new();
     loop {
         if let Ok((stream, _)) = listener.accept().await {
-            connections.spawn(converse(stream, double.clone()));
+            connections.spawn(serve_connection(stream, double.clone()));
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn converse<C: Cloud>(stream: TcpStream, double: Arc<Double<C>>) {
+async fn serve_connection<C: Cloud>(stream: TcpStream, double: Arc<Double<C>>) {
     let service = service_fn(|request| double.serve(request));
-    let conversation = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // A conversation that breaks off is the client's to notice: here it is often on purpose.
-    conversation.await.ok();
+    connection.await.ok();
 }

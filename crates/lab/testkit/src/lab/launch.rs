@@ -34,8 +34,8 @@ impl Launch {
 
     /// Runs the test to its end in the inner process.
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        if holds() {
-            return self.run_attended();
+        if hold_requested() {
+            return self.run_interactive();
         }
         let (output, status) = self
             .run_captured()
@@ -52,7 +52,7 @@ impl Launch {
     }
 
     /// With output straight to the terminal and no time limit, for a person at work.
-    fn run_attended(&self) -> Result<(), Failure> {
+    fn run_interactive(&self) -> Result<(), Failure> {
         let status = self.command().and_then(|mut command| command.status());
         match status {
             Ok(status) if status.success() => Ok(()),
@@ -124,7 +124,7 @@ impl fmt::Display for Failure {
 }
 
 /// Whether a failed lab is kept for a person to look at.
-pub(crate) fn holds() -> bool {
+pub(crate) fn hold_requested() -> bool {
     env::var_os("WEFT_LAB_HOLD").is_some()
 }
 

@@ -70,14 +70,16 @@ impl Privilege {
 
     fn probe() -> Result<Self, String> {
         let rootless = env::var_os("WEFT_LAB_ROOTLESS").is_some();
-        if rustix::process::geteuid().is_root() && !rootless && Self::Root.try_out().is_ok() {
+        if rustix::process::geteuid().is_root() && !rootless && Self::Root.probe_unshare().is_ok() {
             return Ok(Self::Root);
         }
         // A root without CAP_SYS_ADMIN, as in many containers, is an ordinary user to us.
-        Self::UserNamespace.try_out().map(|()| Self::UserNamespace)
+        Self::UserNamespace
+            .probe_unshare()
+            .map(|()| Self::UserNamespace)
     }
 
-    fn try_out(self) -> Result<(), String> {
+    fn probe_unshare(self) -> Result<(), String> {
         let mut unshare = program::command("unshare");
         unshare
             .args(self.unshare_flags())

@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{HcloudOptions, HcloudRoute, HcloudServer, paging::Page, refusal::Refusal};
-use crate::clouds::{fault::FaultKind, server::Asked};
+use crate::clouds::{fault::FaultKind, server::ApiCall};
 
 /// A network, its routes, and the actions on it.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Network {
         }
     }
 
-    pub(super) fn is_called(&self, id: &str) -> Result<(), Refusal> {
+    pub(super) fn check_id(&self, id: &str) -> Result<(), Refusal> {
         let same = id == self.id.to_string();
         same.then_some(()).ok_or_else(|| Refusal::code("not_found"))
     }
@@ -131,7 +131,7 @@ impl Network {
     }
 
     /// The actions that a poll names, by `id` parameters or in the path.
-    pub(super) fn actions(&self, asked: &Asked, path: &[&str]) -> Result<Value, Refusal> {
+    pub(super) fn actions(&self, call: &ApiCall, path: &[&str]) -> Result<Value, Refusal> {
         let json = |id: &str| {
             let id = id.parse().ok()?;
             Some(self.action_json(id, self.actions.get(&id)?))
@@ -140,9 +140,9 @@ impl Network {
             let action = json(id).ok_or_else(|| Refusal::code("not_found"))?;
             return Ok(json!({"action": action}));
         }
-        let ids = asked.query.iter().filter(|(name, _)| name == "id");
+        let ids = call.query.iter().filter(|(name, _)| name == "id");
         let found = ids.filter_map(|(_, id)| json(id)).collect();
-        Ok(Page::of(asked, found).to_json("actions"))
+        Ok(Page::of(call, found).to_json("actions"))
     }
 
     fn action_json(&self, id: u64, action: &Action) -> Value {
