@@ -1,3 +1,5 @@
+//! A double of the EC2 query API.
+
 use std::{
     collections::BTreeMap,
     io,
@@ -35,7 +37,7 @@ pub struct Ec2Double {
 }
 
 impl Ec2Double {
-    /// Starts to serve.
+    /// Starts serving on loopback.
     pub async fn start(options: Ec2Options) -> io::Result<Self> {
         let port = options.port;
         let double = Arc::new(Double::new(Ec2::new(options)));
@@ -43,37 +45,37 @@ impl Ec2Double {
         Ok(Self { double, running })
     }
 
-    /// What `AWS_ENDPOINT_URL_EC2` has to be.
+    /// The value for `AWS_ENDPOINT_URL_EC2`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.running.address)
     }
 
-    /// Calls of an action with a result: `ok`, a code, `cut` or `garbage`.
+    /// Number of calls of an action with a result: `ok`, an error code, `cut` or `garbage`.
     pub fn count(&self, action: &str, result: &str) -> u64 {
         self.double.counters().of(action, result)
     }
 
-    /// Calls of an action.
+    /// Number of calls of an action.
     pub fn calls_of(&self, action: &str) -> u64 {
         self.double.counters().endpoint(action)
     }
 
-    /// All calls.
+    /// Number of all calls.
     pub fn calls(&self) -> u64 {
         self.double.counters().total()
     }
 
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn add_fault(&self, fault: Fault) {
         self.double.faults().add(fault);
     }
 
-    /// The routes that are there.
+    /// Current routes of all tables.
     pub fn routes(&self) -> Vec<Ec2Route> {
         self.double.cloud.state().tables.routes()
     }
 
-    /// Puts a route there behind everybody's back.
+    /// Adds or replaces a route without a call, as another program would.
     pub fn put_route(&self, route: Ec2Route) {
         self.double.cloud.state().tables.put(route);
     }
@@ -83,12 +85,12 @@ impl Ec2Double {
         self.double.cloud.state().instances = instances;
     }
 
-    /// An instance as it is now.
+    /// The current state of an instance.
     pub fn instance(&self, id: &str) -> Option<Ec2Instance> {
         self.double.cloud.state().instance(id).cloned()
     }
 
-    /// No routes, no faults, all counters at zero.
+    /// Restores the initial tables, removes faults and sets counters to zero.
     pub fn reset(&self) {
         self.double.reset();
     }
@@ -107,7 +109,7 @@ struct State {
     buckets: BTreeMap<&'static str, Bucket>,
 }
 
-/// The actions that are known, and whether they write.
+/// Implemented actions, and whether they write.
 const ACTIONS: [(&str, bool); 7] = [
     ("DescribeRouteTables", false),
     ("DescribeInstances", false),
@@ -152,10 +154,7 @@ impl Ec2 {
 
     fn act(&self, endpoint: &str, call: &ApiCall) -> Result<String, Refusal> {
         if !is_signed(call) {
-            return Err(Refusal::new(
-                "AuthFailure",
-                "the request carries no signature",
-            ));
+            return Err(Refusal::new("AuthFailure", "the request is not signed"));
         }
         if !self.is_allowed(endpoint) {
             return Err(Refusal::new(
@@ -179,13 +178,13 @@ impl Ec2 {
             "ModifyNetworkInterfaceAttribute" => state.modify_interface(&form),
             _ => Err(Refusal::new(
                 "InvalidAction",
-                "the double does not know that",
+                "the double does not implement this action",
             )),
         }
     }
 }
 
-/// Whether it looks signed; that the signature is right is not checked.
+/// Checks that the headers of a signature are present, not the signature itself.
 fn is_signed(call: &ApiCall) -> bool {
     let authorization = call.header("authorization").unwrap_or_default();
     let parts = [
@@ -214,7 +213,7 @@ impl State {
         Ok(xml::done("ModifyInstanceAttribute"))
     }
 
-    /// The double knows one check for each instance: that of the interface with the address.
+    /// The double keeps one check for each instance: that of its first interface.
     fn modify_interface(&mut self, form: &Form) -> Result<String, Refusal> {
         let id = form.required("NetworkInterfaceId")?;
         let check = form.source_dest_check()?;
@@ -251,7 +250,7 @@ impl Cloud for Ec2 {
     }
 
     fn refuse(&self, code: &str) -> Reply {
-        Refusal::new(code, "the double says so").reply()
+        Refusal::new(code, "injected fault").reply()
     }
 
     fn table(&self) -> Value {

@@ -1,3 +1,5 @@
+//! A double of the Hetzner Cloud API.
+
 use std::{
     collections::BTreeMap,
     io,
@@ -36,28 +38,28 @@ pub struct HcloudDouble {
     running: Running,
 }
 
-/// How the double behaves.
+/// Options of the Hetzner Cloud double.
 #[derive(Clone, Debug)]
 pub struct HcloudOptions {
-    /// Where it listens on loopback; 0 takes a free port.
+    /// Loopback port to listen on; 0 selects a free one.
     pub port: u16,
-    /// The only token that is accepted; any if absent.
+    /// The accepted token; any non-empty one if absent.
     pub token: Option<String>,
-    /// The network's number.
+    /// ID of the network.
     pub network: u64,
-    /// The network's name.
+    /// Name of the network.
     pub network_name: String,
-    /// The network's range, and of its one subnet, where servers are.
+    /// Address range of the network.
     pub ip_range: Ipv4Net,
-    /// See there.
+    /// Range of its only subnet, from which servers have their addresses.
     pub subnet: Ipv4Net,
     /// The servers of the project.
     pub servers: Vec<HcloudServer>,
-    /// How long calls take.
+    /// Time that calls take.
     pub latency: HcloudLatency,
-    /// How many calls an hour are allowed; no limit and no headers if absent.
+    /// Limit of calls per hour; without it there are no `RateLimit-*` headers either.
     pub calls_per_hour: Option<u32>,
-    /// How many routes fit.
+    /// Most routes in the network.
     pub quota: usize,
 }
 
@@ -81,26 +83,26 @@ impl Default for HcloudOptions {
     }
 }
 
-/// How long calls take, by class.
+/// Time that calls take, by class.
 #[derive(Clone, Copy, Debug)]
 pub struct HcloudLatency {
-    /// Reading.
+    /// Calls that only read.
     pub list: Duration,
-    /// Until a change is accepted.
+    /// Calls that change routes, until they are accepted.
     pub mutation: Duration,
-    /// From then until it has happened; the network is locked meanwhile.
+    /// From acceptance until the change is made; the network is locked meanwhile.
     pub action: Duration,
 }
 
 impl HcloudLatency {
-    /// No time at all.
+    /// No delays.
     pub const NONE: Self = Self {
         list: Duration::ZERO,
         mutation: Duration::ZERO,
         action: Duration::ZERO,
     };
 
-    /// About what the real one takes.
+    /// Approximate times of the real API.
     pub const REAL: Self = Self {
         list: Duration::from_millis(80),
         mutation: Duration::from_millis(150),
@@ -111,11 +113,11 @@ impl HcloudLatency {
 /// A server. As JSON: `{"id": 1, "name": "node-1", "ip": "10.0.0.2"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HcloudServer {
-    /// Its number, the one in `hcloud://<number>`.
+    /// ID, as in the provider ID `hcloud://<id>`.
     pub id: u64,
-    /// Its name.
+    /// Name; in a cluster also the name of the Node.
     pub name: String,
-    /// Its address in the network; absent if it is not attached.
+    /// Address in the network; absent if it is not attached.
     #[serde(default)]
     pub ip: Option<Ipv4Addr>,
 }
@@ -123,14 +125,14 @@ pub struct HcloudServer {
 /// A route, as the API writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HcloudRoute {
-    /// Where packets are going to.
+    /// Destination CIDR.
     pub destination: String,
-    /// The address of the server they are sent to.
+    /// Address of the server to which the packets are sent.
     pub gateway: String,
 }
 
 impl HcloudDouble {
-    /// Starts to serve.
+    /// Starts serving on loopback.
     pub async fn start(options: HcloudOptions) -> io::Result<Self> {
         let port = options.port;
         let double = Arc::new(Double::new(Hcloud::new(options)));
@@ -138,47 +140,47 @@ impl HcloudDouble {
         Ok(Self { double, running })
     }
 
-    /// What `HCLOUD_ENDPOINT` has to be.
+    /// The value for `HCLOUD_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}/v1", self.running.address)
     }
 
-    /// Calls of an endpoint with a result: `ok`, a code, `cut` or `garbage`.
+    /// Number of calls of an endpoint with a result: `ok`, an error code, `cut` or `garbage`.
     pub fn count(&self, endpoint: &str, result: &str) -> u64 {
         self.double.counters().of(endpoint, result)
     }
 
-    /// Calls of an endpoint.
+    /// Number of calls of an endpoint.
     pub fn calls_of(&self, endpoint: &str) -> u64 {
         self.double.counters().endpoint(endpoint)
     }
 
-    /// All calls.
+    /// Number of all calls.
     pub fn calls(&self) -> u64 {
         self.double.counters().total()
     }
 
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn add_fault(&self, fault: Fault) {
         self.double.faults().add(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all pending faults.
     pub fn clear_faults(&self) {
         self.double.faults().clear();
     }
 
-    /// All calls by endpoint and result.
+    /// Numbers of calls by endpoint and result.
     pub fn counters(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.double.counters().by_name()
     }
 
-    /// The routes that are there.
+    /// Current routes.
     pub fn routes(&self) -> Vec<HcloudRoute> {
         self.double.cloud.state().network.routes.clone()
     }
 
-    /// Puts routes there behind everybody's back.
+    /// Replaces the routes without a call, as another program would.
     pub fn set_routes(&self, routes: Vec<HcloudRoute>) {
         self.double.cloud.state().network.routes = routes;
     }
@@ -188,7 +190,7 @@ impl HcloudDouble {
         self.double.cloud.state().servers = servers;
     }
 
-    /// No routes, no faults, all counters at zero.
+    /// Removes routes and faults and sets counters to zero.
     pub fn reset(&self) {
         self.double.reset();
     }
@@ -320,7 +322,7 @@ impl State {
     }
 }
 
-/// Asked for by programs that want to know whether their token is good.
+/// Programs list locations to check their token.
 fn locations(call: &ApiCall) -> Value {
     Page::of(call, vec![location()]).to_json("locations")
 }
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_can_be_tried_on_locations_and_faults_can_be_forgotten() {
+    async fn locations_are_listed_and_faults_can_be_cleared() {
         let double = HcloudDouble::start(HcloudOptions::default()).await.unwrap();
         double.add_fault(Fault::fail("list_locations", 2, "maintenance"));
         assert!(get(&double, "/v1/locations").await.contains("HTTP/1.1 503"));

@@ -1,3 +1,5 @@
+//! The HTTP server that all doubles share: calls, faults, counters and the control API.
+
 use std::{
     convert::Infallible,
     io,
@@ -22,7 +24,7 @@ use super::{
     fault::{Fault, FaultKind, Faults},
 };
 
-/// A request, read to its end.
+/// A received request with its whole body.
 #[derive(Debug)]
 pub(super) struct ApiCall {
     pub(super) method: Method,
@@ -56,19 +58,19 @@ impl ApiCall {
     }
 }
 
-/// The pairs of a form or a query.
+/// Name and value pairs of a form or a query.
 pub(super) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     form_urlencoded::parse(text).into_owned().collect()
 }
 
-/// What is answered.
+/// A response to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) content_type: &'static str,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: String,
-    /// `ok`, or the code of the error: what it is counted as.
+    /// The result under which the call is counted: `ok` or an error code.
     pub(super) result: String,
 }
 
@@ -100,25 +102,25 @@ impl Reply {
     }
 }
 
-/// What one cloud answers.
+/// The API of one cloud.
 pub(super) trait Cloud: Send + Sync + 'static {
     /// The name under which a call is counted.
     fn endpoint(&self, call: &ApiCall) -> &'static str;
-    /// How long it takes.
+    /// Time that a call takes.
     fn latency(&self, endpoint: &str) -> Duration;
-    /// Does what is asked for.
+    /// Executes a call.
     fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply;
-    /// Refuses with a code.
+    /// An error response with a code.
     fn refuse(&self, code: &str) -> Reply;
-    /// The routes that are there.
+    /// Current routes.
     fn table(&self) -> Value;
     /// Replaces the machines.
     fn put_machines(&self, machines: &[u8]) -> Result<(), serde_json::Error>;
-    /// Removes all routes.
+    /// Restores the initial routes.
     fn reset(&self);
 }
 
-/// A cloud with what all doubles have: counters, faults and the control API.
+/// A cloud with the parts that all doubles share: counters, faults and the control API.
 #[derive(Debug)]
 pub(super) struct Double<C> {
     pub(super) cloud: C,
@@ -126,9 +128,9 @@ pub(super) struct Double<C> {
     faults: Mutex<Faults>,
 }
 
-/// The connection is cut.
+/// Closes the connection without a response.
 #[derive(Debug, thiserror::Error)]
-#[error("connection cut on purpose")]
+#[error("connection closed by an injected fault")]
 struct Cut;
 
 impl<C: Cloud> Double<C> {
@@ -240,7 +242,7 @@ fn garbage() -> Reply {
     }
 }
 
-/// A double that serves until this is dropped.
+/// A running server; dropping it stops the server.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) address: SocketAddr,
@@ -265,7 +267,7 @@ impl Drop for Running {
 }
 
 async fn accept<C: Cloud>(listener: TcpListener, double: Arc<Double<C>>) -> Infallible {
-    // They end with the one that accepts them.
+    // Connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         if let Ok((stream, _)) = listener.accept().await {
@@ -278,6 +280,6 @@ async fn accept<C: Cloud>(listener: TcpListener, double: Arc<Double<C>>) -> Infa
 async fn serve_connection<C: Cloud>(stream: TcpStream, double: Arc<Double<C>>) {
     let service = service_fn(|request| double.serve(request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A conversation that breaks off is the client's to notice: here it is often on purpose.
+    // The client sees a broken connection; here it is often an injected fault.
     connection.await.ok();
 }

@@ -1,3 +1,5 @@
+//! The network of the Hetzner Cloud double: its routes, and the actions that change them.
+
 use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
@@ -57,7 +59,7 @@ impl Network {
         same.then_some(()).ok_or_else(|| Refusal::code("not_found"))
     }
 
-    /// Lets the actions end whose time has come.
+    /// Completes the actions that are due.
     pub(super) fn settle(&mut self, now: Instant) {
         let due = self.actions.values_mut();
         for action in due.filter(|action| !action.ended && action.ends <= now) {
@@ -70,7 +72,7 @@ impl Network {
         }
     }
 
-    /// Begins a change that is acceptable; it locks the network until it has happened.
+    /// Validates a change and starts its action, which locks the network until it ends.
     pub(super) fn begin(
         &mut self,
         change: Change,
@@ -156,7 +158,7 @@ impl Network {
             (true, Some(_)) => "error",
             (true, None) => "success",
         };
-        let error = failed.map(|code| json!({"code": code, "message": "the double says so"}));
+        let error = failed.map(|code| json!({"code": code, "message": "injected fault"}));
         json!({
             "id": id, "command": command, "status": status,
             "progress": if action.ended { 100 } else { 0 },

@@ -1,3 +1,5 @@
+//! Pages of a list in the Hetzner Cloud API.
+
 use serde_json::{Value, json};
 
 use crate::clouds::server::ApiCall;
