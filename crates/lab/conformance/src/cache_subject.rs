@@ -1,7 +1,7 @@
-//! Our side of the comparison of runtimes: a cache that takes orders on standard input.
+//! Weft's side of the runtime comparison: a cache controlled by requests on standard input.
 //!
-//! A process of its own, as its peer is one; `xtask/src/peers/cache.go` is that peer and says what
-//! the orders mean.
+//! It runs as a process of its own, like its peer `xtask/src/peers/cache.go`, which documents the
+//! requests.
 
 use std::{
     io::{self, BufRead as _, Write as _},
@@ -29,7 +29,7 @@ mod slim;
 
 use slim::SlimPod;
 
-/// What of a Pod is kept.
+/// Arguments of `cache-subject`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Arguments {
     /// Keep whole Pods, without managedFields, instead of the few fields that a node agent reads.
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Takes orders until there are no more.
+/// Answers requests until `quit` or the end of standard input.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -65,13 +65,13 @@ async fn serve<K: Kinded>() -> anyhow::Result<()> {
         }
         let answer = time::timeout(LIMIT, subject.handle(request))
             .await
-            .with_context(|| format!("{request}: no end after {LIMIT:?}"))??;
+            .with_context(|| format!("{request} did not end after {LIMIT:?}"))??;
         writeln!(io::stdout(), "{}", serde_json::to_string(&answer)?)?;
     }
     Ok(())
 }
 
-/// Lines of standard input, read by a thread: the runtime's threads must not block.
+/// Lines of standard input, read by a thread of its own because reading blocks.
 fn request_lines() -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
@@ -84,20 +84,20 @@ fn request_lines() -> mpsc::Receiver<io::Result<String>> {
     receiver
 }
 
-/// A cache and what consumers of it saw.
+/// A cache, and the updates that its consumers received.
 struct Subject<K: Object> {
     cluster: Cluster,
     seen: Arc<Seen>,
     pods: Option<Informer<K>>,
-    /// Held, so that controllers come and go on a shared informer.
+    /// Kept, so that controllers start and stop on a shared informer.
     secrets: Option<Informer<Secret>>,
 }
 
-/// Updates that a consumer was told about.
+/// Updates that a consumer received.
 #[derive(Default)]
 struct Seen {
     updates: AtomicU64,
-    /// Unix time of the last one in nanoseconds.
+    /// Unix time of the last update in nanoseconds.
     last: AtomicU64,
 }
 
@@ -129,7 +129,10 @@ impl<K: Kinded> Subject<K> {
                 took()
             }
             Request::Count => {
-                let pods = self.pods.as_ref().context("nothing is cached yet")?;
+                let pods = self
+                    .pods
+                    .as_ref()
+                    .context("cannot count Pods: the cache was not started")?;
                 Answer::Count(pods.lister().len()?)
             }
             Request::Events(wanted) => self.events(wanted).await,
@@ -148,7 +151,7 @@ impl<K: Kinded> Subject<K> {
                 let metrics = tokio::runtime::Handle::current().metrics();
                 Answer::Tasks(metrics.num_alive_tasks())
             }
-            Request::Quit => bail!("nothing to answer"),
+            Request::Quit => bail!("quit has no answer"),
         })
     }
 
@@ -186,7 +189,10 @@ impl<K: Kinded> Subject<K> {
             .get_or_insert_with(|| cache.informer(&WatchSpec::all()));
         secrets.synced().await?;
         let expected = u32::try_from(secrets.lister().len()?)?;
-        ensure!(expected > 0, "there are no Secrets to reconcile");
+        ensure!(
+            expected > 0,
+            "cannot run controllers: the cluster has no Secrets"
+        );
         let done = Arc::new(AtomicU32::new(0));
         let all = Arc::new(tokio::sync::Notify::new());
         let (counted, notified) = (done.clone(), all.clone());
@@ -219,7 +225,7 @@ impl Seen {
     }
 }
 
-/// Gives a subscription a consumer, and waits until everything was delivered to it.
+/// Starts a consumer of a subscription and waits until it has received the initial state.
 async fn deliver<K: Object>(
     mut subscription: Subscription<K>,
     on_update: impl Fn() + Send + 'static,
@@ -230,7 +236,7 @@ async fn deliver<K: Object>(
             match change {
                 Change::Updated { .. } => on_update(),
                 Change::Closed(reason) => {
-                    eprintln!("closed: {reason:?}");
+                    eprintln!("[cache-subject] subscription closed: {reason:?}");
                     return;
                 }
                 _ => {}

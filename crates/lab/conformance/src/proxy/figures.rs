@@ -1,4 +1,4 @@
-//! What was measured of one arm at one size.
+//! Figures of one arm at one size.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) const LOWER_BOUND_CPU: &str =
 pub(crate) const MEMORY: &str = "RssAnon";
 pub(crate) const GAP: &str = "longest gap in new connections, 1 kHz, during a full sync";
 
-/// A change that is made again and again.
+/// Kind of a measured change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Changed,
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// A change: until the kernel acted on it, and the processor time of everything it caused.
+/// A measured change: the time until connections follow it, and the processor time it caused.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) kind: Kind,
@@ -55,17 +55,17 @@ pub(crate) struct Change {
     pub(crate) processor_time: Duration,
 }
 
-/// A sync from nothing.
+/// The sync after the first start, with an empty kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FirstSync {
     pub(crate) took: Duration,
     pub(crate) processor_time: Duration,
-    /// It took longer than this, and was not waited for.
+    /// True if the wait ended before the sync did: `took` is a lower bound.
     pub(crate) given_up: bool,
 }
 
 impl FirstSync {
-    /// Whether another one would take too much of a run's time.
+    /// True if a second start would take too much time.
     pub(crate) fn is_slow(self) -> bool {
         self.given_up || self.took > RESTART_LIMIT
     }
@@ -77,7 +77,7 @@ pub(crate) struct Figures {
     pub(crate) restart: Option<Duration>,
     pub(crate) gap: Option<Duration>,
     pub(crate) changes: Vec<Change>,
-    /// At the end of each pass, in MB.
+    /// RssAnon at the end of each pass, in MB.
     pub(crate) memory: Vec<f64>,
     pub(crate) connections: Vec<Duration>,
     pub(crate) lower_bound: Option<LowerBound>,
@@ -89,7 +89,7 @@ impl Figures {
         self.changes.iter().filter(of_kind)
     }
 
-    /// Adds them to the outcome, as far as they were measured.
+    /// Adds the measured figures to the outcome.
     pub(crate) fn report(&self, arm: Arm, size: u32, outcome: &mut Outcome) {
         let mut add = |name: &str, unit: &str, value: f64| {
             outcome.add(name, Some(size), unit, arm.name(), value);

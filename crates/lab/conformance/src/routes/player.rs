@@ -1,4 +1,4 @@
-//! Plays a trace: writes Nodes as kubelets and controllers would, and changes the provider.
+//! Plays a trace: writes Nodes as kubelets and controllers do, and changes the provider.
 
 use std::{
     collections::BTreeMap,
@@ -21,18 +21,18 @@ use super::{
     tracker::{RouteTracker, Table},
 };
 
-/// Servers of the project that are no nodes.
+/// Servers of the project that are not nodes.
 const OTHERS: u16 = 10;
 
-/// A cluster with its provider, and what it wants.
+/// A cluster with its provider, and the tracker of its desired routes.
 pub(super) struct Player {
     nodes: Api<Node>,
     double: Arc<HcloudDouble>,
     servers: BTreeMap<u16, Machine>,
     tracker: Arc<Mutex<RouteTracker>>,
-    /// The steps that call for a change of routes, when they were made.
+    /// Steps that require a change of routes, with the times at which they were made.
     pub(super) made: Vec<Event>,
-    /// The most that a step was late.
+    /// Largest delay of a step.
     pub(super) late: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Player {
         }
     }
 
-    /// Nodes, servers and routes that are there before anything begins.
+    /// Creates the nodes, servers and routes that exist before the trace begins.
     pub(super) async fn prepare(&mut self, trace: &Trace) -> anyhow::Result<()> {
         for &machine in &trace.nodes {
             self.place(machine);
@@ -74,7 +74,7 @@ impl Player {
         Ok(())
     }
 
-    /// Does everything at its time.
+    /// Makes every step at its time.
     pub(super) async fn play(&mut self, trace: &Trace, begin: Instant) -> anyhow::Result<()> {
         for Event { at, step } in &trace.events {
             tokio::time::sleep_until(begin + *at).await;
@@ -139,7 +139,7 @@ impl Player {
         });
     }
 
-    /// The Node has everything with this write, and from now on its route is waited for.
+    /// Writes the address, the last thing that the Node needs for a route, and starts its wait.
     async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
         locked(&self.tracker).want(machine, now);
@@ -160,7 +160,7 @@ impl Player {
         self.patch(machine, &patch).await
     }
 
-    /// The server is there, at this address.
+    /// Adds the server, or changes its address.
     fn place(&mut self, machine: Machine) {
         self.servers.insert(machine.number, machine);
         self.publish_servers();
@@ -203,7 +203,7 @@ impl Player {
             {"type": "Hostname", "address": machine.name()},
             {"type": "InternalIP", "address": machine.address().to_string()},
         ]);
-        // One address replaces another, where a strategic patch would keep both.
+        // A merge patch replaces the list; a strategic patch would keep the old address.
         let patch = json!({"status": {"addresses": addresses}});
         let how = PatchParams::default();
         let name = machine.name();
@@ -229,7 +229,7 @@ impl Player {
     }
 }
 
-/// The condition that a kubelet renews.
+/// The condition that a kubelet updates.
 fn heartbeat() -> Value {
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     json!({"status": {"conditions": [{
@@ -238,7 +238,7 @@ fn heartbeat() -> Value {
     }]}})
 }
 
-/// What the provider has.
+/// Current routes of the provider.
 pub(super) fn table(double: &HcloudDouble) -> Table {
     let routes = double.routes().into_iter();
     routes

@@ -1,4 +1,4 @@
-//! One arm living through one trace.
+//! One run: one arm through one trace.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +22,16 @@ use super::{
     tracker::{Found, RouteTracker, Wait},
 };
 
-/// How often the provider's table is looked at.
+/// Interval at which the provider's routes are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
-/// What Hetzner allows a project.
+/// Hetzner's limit of calls per project.
 const CALLS_PER_HOUR: u32 = 3600;
 
 /// An arm with its own API server and its own provider, ready to begin.
 pub(super) struct Stage {
     arm: Arm,
     trace: Trace,
-    /// Ends before the server that it watches.
+    /// Declared first so that the watch ends before its server.
     conditions: Conditions,
     cluster: Cluster,
     double: Arc<HcloudDouble>,
@@ -39,30 +39,30 @@ pub(super) struct Stage {
     tracker: Arc<Mutex<RouteTracker>>,
 }
 
-/// What an arm did in a trace.
+/// Measurements of one run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) arm: Arm,
     pub(super) trace: &'static str,
     /// Calls from the program's start until the trace began.
     pub(super) start: Calls,
-    /// Calls in the trace.
+    /// Calls during the trace.
     pub(super) calls: Calls,
     pub(super) found: Found,
-    /// From when a joining node's route could be made until its condition said it was there.
+    /// Seconds from when a joining node's route could be made until its condition was set.
     pub(super) condition_waits: Vec<f64>,
-    /// Nodes that were told of a route before it was there.
+    /// Nodes whose condition was set before their route existed.
     pub(super) early_conditions: u32,
     pub(super) processor_seconds: f64,
     pub(super) anonymous_megabytes: f64,
-    /// The steps that called for a change of routes, when they were made.
+    /// Steps that required a change of routes, with the times at which they were made.
     pub(super) made: Vec<Event>,
-    /// The most that a step of the trace was late.
+    /// Largest delay of a step.
     pub(super) late: Duration,
 }
 
 impl Run {
-    /// In one line.
+    /// One line for the progress output.
     pub(super) fn summary(&self) -> String {
         let found = &self.found;
         let waits = found.waits.iter().filter_map(Wait::seconds);
@@ -105,7 +105,10 @@ impl Stage {
             Arc::new(Mutex::new(RouteTracker::default())),
         );
         let mut player = Player::new(client.clone(), double.clone(), tracker.clone());
-        player.prepare(&trace).await.context("the first nodes")?;
+        player
+            .prepare(&trace)
+            .await
+            .context("cannot create the first nodes")?;
         Ok(Self {
             conditions: Conditions::watch(client),
             arm,
@@ -117,7 +120,7 @@ impl Stage {
         })
     }
 
-    /// Starts the program, lets it find its feet, and plays the trace.
+    /// Starts the program, waits for the warm-up and plays the trace.
     pub(super) async fn run(mut self, setting: &Setting<'_>) -> anyhow::Result<Run> {
         let endpoint = self.double.endpoint();
         let kubeconfig = &self.cluster.kubeconfig;
@@ -156,7 +159,7 @@ impl Stage {
     }
 }
 
-/// Looks at the table for as long as it is let.
+/// Reads the provider's routes at intervals, forever.
 async fn poll_table(double: &HcloudDouble, tracker: &Mutex<RouteTracker>, begin: Instant) {
     let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
@@ -167,7 +170,7 @@ async fn poll_table(double: &HcloudDouble, tracker: &Mutex<RouteTracker>, begin:
     }
 }
 
-/// Why the program ended, as soon as it does.
+/// Waits until the program ends and returns the error.
 async fn has_ended(process: &mut Process) -> anyhow::Error {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -177,7 +180,8 @@ async fn has_ended(process: &mut Process) -> anyhow::Error {
     }
 }
 
-/// How long joining nodes waited to be told, and how many were told too early.
+/// Seconds that joining nodes waited for their condition, and the number of nodes whose condition came
+/// before their route.
 fn condition_waits(
     found: &Found,
     seen: &BTreeMap<String, Instant>,
@@ -185,14 +189,14 @@ fn condition_waits(
 ) -> (Vec<f64>, u32) {
     let mut waits = Vec::new();
     let mut early = 0;
-    // A node that only moved was told when it joined.
+    // A node that changed its address has had the condition since it joined.
     for wait in found.waits.iter().filter(|wait| wait.machine.moved == 0) {
         let Some(moment) = seen.get(&wait.machine.name()) else {
             continue;
         };
         let moment = moment.duration_since(begin).as_secs_f64();
         waits.push(moment - wait.since);
-        // The table is looked at now and then only, and later than planned on a busy machine.
+        // Routes are read at intervals, which are longer on a busy machine.
         early += u32::from(moment < wait.missing);
     }
     (waits, early)
@@ -203,7 +207,7 @@ mod tests {
     use super::{super::trace::Machine, *};
 
     #[tokio::test]
-    async fn a_node_that_is_told_before_its_route_is_there_is_counted() {
+    async fn a_condition_before_its_route_is_counted() {
         let begin = Instant::now();
         let wait = |number, missing, until| Wait {
             machine: Machine::new(number, 1),

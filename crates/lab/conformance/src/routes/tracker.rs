@@ -1,20 +1,20 @@
-//! What routes are wanted, and what became of them: pure bookkeeping over observations.
+//! Tracks desired routes and compares them with observed ones. Pure: it does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Machine;
 
-/// Routes by destination, as a provider has them: each leads to one gateway.
+/// Routes of a provider: gateway by destination.
 pub(super) type Table = BTreeMap<String, String>;
 
-/// Seconds since the beginning of a trace.
+/// Time in seconds since the beginning of a trace.
 pub(super) type Moment = f64;
 
-/// Wishes of one cluster, and how they were met.
+/// Desired routes of one cluster, and how they were fulfilled.
 #[derive(Debug, Default)]
 pub(super) struct RouteTracker {
     desired: BTreeMap<String, DesiredRoute>,
-    /// Routes whose nodes are gone, since when.
+    /// Routes whose Nodes are deleted, with the time of the deletion.
     stale: BTreeMap<(String, String), Moment>,
     found: Found,
 }
@@ -28,10 +28,10 @@ struct DesiredRoute {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It was never seen in the table.
+    /// Never seen in the table.
     Awaited,
     Met,
-    /// It was in the table and is not any more, although it is still wanted.
+    /// Removed from the table although it is still desired.
     Lost,
 }
 
@@ -39,11 +39,11 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wait {
     pub(super) machine: Machine,
-    /// When the route could be made.
+    /// Time from which the route could be made.
     pub(super) since: Moment,
-    /// When it was last seen to be missing.
+    /// Last time at which the route was missing.
     pub(super) missing: Moment,
-    /// When it was there; never, if its node left before, or the trace ended.
+    /// First time at which the route was there; None if its node left or the trace ended before.
     pub(super) until: Option<Moment>,
 }
 
@@ -53,30 +53,30 @@ impl Wait {
     }
 }
 
-/// What was seen.
+/// Results of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Found {
-    /// One for every route that was wanted after the beginning, in that order.
+    /// One for every route that became desired during the trace, in that sequence.
     pub(super) waits: Vec<Wait>,
-    /// From the end of a Node until its route was gone.
+    /// Seconds from the deletion of a Node until its route was gone.
     pub(super) stale: Vec<f64>,
-    /// Routes that vanished while they were wanted.
+    /// Routes that disappeared while they were desired.
     pub(super) lost: u32,
-    /// Wanted at the end, and not there.
+    /// Routes desired at the end and not there.
     pub(super) missing: u32,
-    /// Wanted at the end, and there.
+    /// Routes desired at the end and there.
     pub(super) right: u32,
-    /// There at the end, and wanted by nobody.
+    /// Routes there at the end and not desired.
     pub(super) leftover: u32,
 }
 
 impl RouteTracker {
-    /// A route that is there before the trace begins.
+    /// Adds a route that exists before the trace begins.
     pub(super) fn begin_with(&mut self, machine: Machine) {
         self.insert(machine, State::Met);
     }
 
-    /// From now on a route to this machine can be made.
+    /// Adds a desired route to a machine and starts its wait.
     pub(super) fn want(&mut self, machine: Machine, now: Moment) {
         self.found.waits.push(Wait {
             machine,
@@ -96,25 +96,25 @@ impl RouteTracker {
         self.desired.insert(machine.destination(), route);
     }
 
-    /// The machine is gone or about to get another address: whether its route stays or goes does
-    /// not matter until its Node changes.
+    /// Stops tracking a route whose machine is gone or gets another address. Until its Node changes,
+    /// the route may stay or go.
     pub(super) fn release(&mut self, machine: Machine) {
         let destination = machine.destination();
-        // Its range may be another's by now.
+        // Another machine may have its range by now.
         let known = self.desired.get(&destination);
         if known.is_some_and(|route| route.machine.number == machine.number) {
             self.desired.remove(&destination);
         }
     }
 
-    /// The Node is gone, and its route should go too.
+    /// Marks the route of a deleted Node as stale.
     pub(super) fn forget(&mut self, machine: Machine, now: Moment) {
         self.release(machine);
         let route = (machine.destination(), machine.address().to_string());
         self.stale.insert(route, now);
     }
 
-    /// Compares what is wanted with what is there.
+    /// Compares desired routes with the table.
     pub(super) fn see(&mut self, table: &Table, now: Moment) {
         for (destination, route) in &mut self.desired {
             let right = table.get(destination) == Some(&route.gateway);
@@ -145,7 +145,7 @@ impl RouteTracker {
         });
     }
 
-    /// What is to be said at the end.
+    /// Compares for the last time and returns the results.
     pub(super) fn close(mut self, table: &Table, now: Moment) -> Found {
         self.see(table, now);
         let right: BTreeSet<&String> = self
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_at_the_end_is_counted() {
+    fn missing_and_leftover_routes_are_counted_at_the_end() {
         let [gone, never, left] =
             [(1, 8), (2, 7), (3, 6)].map(|(number, range)| Machine::new(number, range));
         let mut tracker = RouteTracker::default();

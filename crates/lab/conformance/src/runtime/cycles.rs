@@ -1,9 +1,10 @@
-//! Informers added and removed, controllers started and stopped: what is left of them.
+//! Leak measurement: heap, tasks and watches left after adding and removing informers and after
+//! starting and stopping controllers.
 
 use super::{Extent, OURS, Stage, THEIRS, protocol::Request, subject::Subject};
 use crate::outcome::{Claim, Outcome, Target};
 
-/// What is done again and again.
+/// The repeated operation.
 #[derive(Debug, Clone, Copy)]
 enum Cycle {
     Informers,
@@ -22,7 +23,7 @@ impl Cycle {
         }
     }
 
-    /// The kind whose watches come and go.
+    /// The resource whose watches open and close.
     fn resource(self) -> &'static str {
         match self {
             Self::Informers => "configmaps",
@@ -49,7 +50,7 @@ impl Cycle {
     }
 }
 
-/// Cycles both in processes of their own.
+/// Measures both cycles, each in a process of its own.
 pub(super) async fn measure(stage: &Stage<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
     for cycle in Cycle::ALL {
         for arm in stage
@@ -98,14 +99,14 @@ async fn one(
     Ok(())
 }
 
-/// Heap, tasks and watches when everything that ends has ended.
+/// Heap, tasks and additional watches after the server has closed the watches of the cycles.
 async fn rest(
     stage: &Stage<'_>,
     cycle: Cycle,
     subject: &mut Subject,
     watches: f64,
 ) -> anyhow::Result<(f64, f64, f64)> {
-    // A controller runs on an informer that is shared with others and stays.
+    // The informer of the controllers is shared and stays.
     let stays = match cycle {
         Cycle::Informers => 0.0,
         Cycle::Controllers => 1.0,
@@ -122,7 +123,7 @@ async fn rest(
     ))
 }
 
-/// Nothing of ours may be left; what is left of theirs is told.
+/// Targets for weft: heap and tasks do not grow. The peer's ratios are for information.
 pub(super) fn claim(outcome: &mut Outcome, extent: Extent) {
     let size = Some(extent.cycles);
     for name in Cycle::ALL

@@ -1,4 +1,4 @@
-//! From nothing to a full cache: time, processor time, memory, open watches.
+//! Initial sync of a cache: time, processor time, memory and open watches.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const UNITS: [(&str, &str); 6] = [
     (WATCHES, ""),
 ];
 
-/// Fills every arm's cache in every round; those of the last round live on.
+/// Syncs every arm's cache in every round. Returns the processes of the last round, still running.
 pub(super) async fn measure(
     stage: &Stage<'_>,
     outcome: &mut Outcome,
@@ -35,7 +35,7 @@ pub(super) async fn measure(
     for round in 1..=stage.extent.rounds {
         for arm in &stage.arms {
             let mut subject = Subject::start(arm, &stage.arguments.kubeconfig)?;
-            // The server takes its time to notice that the one before has gone.
+            // The server closes the watches of the previous process with a delay.
             stage.server.settle("pods", open).await?;
             for (name, value) in fill(stage, &mut subject).await? {
                 figures.entry((name, arm.name)).or_default().push(value);
@@ -72,7 +72,7 @@ async fn fill(
     let count = subject.count().await?;
     ensure!(
         count >= stage.extent.pods,
-        "{} holds {count} Pods of {}",
+        "the cache of {} has {count} Pods: expected at least {}",
         subject.name,
         stage.extent.pods
     );

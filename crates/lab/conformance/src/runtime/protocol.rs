@@ -1,11 +1,11 @@
-//! What both caches are told, a line each, and what they answer.
+//! Requests to the compared caches, one per line, and their answers.
 
 use std::{fmt, str::FromStr};
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-/// An order; `xtask/src/peers/cache.go` says what each means.
+/// A request; `xtask/src/peers/cache.go` documents each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     Cache,
@@ -19,16 +19,16 @@ pub(crate) enum Request {
     Quit,
 }
 
-/// What is answered to all orders but the last, as one line of JSON.
+/// The answer to every request but `quit`, as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Answer {
-    /// How long obeying took.
+    /// Time that the request took.
     Seconds(f64),
     Count(usize),
     Seen {
         updates: u64,
-        /// Unix time of the last one.
+        /// Unix time of the last update, in seconds.
         last: f64,
     },
     Bytes(usize),
@@ -56,7 +56,11 @@ impl FromStr for Request {
 
     fn from_str(line: &str) -> anyhow::Result<Self> {
         let (word, argument) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || argument.parse().with_context(|| format!("in {line:?}"));
+        let number = || {
+            argument
+                .parse()
+                .with_context(|| format!("cannot parse the number in {line:?}"))
+        };
         Ok(match word {
             "consumers" => Self::Consumers(number()?),
             "events" => Self::Events(number()?.into()),
@@ -67,7 +71,7 @@ impl FromStr for Request {
             "heap" if argument.is_empty() => Self::Heap,
             "tasks" if argument.is_empty() => Self::Tasks,
             "quit" if argument.is_empty() => Self::Quit,
-            _ => bail!("no such order: {line:?}"),
+            _ => bail!("{line:?} is not a request"),
         })
     }
 }
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_are_written() {
+    fn requests_are_the_same_after_writing_and_parsing() {
         for request in [
             Request::Cache,
             Request::Count,
@@ -94,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn unknown_requests_are_refused() {
         for line in ["", "cycle", "cycle x", "heap 3", "dance"] {
             assert!(line.parse::<Request>().is_err(), "{line:?}");
         }
     }
 
     #[test]
-    fn answers_are_what_the_peer_writes() {
+    fn answers_of_the_peer_are_parsed() {
         for (line, expected) in [
             (r#"{"seconds":1.5}"#, Answer::Seconds(1.5)),
             (r#"{"count":500}"#, Answer::Count(500)),
