@@ -13,7 +13,7 @@ pub struct Flood {
     _connections: Vec<Box<dyn Write + Send>>,
 }
 
-/// What each connection sends.
+/// Bytes that connections send, in turn.
 const OPENINGS: [&[u8]; 4] = [
     b"",
     b"GET /healthz HTTP/1.1\r\nHost: 127.0.",
@@ -21,7 +21,7 @@ const OPENINGS: [&[u8]; 4] = [
     b"\x16\x03\x01\xff\xff\x00\x00\x00 garbage \r\n\x00\xff",
 ];
 
-/// Longer than a listener that still accepts takes to do so.
+/// Longer than a listener that still accepts connections takes to accept one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Flood {
@@ -53,7 +53,7 @@ impl Flood {
     }
 }
 
-/// A test may hold both ends of thousands of connections.
+/// Raises the limit to its maximum: a test may hold both ends of thousands of connections.
 fn raise_descriptor_limit() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

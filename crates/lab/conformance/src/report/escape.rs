@@ -1,6 +1,6 @@
-//! Text inside of markup.
+//! HTML escaping.
 
-/// What a browser shows as this text, whatever is in it.
+/// HTML that a browser shows as this text.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

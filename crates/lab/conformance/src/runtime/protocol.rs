@@ -1,13 +1,13 @@
-//! What both caches are told, a line each, and what they answer.
+//! Requests to the compared caches, one per line, and their answers.
 
 use std::{fmt, str::FromStr};
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-/// An order; `xtask/src/peers/cache.go` says what each means.
+/// A request; `xtask/src/peers/cache.go` documents each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum Request {
     Cache,
     Count,
     Consumers(u32),
@@ -19,23 +19,23 @@ pub(crate) enum Order {
     Quit,
 }
 
-/// What is answered to all orders but the last, as one line of JSON.
+/// The answer to every request but `quit`, as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Answer {
-    /// How long obeying took.
+    /// Time that the request took.
     Seconds(f64),
     Count(usize),
     Seen {
         updates: u64,
-        /// Unix time of the last one.
+        /// Unix time of the last update, in seconds.
         last: f64,
     },
     Bytes(usize),
     Tasks(usize),
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cache => f.write_str("cache"),
@@ -51,12 +51,16 @@ impl fmt::Display for Order {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Request {
     type Err = anyhow::Error;
 
     fn from_str(line: &str) -> anyhow::Result<Self> {
         let (word, argument) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || argument.parse().with_context(|| format!("in {line:?}"));
+        let number = || {
+            argument
+                .parse()
+                .with_context(|| format!("cannot parse the number in {line:?}"))
+        };
         Ok(match word {
             "consumers" => Self::Consumers(number()?),
             "events" => Self::Events(number()?.into()),
@@ -67,7 +71,7 @@ impl FromStr for Order {
             "heap" if argument.is_empty() => Self::Heap,
             "tasks" if argument.is_empty() => Self::Tasks,
             "quit" if argument.is_empty() => Self::Quit,
-            _ => bail!("no such order: {line:?}"),
+            _ => bail!("{line:?} is not a request"),
         })
     }
 }
@@ -77,31 +81,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_are_written() {
-        for order in [
-            Order::Cache,
-            Order::Count,
-            Order::Consumers(10),
-            Order::Events(20_000),
-            Order::Cycle(1000),
-            Order::Controllers(7),
-            Order::Heap,
-            Order::Tasks,
-            Order::Quit,
+    fn requests_are_the_same_after_writing_and_parsing() {
+        for request in [
+            Request::Cache,
+            Request::Count,
+            Request::Consumers(10),
+            Request::Events(20_000),
+            Request::Cycle(1000),
+            Request::Controllers(7),
+            Request::Heap,
+            Request::Tasks,
+            Request::Quit,
         ] {
-            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+            assert_eq!(request.to_string().parse::<Request>().unwrap(), request);
         }
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn unknown_requests_are_refused() {
         for line in ["", "cycle", "cycle x", "heap 3", "dance"] {
-            assert!(line.parse::<Order>().is_err(), "{line:?}");
+            assert!(line.parse::<Request>().is_err(), "{line:?}");
         }
     }
 
     #[test]
-    fn answers_are_what_the_peer_writes() {
+    fn answers_of_the_peer_are_parsed() {
         for (line, expected) in [
             (r#"{"seconds":1.5}"#, Answer::Seconds(1.5)),
             (r#"{"count":500}"#, Answer::Count(500)),

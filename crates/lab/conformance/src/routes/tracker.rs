@@ -1,26 +1,26 @@
-//! What routes are wanted, and what became of them: pure bookkeeping over observations.
+//! Tracks desired routes and compares them with observed ones. Pure: it does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Machine;
 
-/// Routes by destination, as a provider has them: each leads to one gateway.
+/// Routes of a provider: gateway by destination.
 pub(super) type Table = BTreeMap<String, String>;
 
-/// Seconds since the beginning of a trace.
+/// Time in seconds since the beginning of a trace.
 pub(super) type Moment = f64;
 
-/// Wishes of one cluster, and how they were met.
+/// Desired routes of one cluster, and how they were fulfilled.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    wishes: BTreeMap<String, Wish>,
-    /// Routes whose nodes are gone, since when.
+pub(super) struct RouteTracker {
+    desired: BTreeMap<String, DesiredRoute>,
+    /// Routes whose Nodes are deleted, with the time of the deletion.
     stale: BTreeMap<(String, String), Moment>,
     found: Found,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct DesiredRoute {
     machine: Machine,
     gateway: String,
     state: State,
@@ -28,10 +28,10 @@ struct Wish {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It was never seen in the table.
+    /// Never seen in the table.
     Awaited,
     Met,
-    /// It was in the table and is not any more, although it is still wanted.
+    /// Removed from the table although it is still desired.
     Lost,
 }
 
@@ -39,11 +39,11 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wait {
     pub(super) machine: Machine,
-    /// When the route could be made.
+    /// Time from which the route could be made.
     pub(super) since: Moment,
-    /// When it was last seen to be missing.
+    /// Last time at which the route was missing.
     pub(super) missing: Moment,
-    /// When it was there; never, if its node left before, or the trace ended.
+    /// First time at which the route was there; None if its node left or the trace ended before.
     pub(super) until: Option<Moment>,
 }
 
@@ -53,30 +53,30 @@ impl Wait {
     }
 }
 
-/// What was seen.
+/// Results of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Found {
-    /// One for every route that was wanted after the beginning, in that order.
+    /// One for every route that became desired during the trace, in that sequence.
     pub(super) waits: Vec<Wait>,
-    /// From the end of a Node until its route was gone.
+    /// Seconds from the deletion of a Node until its route was gone.
     pub(super) stale: Vec<f64>,
-    /// Routes that vanished while they were wanted.
+    /// Routes that disappeared while they were desired.
     pub(super) lost: u32,
-    /// Wanted at the end, and not there.
+    /// Routes desired at the end and not there.
     pub(super) missing: u32,
-    /// Wanted at the end, and there.
+    /// Routes desired at the end and there.
     pub(super) right: u32,
-    /// There at the end, and wanted by nobody.
+    /// Routes there at the end and not desired.
     pub(super) leftover: u32,
 }
 
-impl Ledger {
-    /// A route that is there before the trace begins.
+impl RouteTracker {
+    /// Adds a route that exists before the trace begins.
     pub(super) fn begin_with(&mut self, machine: Machine) {
         self.insert(machine, State::Met);
     }
 
-    /// From now on a route to this machine can be made.
+    /// Adds a desired route to a machine and starts its wait.
     pub(super) fn want(&mut self, machine: Machine, now: Moment) {
         self.found.waits.push(Wait {
             machine,
@@ -88,50 +88,50 @@ impl Ledger {
     }
 
     fn insert(&mut self, machine: Machine, state: State) {
-        let wish = Wish {
+        let route = DesiredRoute {
             machine,
             gateway: machine.address().to_string(),
             state,
         };
-        self.wishes.insert(machine.destination(), wish);
+        self.desired.insert(machine.destination(), route);
     }
 
-    /// The machine is gone or about to get another address: whether its route stays or goes does
-    /// not matter until its Node changes.
+    /// Stops tracking a route whose machine is gone or gets another address. Until its Node changes,
+    /// the route may stay or go.
     pub(super) fn release(&mut self, machine: Machine) {
         let destination = machine.destination();
-        // Its range may be another's by now.
-        let known = self.wishes.get(&destination);
-        if known.is_some_and(|wish| wish.machine.number == machine.number) {
-            self.wishes.remove(&destination);
+        // Another machine may have its range by now.
+        let known = self.desired.get(&destination);
+        if known.is_some_and(|route| route.machine.number == machine.number) {
+            self.desired.remove(&destination);
         }
     }
 
-    /// The Node is gone, and its route should go too.
+    /// Marks the route of a deleted Node as stale.
     pub(super) fn forget(&mut self, machine: Machine, now: Moment) {
         self.release(machine);
         let route = (machine.destination(), machine.address().to_string());
         self.stale.insert(route, now);
     }
 
-    /// Compares what is wanted with what is there.
+    /// Compares desired routes with the table.
     pub(super) fn see(&mut self, table: &Table, now: Moment) {
-        for (destination, wish) in &mut self.wishes {
-            let right = table.get(destination) == Some(&wish.gateway);
+        for (destination, route) in &mut self.desired {
+            let right = table.get(destination) == Some(&route.gateway);
             let mut waits = self.found.waits.iter_mut().rev();
-            let wait = waits.find(|wait| wait.machine == wish.machine);
-            match (wish.state, right, wait) {
+            let wait = waits.find(|wait| wait.machine == route.machine);
+            match (route.state, right, wait) {
                 (State::Awaited, true, wait) => {
-                    wish.state = State::Met;
+                    route.state = State::Met;
                     if let Some(wait) = wait {
                         wait.until = Some(now);
                     }
                 }
                 (State::Awaited, false, Some(wait)) => wait.missing = now,
-                (State::Lost, true, _) => wish.state = State::Met,
+                (State::Lost, true, _) => route.state = State::Met,
                 (State::Met, false, _) => {
                     self.found.lost += 1;
-                    wish.state = State::Lost;
+                    route.state = State::Lost;
                 }
                 (State::Awaited | State::Lost, false, _) | (State::Met, true, _) => {}
             }
@@ -145,17 +145,17 @@ impl Ledger {
         });
     }
 
-    /// What is to be said at the end.
+    /// Compares for the last time and returns the results.
     pub(super) fn close(mut self, table: &Table, now: Moment) -> Found {
         self.see(table, now);
         let right: BTreeSet<&String> = self
-            .wishes
+            .desired
             .iter()
-            .filter(|(destination, wish)| table.get(*destination) == Some(&wish.gateway))
+            .filter(|(destination, route)| table.get(*destination) == Some(&route.gateway))
             .map(|(destination, _)| destination)
             .collect();
         self.found.right = count(right.len());
-        self.found.missing = count(self.wishes.len() - right.len());
+        self.found.missing = count(self.desired.len() - right.len());
         self.found.leftover = count(table.keys().filter(|key| !right.contains(key)).count());
         self.found
     }
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn a_wait_ends_when_the_route_leads_to_the_right_machine() {
         let (old, new) = (Machine::new(1, 7), Machine::new(2, 7));
-        let mut ledger = Ledger::default();
-        ledger.want(new, 3.0);
-        ledger.see(&table(&[old]), 4.0);
-        ledger.see(&table(&[new]), 5.5);
-        ledger.see(&table(&[new]), 6.5);
-        let found = ledger.close(&table(&[new]), 7.0);
+        let mut tracker = RouteTracker::default();
+        tracker.want(new, 3.0);
+        tracker.see(&table(&[old]), 4.0);
+        tracker.see(&table(&[new]), 5.5);
+        tracker.see(&table(&[new]), 6.5);
+        let found = tracker.close(&table(&[new]), 7.0);
         assert_eq!(found.waits.len(), 1);
         assert_eq!(found.waits[0].seconds(), Some(2.5));
         assert!((found.waits[0].missing - 4.0).abs() < 1e-9);
@@ -192,13 +192,13 @@ mod tests {
     #[test]
     fn a_route_that_vanishes_while_it_is_wanted_is_lost_once() {
         let machine = Machine::new(1, 1);
-        let mut ledger = Ledger::default();
-        ledger.begin_with(machine);
+        let mut tracker = RouteTracker::default();
+        tracker.begin_with(machine);
         for now in [1.0, 2.0] {
-            ledger.see(&Table::new(), now);
+            tracker.see(&Table::new(), now);
         }
-        ledger.see(&table(&[machine]), 3.0);
-        let found = ledger.close(&table(&[machine]), 4.0);
+        tracker.see(&table(&[machine]), 3.0);
+        let found = tracker.close(&table(&[machine]), 4.0);
         assert_eq!((found.lost, found.missing), (1, 0));
         assert_eq!(found.waits, []);
     }
@@ -206,28 +206,28 @@ mod tests {
     #[test]
     fn a_route_of_a_machine_that_is_gone_may_go_before_its_node() {
         let machine = Machine::new(1, 1);
-        let mut ledger = Ledger::default();
-        ledger.begin_with(machine);
-        ledger.release(machine);
-        ledger.see(&Table::new(), 1.0);
-        ledger.forget(machine, 2.0);
-        ledger.see(&Table::new(), 2.5);
-        let found = ledger.close(&Table::new(), 3.0);
+        let mut tracker = RouteTracker::default();
+        tracker.begin_with(machine);
+        tracker.release(machine);
+        tracker.see(&Table::new(), 1.0);
+        tracker.forget(machine, 2.0);
+        tracker.see(&Table::new(), 2.5);
+        let found = tracker.close(&Table::new(), 3.0);
         assert_eq!(found.lost, 0);
         assert_eq!(found.stale, [0.5]);
     }
 
     #[test]
-    fn what_is_wrong_at_the_end_is_counted() {
+    fn missing_and_leftover_routes_are_counted_at_the_end() {
         let [gone, never, left] =
             [(1, 8), (2, 7), (3, 6)].map(|(number, range)| Machine::new(number, range));
-        let mut ledger = Ledger::default();
-        ledger.begin_with(gone);
-        ledger.forget(gone, 1.0);
-        ledger.want(left, 1.0);
-        ledger.forget(left, 2.0);
-        ledger.want(never, 3.0);
-        let found = ledger.close(&table(&[gone]), 9.0);
+        let mut tracker = RouteTracker::default();
+        tracker.begin_with(gone);
+        tracker.forget(gone, 1.0);
+        tracker.want(left, 1.0);
+        tracker.forget(left, 2.0);
+        tracker.want(never, 3.0);
+        let found = tracker.close(&table(&[gone]), 9.0);
         assert_eq!((found.leftover, found.missing, found.right), (1, 1, 0));
         let waits = found.waits.iter().map(Wait::seconds);
         assert_eq!(waits.collect::<Vec<_>>(), [None, None]);

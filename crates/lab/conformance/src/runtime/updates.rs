@@ -1,16 +1,16 @@
-//! Changes that all caches follow at once.
+//! Updates that all caches receive at the same time: cost, lag and rate.
 
 use super::{Stage, subject::Subject};
 use crate::outcome::Outcome;
 
 pub(super) const CPU: &str = "CPU per 10,000 updates";
 const LAG: &str = "last update seen after the last write";
-/// All follow the same writers, who are the limit.
+/// Limited by the writers, which are the same for all.
 const RATE: &str = "updates followed, as many as were written";
-/// What each could follow if the server wrote as fast.
+/// Updates per second that each could process if the server sent them as fast.
 const CAPACITY: &str = "updates for a second of processor time";
 
-/// Changes Pods, and sees how each follows. Ends the subjects.
+/// Patches Pods and measures how each cache follows. Ends the subjects.
 #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
 pub(super) async fn measure(
     stage: &Stage<'_>,

@@ -1,4 +1,5 @@
-//! What the smallest change costs that a variant's program can make: nobody who calls it is faster.
+//! Cost of the smallest change that `iptables-restore` can make: a lower bound for every proxy that
+//! calls it.
 
 use std::{
     io::{Seek as _, Write as _},
@@ -12,21 +13,21 @@ use weft_testkit::{bench::median, usage::Usage};
 
 use crate::proxy::samples::milliseconds;
 
-/// Changes that are made, each in a chain of its own that nobody calls.
+/// Measured changes, each in a chain of its own to which no rule jumps.
 const ROUNDS: u32 = 9;
 
-/// The cost of one such change, beside all rules of a proxy.
+/// Cost of one such change in a table with all rules of a proxy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Floor {
-    /// The median, in milliseconds.
+pub(crate) struct LowerBound {
+    /// Median, in milliseconds.
     pub(crate) took: f64,
-    /// The mean, since the kernel counts in steps of 10 ms and only a sum is exact.
+    /// Mean, because the kernel counts in steps of 10 ms and only a sum is exact.
     pub(crate) processor_time: Duration,
 }
 
-/// Measures it with an `iptables-restore` in the namespace of this thread. Nobody else may write to
-/// the kernel meanwhile, and no other child of ours end.
-pub(crate) fn measure(restore: &Path) -> anyhow::Result<Floor> {
+/// Runs `iptables-restore` in the namespace of this thread. Meanwhile no other process may write
+/// rules there, and no other child of this process may end.
+pub(crate) fn measure(restore: &Path) -> anyhow::Result<LowerBound> {
     let before = time_of_ended_children()?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
@@ -36,7 +37,7 @@ pub(crate) fn measure(restore: &Path) -> anyhow::Result<Floor> {
     }
     let used = time_of_ended_children()?.saturating_sub(before);
     feed(restore, &removal())?;
-    Ok(Floor {
+    Ok(LowerBound {
         took: median(times),
         processor_time: used / ROUNDS,
     })
@@ -47,10 +48,10 @@ fn time_of_ended_children() -> anyhow::Result<Duration> {
 }
 
 fn chain(round: u32) -> String {
-    format!("WEFT-FLOOR-{round}")
+    format!("WEFT-BOUND-{round}")
 }
 
-/// A rule with a verdict: without one the kernel would not look at the rest of the table.
+/// A rule with a verdict: without one the kernel does not check the rest of the table.
 fn addition(round: u32) -> String {
     let chain = chain(round);
     format!("*nat\n:{chain} - [0:0]\n-A {chain} -j RETURN\nCOMMIT\n")
@@ -68,11 +69,11 @@ fn feed(restore: &Path, input: &str) -> anyhow::Result<()> {
     file.write_all(input.as_bytes())?;
     file.rewind()?;
     let status = Command::new(restore)
-        // Something that a proxy began may still hold the lock when it has ended.
+        // A child of the proxy may still hold the lock after the proxy has ended.
         .args(["--noflush", "--wait"])
         .stdin(file)
         .status()
-        .with_context(|| format!("start {}", restore.display()))?;
+        .with_context(|| format!("cannot start {}", restore.display()))?;
     ensure!(status.success(), "{}: {status}", restore.display());
     Ok(())
 }

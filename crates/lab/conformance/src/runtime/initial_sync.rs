@@ -1,11 +1,11 @@
-//! From nothing to a full cache: time, processor time, memory, open watches.
+//! Initial sync of a cache: time, processor time, memory and open watches.
 
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use weft_testkit::bench::median;
 
-use super::{Stage, order::Order, subject::Subject};
+use super::{Stage, protocol::Request, subject::Subject};
 use crate::outcome::Outcome;
 
 pub(super) const SECONDS: &str = "time to sync";
@@ -24,7 +24,7 @@ const UNITS: [(&str, &str); 6] = [
     (WATCHES, ""),
 ];
 
-/// Fills every arm's cache in every round; those of the last round live on.
+/// Syncs every arm's cache in every round. Returns the processes of the last round, still running.
 pub(super) async fn measure(
     stage: &Stage<'_>,
     outcome: &mut Outcome,
@@ -35,7 +35,7 @@ pub(super) async fn measure(
     for round in 1..=stage.extent.rounds {
         for arm in &stage.arms {
             let mut subject = Subject::start(arm, &stage.arguments.kubeconfig)?;
-            // The server takes its time to notice that the one before has gone.
+            // The server closes the watches of the previous process with a delay.
             stage.server.settle("pods", open).await?;
             for (name, value) in fill(stage, &mut subject).await? {
                 figures.entry((name, arm.name)).or_default().push(value);
@@ -63,7 +63,7 @@ async fn fill(
     let watches = stage.server.open_watches("pods").await?;
     let heap = subject.heap().await?;
     let (cpu, server) = (subject.cpu_seconds()?, stage.server.cpu_seconds().await?);
-    let seconds = subject.seconds(Order::Cache).await?;
+    let seconds = subject.seconds(Request::Cache).await?;
     let memory = subject.anonymous_megabytes()?;
     let (cpu, server) = (
         subject.cpu_seconds()? - cpu,
@@ -72,13 +72,13 @@ async fn fill(
     let count = subject.count().await?;
     ensure!(
         count >= stage.extent.pods,
-        "{} holds {count} Pods of {}",
+        "the cache of {} has {count} Pods: expected at least {}",
         subject.name,
         stage.extent.pods
     );
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     let heap = (subject.heap().await? - heap) / count as f64;
-    subject.seconds(Order::Consumers(10)).await?;
+    subject.seconds(Request::Consumers(10)).await?;
     let watches = stage.server.open_watches("pods").await? - watches;
     eprintln!(
         "[runtime] {}: {count} Pods in {seconds:.2} s, CPU {cpu:.2} s, {heap:.0} B per Pod, RssAnon {memory:.1} MB",

@@ -1,4 +1,5 @@
-//! A namespace in which a proxy runs: everything a client or an endpoint may be is at home there.
+//! The testbed of a proxy: a namespace that has all addresses of clients and endpoints, and the
+//! iptables programs of one variant.
 
 use std::{
     env,
@@ -20,16 +21,16 @@ use crate::proxy::{
     objects::{NODE_ADDRESS, Side},
 };
 
-/// Endpoints and clients.
+/// Range of endpoints and clients.
 pub(crate) const CLUSTER_CIDR: &str = "10.128.0.0/9";
 
-/// A client's address, inside of it: nothing is masqueraded.
+/// Address of the client, in the cluster CIDR: nothing is masqueraded.
 const CLIENT: &str = "10.250.0.1";
 
-/// Services. Where no rule sends it on, a connection to one of them is refused at once.
+/// Range of Services. Without a DNAT rule a connection to one of them is refused at once.
 const SERVICE_CIDR: &str = "10.96.0.0/16";
 
-/// Makes a namespace that answers on every endpoint's address.
+/// Creates a namespace that answers on every endpoint's address.
 pub(crate) fn create(name: &str) -> anyhow::Result<Arc<Namespace>> {
     let namespace = Namespace::create(name);
     let ip = |arguments: &str| {
@@ -49,16 +50,15 @@ pub(crate) fn create(name: &str) -> anyhow::Result<Arc<Namespace>> {
     Ok(Arc::new(namespace))
 }
 
-/// Tells every client which side it has reached.
+/// Sends every client the byte of the side that it has reached.
 fn answer(listener: &TcpListener, side: Side) {
     for stream in listener.incoming().flatten() {
-        // A client that is gone already does not want to know.
+        // The client may have closed the connection.
         let _ = (&stream).write_all(&[side.byte()]);
     }
 }
 
-/// Directories in which `iptables` means one variant's programs, as a container's image would
-/// decide it.
+/// Directories in which `iptables` is a link to one variant's program, as in a container image.
 pub(crate) struct Programs {
     directory: tempfile::TempDir,
 }
@@ -85,7 +85,7 @@ impl Programs {
         Ok(env::join_paths([own].into_iter().chain(search_path()))?)
     }
 
-    /// A variant's program that writes rules of IPv4.
+    /// Path of a variant's `iptables-restore`.
     pub(crate) fn restore(&self, variant: Variant) -> PathBuf {
         let own = self.directory.path().join(variant.name());
         own.join("iptables-restore")
@@ -96,15 +96,15 @@ impl Programs {
     }
 }
 
-/// Where a program is.
+/// Path of a program.
 pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
     search_path()
         .map(|directory| directory.join(program))
         .find(|path| path.is_file())
-        .with_context(|| format!("`{program}` is not installed"))
+        .with_context(|| format!("cannot find `{program}`: it is not installed"))
 }
 
-/// Administrators' programs are not on everyone's `PATH`.
+/// `PATH` and the `sbin` directories, which are not in the `PATH` of every user.
 fn search_path() -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = env::split_paths(&path).collect();
