@@ -1,7 +1,7 @@
-//! HTTP/1.1 over a Unix socket: one request, one answer, one connection.
+//! HTTP/1.1 client over a Unix socket: one request, one response, one connection.
 //!
-//! A client library would bring a runtime and most of the start-up time. What is here takes an
-//! answer with a length, in chunks, or up to the end of the connection, and nothing else.
+//! A client library would bring an async runtime and most of the start-up time. This reads a
+//! response with a length, in chunks, or up to the end of the connection, and nothing else.
 
 use std::{
     io::{self, Read, Write as _},
@@ -15,32 +15,32 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::deadline::Deadline;
 
-/// No head of the daemon's is longer.
+/// Maximum length of a response head in bytes.
 const HEAD_LIMIT: usize = 16 << 10;
-/// No answer of the daemon's is longer.
+/// Maximum length of a response body in bytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// How often a daemon that does not take the connection is asked again.
+/// Attempts to connect to a daemon that refuses the connection.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no answer.
+/// No usable response arrived.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The daemon has not seen the request.
-    #[error("nobody answers at the socket")]
+    #[error("cannot connect to the daemon's socket")]
     Away(#[source] io::Error),
     /// The daemon may have seen the request.
-    #[error("the connection broke before the answer was complete")]
+    #[error("connection closed before the response was complete")]
     Broken(#[source] io::Error),
     /// The daemon may have seen the request.
-    #[error("no answer within the time limit")]
+    #[error("no response within the time limit")]
     Late,
-    /// What came is no answer.
-    #[error("the answer is no HTTP: {0}")]
+    /// The bytes received are not an HTTP response.
+    #[error("invalid HTTP response: {0}")]
     Garbled(&'static str),
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -55,7 +55,7 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Sends a request and reads the answer.
+/// Sends a request and reads the response.
 pub(crate) fn exchange(
     path: &Path,
     request: &Request<'_>,
@@ -92,7 +92,7 @@ impl Request<'_> {
     }
 }
 
-/// Connects, with patience for a daemon that starts again this very moment.
+/// Connects; retries briefly because the daemon may be restarting.
 fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
     let mut tries = 1;
     loop {
@@ -100,7 +100,7 @@ fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
             Ok(stream) => return Ok(stream),
             Err(error) if tries < TRIES && deadline.remaining() > Some(PAUSE) => {
                 tries += 1;
-                // A daemon that is there but busy gets all the time there is.
+                // A daemon that listens but is busy gets all the time that is left.
                 if error.kind() == io::ErrorKind::WouldBlock {
                     tries = 1;
                 }
@@ -111,7 +111,7 @@ fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
     }
 }
 
-/// One attempt that does not block: a daemon whose backlog is full would hold us for ever.
+/// One non-blocking attempt: a full backlog would block for ever.
 fn attempt(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -143,7 +143,7 @@ impl Connection {
             .map_err(broken)
     }
 
-    /// Reads on; false at the end of the connection.
+    /// Reads more bytes; false at the end of the connection.
     fn more(&mut self, buffer: &mut Vec<u8>) -> Result<bool, HttpError> {
         let mut chunk = [0; 8192];
         loop {
@@ -186,11 +186,11 @@ fn broken(error: io::Error) -> HttpError {
     }
 }
 
-/// What the bytes so far are.
+/// State of the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed {
     Complete(Answer),
-    /// With the answer that it is if nothing else comes, where that makes one.
+    /// Incomplete. `until_end` is the response if the connection ends here.
     Partial {
         until_end: Option<Answer>,
     },
@@ -249,13 +249,13 @@ struct Head {
 impl Head {
     fn parse(bytes: &[u8]) -> Result<Self, HttpError> {
         let text =
-            std::str::from_utf8(bytes).map_err(|_| HttpError::Garbled("the head is not text"))?;
+            std::str::from_utf8(bytes).map_err(|_| HttpError::Garbled("the head is not UTF-8"))?;
         let mut lines = text.split("\r\n");
         let status = lines
             .next()
             .and_then(|line| line.strip_prefix("HTTP/1.")?.get(2..5))
             .and_then(|digits| digits.parse().ok())
-            .ok_or(HttpError::Garbled("there is no status"))?;
+            .ok_or(HttpError::Garbled("no status code"))?;
         let mut framing = match status {
             204 | 304 => Framing::Length(0),
             _ => Framing::End,
@@ -263,18 +263,18 @@ impl Head {
         for line in lines {
             let (name, value) = line
                 .split_once(':')
-                .ok_or(HttpError::Garbled("a header has no colon"))?;
+                .ok_or(HttpError::Garbled("a header without a colon"))?;
             let value = value.trim();
             if name.eq_ignore_ascii_case("transfer-encoding") {
                 if !value.eq_ignore_ascii_case("chunked") {
-                    return Err(HttpError::Garbled("the transfer encoding is unknown"));
+                    return Err(HttpError::Garbled("unknown transfer encoding"));
                 }
                 framing = Framing::Chunks;
             } else if name.eq_ignore_ascii_case("content-length")
                 && !matches!(framing, Framing::Chunks)
             {
                 let length = value.parse().ok().filter(|length| *length <= BODY_LIMIT);
-                let length = length.ok_or(HttpError::Garbled("the length makes no sense"))?;
+                let length = length.ok_or(HttpError::Garbled("invalid content length"))?;
                 framing = Framing::Length(length);
             }
         }
@@ -282,9 +282,9 @@ impl Head {
     }
 }
 
-/// The body in chunks, once the last one is there.
+/// The joined chunks, once the last one has arrived.
 fn join_chunks(mut rest: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
-    const GARBLED: HttpError = HttpError::Garbled("a chunk makes no sense");
+    const GARBLED: HttpError = HttpError::Garbled("invalid chunk");
     let mut body = Vec::new();
     loop {
         let Some(end) = find(rest, b"\r\n") else {
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interim_answer_is_passed_over() {
+    fn an_interim_response_is_skipped() {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         assert_eq!(Parsed::of(text.as_bytes()).unwrap(), answer(204, ""));
     }
 
     #[test]
-    fn nonsense_is_refused_and_not_waited_for() {
+    fn an_invalid_response_is_refused_at_once() {
         let long = format!("HTTP/1.1 200 OK\r\nx: {}", "a".repeat(HEAD_LIMIT));
         for text in [
             "SSH-2.0-OpenSSH\r\n\r\n",
@@ -388,7 +388,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_response_makes_it_panic(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
             bytes.extend_from_slice(&tail);
             let _ = Parsed::of(&bytes);

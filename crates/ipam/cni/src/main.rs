@@ -1,4 +1,4 @@
-//! The program: environment and standard input in, JSON out. Everything else is in the library.
+//! The program `weft-cni`: environment and standard input in, JSON out. The library does the rest.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         &Limits::default(),
     );
     if let Some(talk) = &output.talk {
-        // Nobody listens to a closed stderr.
+        // Writing to a closed stderr must not fail the call.
         let _ = writeln!(io::stderr(), "{talk}");
     }
     let mut stdout = io::stdout().lock();
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         .and_then(|()| stdout.flush());
     match (written, output.succeeded) {
         (Ok(()), true) => ExitCode::SUCCESS,
-        // A result that did not arrive is none: the runtime has to clean up.
+        // The runtime did not get the result, so it must treat the call as failed and clean up.
         _ => ExitCode::FAILURE,
     }
 }

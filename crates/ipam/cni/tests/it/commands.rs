@@ -1,4 +1,4 @@
-//! Every command with a daemon that does what it is asked.
+//! Every command against a daemon that grants every request.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn add_answers_with_both_families_in_every_version() {
 }
 
 #[test]
-fn add_passes_on_which_addresses_are_wanted() {
+fn add_passes_on_the_desired_addresses() {
     let node = Node::new();
     let daemon = FakeDaemon::generous(&node.socket());
     let mut config = node.config("1.0.0");
@@ -63,7 +63,7 @@ fn add_passes_on_which_addresses_are_wanted() {
 }
 
 #[test]
-fn del_gives_back_and_says_nothing() {
+fn del_releases_and_prints_nothing() {
     let node = Node::new();
     let daemon = FakeDaemon::generous(&node.socket());
     for version in VERSIONS {
@@ -91,7 +91,7 @@ fn check_compares_with_what_the_daemon_holds() {
     let details = ended.json()["details"].as_str().unwrap().to_owned();
     assert_eq!(
         details,
-        "the pod has [10.1.0.7], held are [10.1.0.7, fd00::7]"
+        "the pod has [10.1.0.7], the daemon holds [10.1.0.7, fd00::7]"
     );
     assert_eq!(check(&[]).code(), 103);
     let without = node.call_with("CHECK", "c1", &node.config("1.0.0"));
@@ -112,7 +112,7 @@ fn check_fails_when_nothing_is_held() {
 }
 
 #[test]
-fn status_tells_whether_an_add_can_be_served() {
+fn status_reports_whether_an_add_can_be_served() {
     for (serving, code) in [
         ("ready", None),
         ("unavailable", Some(50)),
@@ -138,28 +138,28 @@ fn status_tells_whether_an_add_can_be_served() {
 }
 
 #[test]
-fn gc_passes_on_what_lives() {
+fn gc_passes_on_the_valid_attachments() {
     let node = Node::new();
     let daemon = FakeDaemon::generous(&node.socket());
     let mut config = node.config("1.1.0");
-    let living = json!([{"containerID": "c1", "ifname": "eth0"}]);
-    config["cni.dev/valid-attachments"] = living.clone();
+    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    config["cni.dev/valid-attachments"] = valid.clone();
     let ended = node.call_with("GC", "", &config);
     ended.assert_silent_success();
     assert!(
-        ended.stderr.contains("2 attachments were freed"),
+        ended.stderr.contains("released 2 attachments"),
         "{}",
         ended.stderr
     );
     let body = &daemon.asked()[0].body;
     assert_eq!(
         *body,
-        json!({"networkName": "podnet", "validAttachments": living})
+        json!({"networkName": "podnet", "validAttachments": valid})
     );
 }
 
 #[test]
-fn gc_without_a_list_does_not_even_ask() {
+fn gc_without_a_list_sends_no_request() {
     let node = Node::new();
     let daemon = FakeDaemon::generous(&node.socket());
     assert_eq!(node.call("GC", "").code(), 7);
@@ -217,7 +217,7 @@ fn every_call_leaves_a_line_in_the_log() {
             (
                 &json!("DEL"),
                 &pod,
-                "code 11: release addresses: HTTP 500: on fire"
+                "code 11: cannot release addresses: HTTP 500: on fire"
             ),
         ]
     );

@@ -1,5 +1,4 @@
-//! A daemon of a few lines on a real socket: it answers what a test says and remembers what it
-//! was asked.
+//! A fake daemon on a real socket: it answers what a test scripts and records the requests.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -11,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A request as it came in.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) method: String,
@@ -20,9 +19,9 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// What to do with a request.
+/// The reply to a request.
 pub(crate) enum Say {
-    /// An answer with this status.
+    /// A response with this status.
     Answer(u16, String),
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
@@ -62,7 +61,7 @@ impl FakeDaemon {
         }
     }
 
-    /// One that hands out addresses of both families and takes everything back.
+    /// One that assigns addresses of both families and accepts every release.
     pub(crate) fn generous(socket: &Path) -> Self {
         Self::start(socket, |asked| Say::json(&generous(asked)))
     }
@@ -71,7 +70,7 @@ impl FakeDaemon {
         self.asked.lock().unwrap().clone()
     }
 
-    /// The container ids of requests to a path, in order.
+    /// Container ids of the requests to a path, oldest first.
     pub(crate) fn containers(&self, path: &str) -> Vec<String> {
         let asked = self.asked();
         let there = asked.iter().filter(|asked| asked.path == path);
@@ -80,7 +79,7 @@ impl FakeDaemon {
             .collect()
     }
 
-    /// The socket is gone, as after a crash and a clean-up.
+    /// Removes the socket, as after a crash and a clean-up.
     pub(crate) fn leave(&self) {
         std::fs::remove_file(&self.socket).unwrap();
     }
@@ -121,7 +120,7 @@ fn serve(stream: UnixStream, asked: &Mutex<Vec<Asked>>, answer: &(dyn Fn(&Asked)
     };
     asked.lock().unwrap().push(request.clone());
     let mut stream = stream;
-    // A client that has gone away already is part of some tests.
+    // Some tests close the connection before the response.
     let _ = match answer(&request) {
         Say::Answer(status, body) => write!(
             stream,

@@ -1,4 +1,4 @@
-//! The plugin as a runtime calls it.
+//! Integration tests of the plugin, called as a runtime calls it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Files in the queue, or in place of the log, that are not what they should be.
+//! Irregular files in the queue and in place of the log.
 
 use std::{
     fs::{self, OpenOptions},
@@ -55,7 +55,7 @@ fn containers(waiting: &Waiting) -> Vec<&str> {
 }
 
 #[test]
-fn odd_files_are_put_aside_and_releases_are_replayed() {
+fn irregular_files_are_put_aside_and_releases_are_replayed() {
     let node = Node::new();
     let directory = node.path("queue");
     node.call("DEL", "c1").assert_silent_success();
@@ -114,7 +114,7 @@ fn in_place_of_release(node: &Node, container: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_fifo_under_the_name_of_a_release_holds_no_call() {
+fn a_fifo_under_the_name_of_a_release_blocks_no_call() {
     let node = Node::new();
     let path = in_place_of_release(&node, "c1");
     let call = |command: &str| -> Ended { in_time(&path, || node.call(command, "c1")) };

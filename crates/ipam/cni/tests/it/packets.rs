@@ -1,4 +1,5 @@
-//! Under the CNI project's own plugins, with packets: a namespace is the node, others are pods.
+//! Packet tests under the CNI project's own plugins: one network namespace is the node, others are
+//! pods.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,7 @@ use crate::{
 /// Far beyond what a packet on one machine needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What plugins expect of a node.
+/// Sets up what the plugins require of a node.
 fn prepare(lab: &Lab) {
     // They look themselves up by their process id, which is of the lab's process namespace.
     lab.program("mount", &["-t", "proc", "proc", "/proc"]);
@@ -132,14 +133,14 @@ fn assign(held: &Mutex<BTreeMap<String, u8>>, asked: &Asked) -> Say {
     Say::json(&json!({"podIPInfo": infos, "response": fine}))
 }
 
-/// Whether the node, which is where the test itself runs, can connect to a pod.
+/// True if the node, which is where the test itself runs, can connect to a pod.
 fn node_reaches(pod: &Namespace, address: IpAddr) -> bool {
     let listener = pod.run(|| TcpListener::bind((address, 0)).unwrap());
     TcpStream::connect_timeout(&listener.local_addr().unwrap(), PATIENCE).is_ok()
 }
 
-/// The whole life of two pods.
-fn live(lab: &Lab, cluster: &Cluster) {
+/// Adds, checks and deletes two pods.
+fn add_check_delete(lab: &Lab, cluster: &Cluster) {
     let (one, other) = (lab.namespace("one"), lab.namespace("other"));
     let (result, ours) = cluster.add(&one);
     let (_, theirs) = cluster.add(&other);
@@ -168,7 +169,7 @@ fn pods_behind_a_bridge_talk_over_both_families() {
     lab::inside(|lab| {
         prepare(lab);
         let change = json!({"type": "bridge", "bridge": "weft0", "isGateway": true});
-        live(lab, &Cluster::new(plugin, "1.0.0", &change));
+        add_check_delete(lab, &Cluster::new(plugin, "1.0.0", &change));
     });
 }
 
@@ -179,7 +180,7 @@ fn pods_on_links_of_their_own_talk_over_both_families() {
     };
     lab::inside(|lab| {
         prepare(lab);
-        live(lab, &Cluster::new(plugin, "1.1.0", &json!({"type": "ptp"})));
+        add_check_delete(lab, &Cluster::new(plugin, "1.1.0", &json!({"type": "ptp"})));
     });
 }
 
@@ -199,7 +200,7 @@ fn the_oldest_version_works_as_well() {
 }
 
 #[test]
-fn what_leaves_the_node_carries_its_address() {
+fn traffic_that_leaves_the_node_is_masqueraded() {
     let Some(plugin) = peer("cni/bridge") else {
         return;
     };
@@ -221,7 +222,7 @@ fn what_leaves_the_node_carries_its_address() {
 }
 
 #[test]
-fn without_a_daemon_an_add_fails_by_our_code_and_a_del_succeeds() {
+fn without_a_daemon_an_add_fails_with_our_code_and_a_del_succeeds() {
     let plugins: Vec<PathBuf> = ["cni/bridge", "cni/ptp"]
         .into_iter()
         .filter_map(peer)

@@ -1,4 +1,4 @@
-//! A daemon that says no, or nonsense.
+//! Calls to a daemon that refuses or sends invalid responses.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn answer_with(node: &Node, body: Value) -> FakeDaemon {
 }
 
 #[test]
-fn an_add_that_gets_no_address_is_to_be_tried_again() {
+fn an_add_without_a_free_address_fails_with_try_again_later() {
     let node = Node::new();
     let message = "not enough IPs available of type IPv4";
     let _daemon = answer_with(
@@ -31,7 +31,7 @@ fn an_add_that_gets_no_address_is_to_be_tried_again() {
 }
 
 #[test]
-fn a_refusal_for_good_says_so() {
+fn a_permanent_refusal_has_its_own_code() {
     for code in [2, 23, 33, 42, 99] {
         let node = Node::new();
         let _daemon = answer_with(
@@ -43,7 +43,7 @@ fn a_refusal_for_good_says_so() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_used_is_given_back() {
+fn addresses_of_an_unusable_response_are_released() {
     let with_bad_gateway = {
         let mut info = four("10.1.0.7");
         info["NetworkContainerPrimaryIPConfig"]["GatewayIPAddress"] = json!("10.1.0");
@@ -65,7 +65,7 @@ fn an_answer_that_cannot_be_used_is_given_back() {
 }
 
 #[test]
-fn whatever_comes_instead_of_an_answer_is_an_error_object() {
+fn any_invalid_response_becomes_an_error_object() {
     type Make = fn() -> Say;
     let cases: [(&str, Make, u64); 9] = [
         ("no JSON", || Say::Answer(200, "hello".to_owned()), 102),
@@ -102,7 +102,7 @@ fn whatever_comes_instead_of_an_answer_is_an_error_object() {
 }
 
 #[test]
-fn a_refused_release_is_the_runtimes_to_repeat() {
+fn a_refused_release_is_left_to_the_runtime_to_retry() {
     let failure = json!({"ReturnCode": 99, "Message": "state potentially corrupt"});
     let nested = json!({"response": failure});
     for body in [nested, failure] {
