@@ -55,7 +55,7 @@ impl Command {
         }
     }
 
-    const fn is_about_a_container(self) -> bool {
+    const fn concerns_container(self) -> bool {
         matches!(self, Self::Add | Self::Del | Self::Check)
     }
 
@@ -89,7 +89,7 @@ impl Invocation {
             ifname: String::new(),
             pod: None,
         };
-        if !command.is_about_a_container() {
+        if !command.concerns_container() {
             return Ok(invocation);
         }
         invocation.container_id = variable("CNI_CONTAINERID")?;

@@ -49,7 +49,7 @@ pub struct Output {
     /// For standard output: a result, an error object, or nothing.
     pub text: String,
     /// For standard error.
-    pub talk: Option<String>,
+    pub stderr: Option<String>,
     /// True if the exit code is 0.
     pub succeeded: bool,
 }
@@ -67,7 +67,7 @@ pub fn call(
         Ok(output) => output,
         Err(fault) => Output {
             text: fault.to_json(version),
-            talk: Some(format!("{}: {}", fault.message, fault.details)),
+            stderr: Some(format!("{}: {}", fault.message, fault.details)),
             succeeded: false,
         },
     }
@@ -130,10 +130,10 @@ fn answer(
     Ok(success(text, unlogged.or(note)))
 }
 
-fn success(text: String, talk: Option<String>) -> Output {
+fn success(text: String, stderr: Option<String>) -> Output {
     Output {
         text,
-        talk,
+        stderr,
         succeeded: true,
     }
 }

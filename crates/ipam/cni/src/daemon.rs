@@ -39,7 +39,7 @@ pub enum DaemonError {
     Refused(Response),
     /// Its response is not one of the CNS API.
     #[error("HTTP {status}: {excerpt}")]
-    Nonsense {
+    InvalidResponse {
         /// HTTP status.
         status: u16,
         /// The beginning of the body, or the error of decoding it.
@@ -110,7 +110,7 @@ impl Daemon<'_> {
         body: &impl Serialize,
         deadline: Deadline,
     ) -> Result<T, DaemonError> {
-        let left = deadline.remaining().ok_or(HttpError::Late)?;
+        let left = deadline.remaining().ok_or(HttpError::TimedOut)?;
         let wait = left.checked_sub(MARGIN).unwrap_or(left / 2);
         let request = Request {
             method: "POST",
@@ -125,16 +125,16 @@ impl Daemon<'_> {
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, DaemonError> {
     let status = answer.status;
     // The compatible paths always answer 200; any other status comes from the HTTP server.
-    let nonsense = |excerpt| DaemonError::Nonsense { status, excerpt };
+    let invalid = |excerpt| DaemonError::InvalidResponse { status, excerpt };
     match status {
         200..300 => serde_json::from_slice(&answer.body)
-            .map_err(|error| nonsense(format!("{error} in {:?}", excerpt(&answer.body)))),
+            .map_err(|error| invalid(format!("{error} in {:?}", excerpt(&answer.body)))),
         429 | 503 => Err(DaemonError::NotReady(excerpt(&answer.body))),
         401 | 403 => Err(DaemonError::Refused(Response::failure(
             ReturnCode::STATUS_UNAUTHORIZED,
             excerpt(&answer.body),
         ))),
-        _ => Err(nonsense(excerpt(&answer.body))),
+        _ => Err(invalid(excerpt(&answer.body))),
     }
 }
 

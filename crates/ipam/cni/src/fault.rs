@@ -28,7 +28,7 @@ pub enum Code {
     /// The daemon refused; a retry will not help.
     Refused = 101,
     /// The daemon's response is not one of the CNS API.
-    Nonsense = 102,
+    InvalidResponse = 102,
     /// CHECK: the pod's addresses are not those that the daemon holds for it.
     Differs = 103,
 }

@@ -28,16 +28,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum HttpError {
     /// The daemon has not seen the request.
     #[error("cannot connect to the daemon's socket")]
-    Away(#[source] io::Error),
+    Unreachable(#[source] io::Error),
     /// The daemon may have seen the request.
     #[error("connection closed before the response was complete")]
     Broken(#[source] io::Error),
     /// The daemon may have seen the request.
     #[error("no response within the time limit")]
-    Late,
+    TimedOut,
     /// The bytes received are not an HTTP response.
     #[error("invalid HTTP response: {0}")]
-    Garbled(&'static str),
+    Invalid(&'static str),
 }
 
 /// A response.
@@ -106,7 +106,7 @@ fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
                 }
                 thread::sleep(PAUSE);
             }
-            Err(error) => return Err(HttpError::Away(error)),
+            Err(error) => return Err(HttpError::Unreachable(error)),
         }
     }
 }
@@ -132,7 +132,10 @@ struct Connection {
 
 impl Connection {
     fn left(&self) -> Result<Option<Duration>, HttpError> {
-        self.deadline.remaining().map(Some).ok_or(HttpError::Late)
+        self.deadline
+            .remaining()
+            .map(Some)
+            .ok_or(HttpError::TimedOut)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
@@ -181,7 +184,7 @@ impl Connection {
 
 fn broken(error: io::Error) -> HttpError {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HttpError::Late,
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HttpError::TimedOut,
         _ => HttpError::Broken(error),
     }
 }
@@ -202,7 +205,7 @@ impl Parsed {
     fn of(bytes: &[u8]) -> Result<Self, HttpError> {
         let Some(end) = find(bytes, b"\r\n\r\n") else {
             if bytes.len() > HEAD_LIMIT {
-                return Err(HttpError::Garbled("the head is too long"));
+                return Err(HttpError::Invalid("the head is too long"));
             }
             return Ok(PARTIAL);
         };
@@ -212,7 +215,7 @@ impl Parsed {
             return Self::of(rest);
         }
         if rest.len() > BODY_LIMIT {
-            return Err(HttpError::Garbled("the body is too long"));
+            return Err(HttpError::Invalid("the body is too long"));
         }
         let answer = |body: &[u8]| Answer {
             status: head.status,
@@ -249,13 +252,13 @@ struct Head {
 impl Head {
     fn parse(bytes: &[u8]) -> Result<Self, HttpError> {
         let text =
-            std::str::from_utf8(bytes).map_err(|_| HttpError::Garbled("the head is not UTF-8"))?;
+            std::str::from_utf8(bytes).map_err(|_| HttpError::Invalid("the head is not UTF-8"))?;
         let mut lines = text.split("\r\n");
         let status = lines
             .next()
             .and_then(|line| line.strip_prefix("HTTP/1.")?.get(2..5))
             .and_then(|digits| digits.parse().ok())
-            .ok_or(HttpError::Garbled("no status code"))?;
+            .ok_or(HttpError::Invalid("no status code"))?;
         let mut framing = match status {
             204 | 304 => Framing::Length(0),
             _ => Framing::End,
@@ -263,18 +266,18 @@ impl Head {
         for line in lines {
             let (name, value) = line
                 .split_once(':')
-                .ok_or(HttpError::Garbled("a header without a colon"))?;
+                .ok_or(HttpError::Invalid("a header without a colon"))?;
             let value = value.trim();
             if name.eq_ignore_ascii_case("transfer-encoding") {
                 if !value.eq_ignore_ascii_case("chunked") {
-                    return Err(HttpError::Garbled("unknown transfer encoding"));
+                    return Err(HttpError::Invalid("unknown transfer encoding"));
                 }
                 framing = Framing::Chunks;
             } else if name.eq_ignore_ascii_case("content-length")
                 && !matches!(framing, Framing::Chunks)
             {
                 let length = value.parse().ok().filter(|length| *length <= BODY_LIMIT);
-                let length = length.ok_or(HttpError::Garbled("invalid content length"))?;
+                let length = length.ok_or(HttpError::Invalid("invalid content length"))?;
                 framing = Framing::Length(length);
             }
         }
@@ -284,20 +287,20 @@ impl Head {
 
 /// The joined chunks, once the last one has arrived.
 fn join_chunks(mut rest: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
-    const GARBLED: HttpError = HttpError::Garbled("invalid chunk");
+    const INVALID: HttpError = HttpError::Invalid("invalid chunk");
     let mut body = Vec::new();
     loop {
         let Some(end) = find(rest, b"\r\n") else {
             return Ok(None);
         };
-        let size = std::str::from_utf8(&rest[..end]).map_err(|_| GARBLED)?;
+        let size = std::str::from_utf8(&rest[..end]).map_err(|_| INVALID)?;
         let size = size.split(';').next().unwrap_or_default().trim();
-        let size = usize::from_str_radix(size, 16).map_err(|_| GARBLED)?;
+        let size = usize::from_str_radix(size, 16).map_err(|_| INVALID)?;
         if size == 0 {
             return Ok(Some(body));
         }
         if size > BODY_LIMIT {
-            return Err(GARBLED);
+            return Err(INVALID);
         }
         let start = end + 2;
         let Some(chunk) = rest.get(start..start + size + 2) else {
@@ -305,7 +308,7 @@ fn join_chunks(mut rest: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
         };
         body.extend_from_slice(&chunk[..size]);
         if &chunk[size..] != b"\r\n" {
-            return Err(GARBLED);
+            return Err(INVALID);
         }
         rest = &rest[start + size + 2..];
     }
@@ -380,7 +383,7 @@ mod tests {
         ] {
             let parsed = Parsed::of(text.as_bytes());
             assert!(
-                matches!(parsed, Err(HttpError::Garbled(_))),
+                matches!(parsed, Err(HttpError::Invalid(_))),
                 "{text}: {parsed:?}"
             );
         }

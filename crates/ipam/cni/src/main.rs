@@ -14,9 +14,9 @@ fn main() -> ExitCode {
         &mut io::stdin().lock(),
         &Limits::default(),
     );
-    if let Some(talk) = &output.talk {
+    if let Some(stderr) = &output.stderr {
         // Writing to a closed stderr must not fail the call.
-        let _ = writeln!(io::stderr(), "{talk}");
+        let _ = writeln!(io::stderr(), "{stderr}");
     }
     let mut stdout = io::stdout().lock();
     let written = stdout

@@ -67,7 +67,7 @@ impl Verbs<'_> {
                     Err(also) => format!("{error}; cannot release the addresses: {}", chain(&also)),
                 };
                 Err(Fault::new(
-                    Code::Nonsense,
+                    Code::InvalidResponse,
                     "cannot use the daemon's response",
                     details,
                 ))
@@ -177,7 +177,7 @@ impl Verbs<'_> {
         let drained = match queue.lock() {
             Ok(Some(guard)) => guard.drain(|request| match daemon.release(request, deadline) {
                 Ok(()) => Replay::Done,
-                Err(DaemonError::Refused(_) | DaemonError::Nonsense { .. }) => Replay::Keep,
+                Err(DaemonError::Refused(_) | DaemonError::InvalidResponse { .. }) => Replay::Keep,
                 Err(DaemonError::Http(_) | DaemonError::NotReady(_)) => Replay::Stop,
             }),
             Ok(None) => return Some("release queue is locked by another process".to_owned()),
@@ -218,7 +218,9 @@ impl Verbs<'_> {
 /// A failure of the daemon, with a code by whether a retry can help.
 fn fault(doing: &str, error: &DaemonError) -> Fault {
     let code = match error {
-        DaemonError::Http(HttpError::Garbled(_)) | DaemonError::Nonsense { .. } => Code::Nonsense,
+        DaemonError::Http(HttpError::Invalid(_)) | DaemonError::InvalidResponse { .. } => {
+            Code::InvalidResponse
+        }
         DaemonError::Http(_) | DaemonError::NotReady(_) => Code::TryAgainLater,
         DaemonError::Refused(response) => match response.return_code {
             // The pool may have an address at the next attempt.

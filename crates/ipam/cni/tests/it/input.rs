@@ -88,7 +88,7 @@ fn the_environment_is_checked_before_anything_else() {
 #[test]
 fn del_works_without_a_namespace_and_with_invalid_other_fields() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let mut config = node.config("1.0.0");
     config["prevResult"] = json!("what another plugin left");
     config["runtimeConfig"] = json!(["odd"]);

@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod away;
 mod commands;
 mod daemon;
 mod input;
-mod odd;
+mod irregular_files;
 mod packets;
 mod plugin;
 mod refusals;
 mod startup;
+mod unreachable;

@@ -18,7 +18,7 @@ use weft_testkit::{
 };
 
 use crate::{
-    daemon::{Asked, FakeDaemon, Say, four, six},
+    daemon::{FakeDaemon, Received, Reply, four, six},
     plugin::{Ended, Node, PROGRAM, run},
 };
 
@@ -46,7 +46,7 @@ impl Cluster {
     fn new(plugin: PathBuf, version: &str, change: &Value) -> Self {
         let node = Node::new();
         let held = Mutex::new(BTreeMap::new());
-        let daemon = FakeDaemon::start(&node.socket(), move |asked| assign(&held, asked));
+        let daemon = FakeDaemon::start(&node.socket(), move |received| assign(&held, received));
         let mut config = node.config(version);
         for (key, value) in change.as_object().unwrap() {
             config[key] = value.clone();
@@ -107,12 +107,12 @@ fn delegate(plugin: &Path, command: &str, pod: &Namespace, config: &Value) -> En
 }
 
 /// Assigns 10.1.0.10, 10.1.0.11 and so on, with an address of the other family, by key.
-fn assign(held: &Mutex<BTreeMap<String, u8>>, asked: &Asked) -> Say {
+fn assign(held: &Mutex<BTreeMap<String, u8>>, received: &Received) -> Reply {
     let mut held = held.lock().unwrap();
     let fine = json!({"ReturnCode": 0, "Message": ""});
-    let key = asked.body["infraContainerID"].as_str();
+    let key = received.body["infraContainerID"].as_str();
     let key = key.unwrap_or_default().to_owned();
-    let number = match asked.path.as_str() {
+    let number = match received.path.as_str() {
         "/network/requestipconfigs" => {
             let next = 10 + u8::try_from(held.len()).unwrap();
             Some(*held.entry(key).or_insert(next))
@@ -120,17 +120,17 @@ fn assign(held: &Mutex<BTreeMap<String, u8>>, asked: &Asked) -> Say {
         "/v1/checkipconfigs" => held.get(&key).copied(),
         _ => {
             held.remove(&key);
-            return Say::json(&json!({"response": fine}));
+            return Reply::json(&json!({"response": fine}));
         }
     };
     let Some(number) = number else {
-        return Say::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown"}}));
+        return Reply::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown"}}));
     };
     let infos = [
         four(&format!("10.1.0.{number}")),
         six(&format!("fd00::{number}")),
     ];
-    Say::json(&json!({"podIPInfo": infos, "response": fine}))
+    Reply::json(&json!({"podIPInfo": infos, "response": fine}))
 }
 
 /// True if the node, which is where the test itself runs, can connect to a pod.
@@ -300,7 +300,7 @@ fn status_reaches_us_through_the_plugin() {
             run(&mut program, config.to_string().as_bytes())
         };
         assert_eq!(status().json()["code"], 50, "{kind}");
-        let _daemon = FakeDaemon::generous(&node.socket());
+        let _daemon = FakeDaemon::granting(&node.socket());
         assert!(status().succeeded, "{kind}");
     }
 }

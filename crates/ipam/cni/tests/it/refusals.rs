@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::{
-    daemon::{FakeDaemon, Say, four},
+    daemon::{FakeDaemon, Reply, four},
     plugin::Node,
 };
 
 fn answer_with(node: &Node, body: Value) -> FakeDaemon {
-    FakeDaemon::start(&node.socket(), move |asked| match &*asked.path {
+    FakeDaemon::start(&node.socket(), move |received| match &*received.path {
         "/network/releaseipconfigs" => {
-            Say::json(&json!({"response": {"ReturnCode": 0, "Message": ""}}))
+            Reply::json(&json!({"response": {"ReturnCode": 0, "Message": ""}}))
         }
-        _ => Say::json(&body),
+        _ => Reply::json(&body),
     })
 }
 
@@ -66,31 +66,31 @@ fn addresses_of_an_unusable_response_are_released() {
 
 #[test]
 fn any_invalid_response_becomes_an_error_object() {
-    type Make = fn() -> Say;
+    type Make = fn() -> Reply;
     let cases: [(&str, Make, u64); 9] = [
-        ("no JSON", || Say::Answer(200, "hello".to_owned()), 102),
-        ("no code", || Say::Answer(200, "{}".to_owned()), 102),
+        ("no JSON", || Reply::Answer(200, "hello".to_owned()), 102),
+        ("no code", || Reply::Answer(200, "{}".to_owned()), 102),
         (
             "a bad request",
-            || Say::Answer(400, "what?".to_owned()),
+            || Reply::Answer(400, "what?".to_owned()),
             102,
         ),
-        ("an unknown path", || Say::Answer(404, String::new()), 102),
+        ("an unknown path", || Reply::Answer(404, String::new()), 102),
         (
             "a stranger",
-            || Say::Answer(403, "who are you".to_owned()),
+            || Reply::Answer(403, "who are you".to_owned()),
             101,
         ),
-        ("start-up", || Say::Answer(503, "starting".to_owned()), 11),
+        ("start-up", || Reply::Answer(503, "starting".to_owned()), 11),
         (
             "no HTTP",
-            || Say::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()),
+            || Reply::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()),
             102,
         ),
-        ("nothing", || Say::Raw(Vec::new()), 11),
+        ("nothing", || Reply::Raw(Vec::new()), 11),
         (
             "half an answer",
-            || Say::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec()),
+            || Reply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec()),
             11,
         ),
     ];
@@ -107,7 +107,7 @@ fn a_refused_release_is_left_to_the_runtime_to_retry() {
     let nested = json!({"response": failure});
     for body in [nested, failure] {
         let node = Node::new();
-        let _daemon = FakeDaemon::start(&node.socket(), move |_| Say::json(&body));
+        let _daemon = FakeDaemon::start(&node.socket(), move |_| Reply::json(&body));
         let ended = node.call("DEL", "c1");
         assert_eq!(ended.code(), 11);
         assert_eq!(node.queued(), [""; 0], "the queue would only hide it");
@@ -128,7 +128,7 @@ fn an_answer_in_chunks_is_read() {
             one.len(),
             other.len()
         );
-        Say::Raw(text.into_bytes())
+        Reply::Raw(text.into_bytes())
     });
     let ended = node.call("ADD", "c1");
     assert_eq!(ended.json()["ips"][0]["address"], "10.1.0.7/24");

@@ -12,12 +12,12 @@ use serde_json::json;
 use weft_cni::{Limits, Output, Queue, call};
 
 use crate::{
-    daemon::{FakeDaemon, Say, generous},
+    daemon::{FakeDaemon, Reply, grant_all},
     plugin::{Node, files},
 };
 
 /// Calls the library with shorter time limits than the program has.
-fn call_impatiently(node: &Node, command: &str, container: &str) -> Output {
+fn call_with_short_limits(node: &Node, command: &str, container: &str) -> Output {
     let variables = BTreeMap::from([
         ("CNI_COMMAND", command),
         ("CNI_CONTAINERID", container),
@@ -88,12 +88,12 @@ fn the_next_call_replays_in_order_before_its_own() {
         for container in ["c2", "c1"] {
             node.call("DEL", container).assert_silent_success();
         }
-        let daemon = FakeDaemon::generous(&node.socket());
+        let daemon = FakeDaemon::granting(&node.socket());
         let mut config = node.config("1.1.0");
         config["cni.dev/valid-attachments"] = json!([]);
         assert!(node.call_with(command, "c3", &config).succeeded);
         assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
-        assert_eq!(daemon.asked().last().unwrap().path, own);
+        assert_eq!(daemon.received().last().unwrap().path, own);
         assert_eq!(node.queued(), [""; 0]);
     }
 }
@@ -102,7 +102,7 @@ fn the_next_call_replays_in_order_before_its_own() {
 fn a_del_releases_its_own_key_before_the_queue() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     node.call("DEL", "c2").assert_silent_success();
     assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
     daemon.leave();
@@ -114,11 +114,11 @@ fn a_del_releases_its_own_key_before_the_queue() {
 fn an_add_waits_for_the_release_of_its_own_key() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::start(&node.socket(), |asked| match &*asked.path {
+    let daemon = FakeDaemon::start(&node.socket(), |received| match &*received.path {
         "/network/releaseipconfigs" => {
-            Say::json(&json!({"response": {"ReturnCode": 99, "Message": "not now"}}))
+            Reply::json(&json!({"response": {"ReturnCode": 99, "Message": "not now"}}))
         }
-        _ => Say::json(&generous(asked)),
+        _ => Reply::json(&grant_all(received)),
     });
     assert_eq!(node.call("ADD", "c1").code(), 11);
     let requested = daemon.containers("/network/requestipconfigs");
@@ -133,7 +133,7 @@ fn an_add_waits_for_the_release_of_its_own_key() {
 fn an_add_waits_while_another_process_replays_its_key() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let queue = Queue::new(node.path("queue"));
     let guard = queue.lock().unwrap().unwrap();
     let entries = guard.waiting().unwrap().releases;
@@ -146,14 +146,14 @@ fn an_add_waits_while_another_process_replays_its_key() {
 #[test]
 fn a_daemon_that_does_not_respond_is_given_up_at_the_time_limit() {
     let node = Node::new();
-    let _daemon = FakeDaemon::start(&node.socket(), |_| Say::Silence);
+    let _daemon = FakeDaemon::start(&node.socket(), |_| Reply::Silence);
     let begun = Instant::now();
-    let output = call_impatiently(&node, "ADD", "c1");
+    let output = call_with_short_limits(&node, "ADD", "c1");
     // Without a limit of its own it would have waited for 30 s. A DEL writes to the disk as well,
     // which takes as long as it takes.
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(output.text.contains("\"code\":11"), "{}", output.text);
-    let output = call_impatiently(&node, "DEL", "c1");
+    let output = call_with_short_limits(&node, "DEL", "c1");
     assert!(output.succeeded, "{}", output.text);
     assert_eq!(
         node.queued(),
@@ -170,7 +170,7 @@ fn a_daemon_with_a_full_backlog_does_not_block_a_call() {
     // would hang there.
     rustix::net::listen(&listener, 0).unwrap();
     let _held = std::os::unix::net::UnixStream::connect(node.socket()).unwrap();
-    let output = call_impatiently(&node, "DEL", "c1");
+    let output = call_with_short_limits(&node, "DEL", "c1");
     assert!(output.succeeded, "{}", output.text);
     assert_eq!(node.queued(), ["c1"]);
 }
@@ -193,9 +193,9 @@ fn a_release_that_cannot_be_queued_is_an_error() {
 fn an_add_is_refused_when_the_queue_cannot_be_read() {
     let node = Node::new();
     fs::write(node.path("queue"), "a file where the directory should be").unwrap();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     assert_eq!(node.call("ADD", "c1").code(), 5);
-    assert!(daemon.asked().is_empty());
+    assert!(daemon.received().is_empty());
     node.call("DEL", "c1").assert_silent_success();
 }
 
