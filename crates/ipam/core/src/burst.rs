@@ -1,11 +1,11 @@
-//! A burst of pods in simulated time, with the pool sized by pods or by requests.
+//! Simulation of a burst of pods on a node, with the pool sized by pods or by requests.
 //!
-//! The model of kubelet: sandboxes are started one after the other, `start_interval` apart; an ADD
-//! that fails tears the sandbox down, and the pod is tried again after ten to fifteen seconds
-//! (kubelet's `backOffPeriod` of 10 s with jitter up to half of it) with a new container id. The
-//! allocator answers a new request after `allocator_latency`, in blocks of 16. Sized by pods, an ADD
-//! waits; by requests, it fails at once, as it does upstream, and the pool is looked at each second
-//! and whenever addresses come.
+//! The model of kubelet: sandboxes start one after the other, `start_interval` apart. An ADD that
+//! fails tears the sandbox down, and the pod is retried after ten to fifteen seconds (kubelet's
+//! `backOffPeriod` of 10 s with jitter up to half of it) with a new container id. The allocator
+//! answers a request after `allocator_latency`, in blocks of 16. Sized by pods, an ADD waits; sized
+//! by requests, it fails at once, as it does upstream, and the pool is evaluated each second and
+//! whenever addresses arrive.
 
 use std::{
     cmp::Reverse,
@@ -26,25 +26,25 @@ use crate::{
     scaling::ScalerParameters,
 };
 
-/// What happens to a node.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// Pods that run when it begins.
+    /// Number of pods at the start.
     pub before: u32,
-    /// Pods that are there afterwards.
+    /// Number of pods at the end.
     pub after: u32,
-    /// Over how long they are bound; zero for all at once.
+    /// Time over which the new pods are bound; zero for all at once.
     pub spread: Duration,
-    /// From a request to its addresses.
+    /// Time from a request to its addresses.
     pub allocator_latency: Duration,
-    /// From one sandbox to the next.
+    /// Time between the starts of two sandboxes.
     pub start_interval: Duration,
-    /// For the jitter of retries.
+    /// Seed for the jitter of retries.
     pub seed: u64,
 }
 
 impl Burst {
-    /// All at once, an allocator that takes a second, fifty sandboxes a second.
+    /// All pods at once, an allocator latency of one second, fifty sandboxes a second.
     pub fn new(before: u32, after: u32) -> Self {
         Self {
             before,
@@ -57,14 +57,14 @@ impl Burst {
     }
 }
 
-/// How it went.
+/// Result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BurstReport {
-    /// Writes of the NodeNetworkConfig's spec.
+    /// Number of writes of the NodeNetworkConfig's spec.
     pub updates: u32,
-    /// ADDs that got nothing.
+    /// Number of ADDs that failed.
     pub failed_adds: u32,
-    /// Until every pod had its address; `None` if that never came.
+    /// Time until every pod had its address; `None` if one never got it.
     pub served: Option<Duration>,
 }
 
@@ -91,7 +91,7 @@ enum Happening {
     Look,
 }
 
-/// Plays a burst.
+/// Runs a simulation.
 pub fn play(burst: Burst, mode: ScalingMode) -> BurstReport {
     let mut run = Run::new(burst, mode);
     while let Some(Reverse((now, _, happening))) = run.queue.pop() {
@@ -114,7 +114,7 @@ struct Run {
     order: u64,
     pods: u32,
     served: u32,
-    /// When the next sandbox can be started.
+    /// Time at which the next sandbox can start.
     free: Moment,
     tickets: HashMap<Ticket, u32>,
     random: Random,
@@ -198,7 +198,7 @@ impl Run {
         }
     }
 
-    /// The pod's sandbox is started when its turn comes.
+    /// Schedules the start of the pod's sandbox.
     fn line_up(&mut self, pod: u32, earliest: Moment) {
         let turn = self.free.max(earliest);
         self.free = turn + self.burst.start_interval;
@@ -275,7 +275,7 @@ impl Run {
         );
     }
 
-    /// The allocator's answer: at least so many addresses, in blocks.
+    /// The allocator's answer: at least `count` addresses, in blocks.
     fn grant(&mut self, count: u32, now: Moment) {
         let entries = &mut self.config.status.containers[0].entries;
         for block in u32::try_from(entries.len()).unwrap_or_default()..count.div_ceil(16) {

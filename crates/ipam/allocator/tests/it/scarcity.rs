@@ -120,7 +120,7 @@ async fn bad_pools_are_named_and_the_others_are_served() {
         ),
         (
             "nonsense",
-            "InvalidRange: cidrs: \"10.9.0.0/99\" is no CIDR",
+            "InvalidRange: cidrs: \"10.9.0.0/99\" is not a CIDR",
         ),
         (
             "negative",

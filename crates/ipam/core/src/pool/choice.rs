@@ -1,4 +1,4 @@
-//! Who gets which address.
+//! Choice of the addresses for an ADD.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -10,9 +10,9 @@ use weft_model::{IpFamily, Moment};
 use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
 
 impl Pool {
-    /// Gives addresses to those who wait, in the order in which they came.
+    /// Serves waiting ADDs in the order of arrival.
     pub(super) fn serve(&mut self, now: Moment, step: &mut Step) {
-        // Cooldowns of no length end at once, and not at the next event.
+        // A cooldown of zero ends at once, not at the next event.
         self.cool(now, step);
         if !self.gate.is_open() {
             return;
@@ -59,7 +59,7 @@ impl Pool {
         families
     }
 
-    /// The family that nobody can be served for want of.
+    /// The address family that has run out, IPv4 if none has; `None` while the pool is not ready.
     pub(super) fn lack(&self) -> Option<IpFamily> {
         if !self.gate.is_open() {
             return None;

@@ -4,51 +4,52 @@ use weft_model::Moment;
 
 use super::Key;
 
-/// What an address of this node is at. It is in exactly one state, and the state owns what
-/// belongs to it: an address that is offered for release has no place for an owner.
+/// State of an address. An address is in exactly one state, and the state owns its data: an address
+/// that is offered for release cannot have an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Ours, but not usable before the host is ready for it.
+    /// Granted, but not usable before the host has programmed it.
     Programming,
-    /// To be handed out; free since then.
+    /// Free to be assigned.
     Available {
-        /// When it was used last, or came.
+        /// Time of its last use, or of its arrival.
         since: Moment,
     },
-    /// A pod's.
+    /// Held by a pod.
     Assigned {
-        /// Whose.
+        /// Key of the attachment.
         owner: Key,
     },
-    /// Released, and not to be used again before.
+    /// Released, and not to be assigned before a time.
     Cooldown {
-        /// When it is available.
+        /// Time at which it becomes available.
         until: Moment,
     },
     /// Offered to the controller (`ipsNotInUse`).
     Releasing {
-        /// When it would have cooled down, if it was cooling.
+        /// End of its cooldown, if it was cooling down.
         until: Option<Moment>,
     },
-    /// A pod's, though the controller says it is not ours: the pod keeps it, nobody gets it next.
+    /// Held by a pod, though the controller no longer grants it: the pod keeps it, no other gets
+    /// it.
     Quarantined {
-        /// Whose.
+        /// Key of the attachment.
         owner: Key,
     },
 }
 
-/// A transition that does not exist.
+/// A transition that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an address that is {from} cannot be {to}")]
 pub struct Illegal {
-    /// The state it is in.
+    /// The current state.
     pub from: State,
-    /// What was tried.
+    /// The attempted transition, as a participle.
     pub to: &'static str,
 }
 
 impl State {
-    /// Hands it to a pod.
+    /// Assigns it to a pod.
     pub fn assign(self, owner: Key) -> Result<Self, Illegal> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Assigned { owner }),
@@ -56,7 +57,7 @@ impl State {
         }
     }
 
-    /// Takes it from its pod. An address that is not ours any more is then gone.
+    /// Releases it. None if it was quarantined and is no longer the node's.
     pub fn release(self, until: Moment) -> Result<Option<Self>, Illegal> {
         match self {
             Self::Assigned { .. } => Ok(Some(Self::Cooldown { until })),
@@ -65,7 +66,7 @@ impl State {
         }
     }
 
-    /// Ends a cooldown whose time has come.
+    /// Ends an expired cooldown.
     #[must_use]
     pub fn cool(self, now: Moment) -> Self {
         match self {
@@ -74,7 +75,7 @@ impl State {
         }
     }
 
-    /// Keeps it from being used before then, if nobody is known to have it.
+    /// Holds it back until this time, unless an owner is known.
     #[must_use]
     pub fn rest(self, until: Moment) -> Self {
         match self {
@@ -89,7 +90,7 @@ impl State {
         }
     }
 
-    /// The host is ready for it: from then on it is in the state of an address that just came.
+    /// The host has programmed it: it gets the state of a new address.
     #[must_use]
     pub fn program(self, fresh: Self) -> Self {
         match self {
@@ -98,7 +99,7 @@ impl State {
         }
     }
 
-    /// Offers it to the controller.
+    /// Offers it to the controller for release.
     pub fn offer(self) -> Result<Self, Illegal> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Releasing { until: None }),
@@ -108,7 +109,7 @@ impl State {
         }
     }
 
-    /// Takes an offer back, after the controller can no longer accept it.
+    /// Withdraws an offer that the controller can no longer accept.
     pub fn reclaim(self, now: Moment) -> Result<Self, Illegal> {
         match self {
             Self::Releasing { until: Some(until) } => Ok(Self::Cooldown { until }.cool(now)),
@@ -117,7 +118,7 @@ impl State {
         }
     }
 
-    /// The controller took it away.
+    /// The controller withdrew it. None if no pod holds it.
     #[must_use]
     pub fn vanish(self) -> Option<Self> {
         match self {
@@ -128,7 +129,7 @@ impl State {
         }
     }
 
-    /// The controller says that it is ours.
+    /// The controller grants it again.
     #[must_use]
     pub fn confirm(self) -> Self {
         match self {
@@ -137,7 +138,7 @@ impl State {
         }
     }
 
-    /// Who has it.
+    /// Key of the attachment that holds it.
     pub fn owner(&self) -> Option<&Key> {
         match self {
             Self::Assigned { owner } | Self::Quarantined { owner } => Some(owner),
@@ -145,7 +146,7 @@ impl State {
         }
     }
 
-    /// A word for a page or a metric label.
+    /// Label for pages and metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Programming => "programming",

@@ -1,4 +1,4 @@
-//! Attachments whose pods are gone: lost DELs must not cost a node its addresses.
+//! Garbage collection of attachments whose pods are gone, so that lost DELs leak no addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,9 +11,9 @@ use super::{Attachment, Key, Notice, Pool, Record, State, Step};
 use crate::PodSketch;
 
 impl Pool {
-    /// Looks for attachments whose pod is gone or has a newer sandbox, and releases those that were
-    /// so for long enough. The first look also finds addresses in use that we know nothing of, and
-    /// after a store was lost so do those that follow while addresses rest: kubelet tells late.
+    /// Releases attachments whose pod is gone, or has a newer sandbox, for long enough. The first
+    /// sweep also adopts unrecorded addresses in use. After a store was lost, later sweeps do so
+    /// too while addresses are held back, because kubelet reports late.
     pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
         if self.gate.config && (self.lost || !self.gate.pods) {
             self.adopt(pods, now, step);
@@ -66,7 +66,7 @@ impl Pool {
         old.map(|(_, key, _)| key.clone()).collect()
     }
 
-    /// Pods that show an address of ours have it, even if no record says so.
+    /// A pod that reports an address of this node holds it, even without a record.
     fn adopt(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
         for pod in pods.iter().filter(|pod| pod.needs_address()) {
             let Some(uid) = &pod.identity.uid else {
@@ -78,7 +78,7 @@ impl Pool {
                 slot.is_some_and(|slot| slot.state.owner().is_none())
             };
             let found: Vec<IpAddr> = pod.addresses.iter().filter(free).copied().collect();
-            // One that has an attachment may still show the address of the sandbox before.
+            // A pod with an attachment may still report the address of its previous sandbox.
             let known = self.attachments.values().any(|held| pod.is(&held.pod));
             if found.is_empty() || known {
                 continue;
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// What no pod shows may still be that of a sandbox which nobody has told of.
+    /// An address that no pod reports may belong to a sandbox that kubelet has not reported yet.
     fn rest(&mut self, now: Moment, step: &mut Step) {
         let until = now + self.settings.rest_after_loss;
         self.slots.retain(|address, slot| {
@@ -117,7 +117,8 @@ impl Pool {
         });
     }
 
-    /// Forgets that a store was lost when everything has rested since this process looked first.
+    /// Ends the recovery from a lost store once every address was held back since the first sweep
+    /// of this process.
     fn end_loss(&mut self, now: Moment, step: &mut Step) {
         if !self.lost {
             return;
@@ -129,8 +130,8 @@ impl Pool {
         }
     }
 
-    /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone; and
-    /// those whose sandbox we do not know can be in no list that we could compare with.
+    /// CNI GC. An ADD in flight is not in the runtime's list yet, so young attachments are kept. So
+    /// are placeholders: their sandbox is unknown and cannot be in the list.
     pub(super) fn collect(
         &mut self,
         network: &SharedStr,

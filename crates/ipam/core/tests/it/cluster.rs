@@ -1,5 +1,5 @@
-//! A cluster in memory: an API server, agents with kubelets, controllers that all believe to lead,
-//! and the mail between them. What happens next is chosen from outside.
+//! An in-memory cluster: an API server, agents with kubelets, controllers that all believe they are
+//! the leader, and the messages between them. The test chooses what happens next.
 
 mod action;
 mod agent;
@@ -23,19 +23,19 @@ pub(crate) use action::Action;
 pub(crate) use agent::{Agent, Complaint, Life};
 pub(crate) use api::{Api, Conflict};
 
-/// Something on its way to the API server.
+/// A write in flight to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mail {
-    /// A node's spec, from a process of it.
+    /// A node's spec, with its agent and process.
     Spec(usize, u64, SpecWrite),
-    /// A controller's.
+    /// A controller's write.
     Write(Write),
 }
 
 /// The label that chooses a node's pool.
 pub(crate) const POOL_LABEL: &str = "pool";
 
-/// A controller with its cache, which may be older than it believes.
+/// A controller with its cache, which may be stale.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub(crate) view: View,
@@ -60,22 +60,22 @@ pub(crate) struct Cluster {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) mail: Vec<Mail>,
     pub(crate) now: Moment,
-    /// Every name that was ever published, for whom and for what.
+    /// Every name that was ever published, with its holder and meaning.
     pub(crate) names: BTreeMap<GrantName, (Uid, SharedStr)>,
-    /// Every name that was taken away.
+    /// Every name that was withdrawn.
     pub(crate) withdrawn: BTreeSet<GrantName>,
-    /// Whether daemons make every step durable at once.
+    /// True if daemons make every step durable at once.
     pub(crate) prompt: bool,
-    /// What Nodes may have of their own, and which Node has or had which.
+    /// Pod CIDRs for Nodes, and the Node that has or had each.
     cidrs: Vec<&'static str>,
     lent: BTreeMap<Uid, &'static str>,
 }
 
-/// What a cluster is made of.
+/// Parameters of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) pools: Vec<IpPool>,
-    /// What Nodes may have of their own.
+    /// Pod CIDRs for Nodes.
     pub(crate) cidrs: Vec<&'static str>,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
@@ -122,8 +122,8 @@ impl Cluster {
         cluster
     }
 
-    /// A Node joins. One with a CIDR of its own gets one that is nobody's, which it is only when the
-    /// config of whoever had it is gone: this is how `pod-cidr` hands them out.
+    /// A Node joins. If it needs a CIDR, it gets a free one: a CIDR is free once the config of its
+    /// former Node is gone, as in the `pod-cidr` controller.
     fn add_node(&mut self, name: &str) -> Uid {
         let view = &self.api.view;
         let owners = view
@@ -145,7 +145,7 @@ impl Cluster {
         uid
     }
 
-    /// Whether one of the pools that a node has addresses of runs short.
+    /// True if one of the pools that a node has addresses of is nearly exhausted.
     fn exhausted(&self, agent: usize) -> bool {
         let config = self.agents[agent].seen.as_ref();
         let mut containers = config
@@ -167,7 +167,7 @@ impl Cluster {
         self.agents[agent].node.as_str().into()
     }
 
-    /// Lets it happen; complains if it must not.
+    /// Carries out an action; returns the violation of a rule, if any.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), Complaint> {
         match action {
             Action::Ask(..)
@@ -313,8 +313,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Its pods are evicted; a node that is cut off for longer than the grace, with pods still
-    /// running, is beyond what an allocator can know.
+    /// Its pods are evicted. A node that is cut off for longer than the grace period with pods
+    /// still running is beyond what an allocator can know.
     fn remove_node(&mut self, agent: usize) {
         self.api.remove_node(&self.agents[agent].node.clone());
         for pod in 0..self.agents[agent].pods.len() {
@@ -322,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// A minute at a time at most, which is how often daemons look at their pods.
+    /// At most a minute at a time, which is the interval of sweeps.
     fn wait(&mut self, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
         while self.now < end {
@@ -332,8 +332,8 @@ impl Cluster {
                 self.agents[agent].pass(exhausted, self.now);
             }
         }
-        // The API server ends requests whose sender is gone long before addresses have rested that
-        // nobody knows anything of. A daemon with a store does not rely on that.
+        // The API server ends requests whose sender is gone long before addresses that were held
+        // back after a loss are used. A daemon with a store does not rely on that.
         let Self { mail, agents, .. } = self;
         mail.retain(|mail| match mail {
             Mail::Spec(agent, process, _) => {

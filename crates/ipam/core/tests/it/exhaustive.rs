@@ -1,15 +1,18 @@
-//! Every order of events in a small cluster: a breadth-first search over the real pool, monitor and
-//! allocator, to a depth. It has no end: two controllers that know nothing of each other can go on
-//! claiming and freeing, under new names, for as long as one of them looks at old objects.
+//! Bounded model checking: every order of events in a small cluster, by breadth-first search over
+//! the real pool, monitor and allocator. The state space is infinite: two controllers that do not
+//! see each other's writes can go on claiming and freeing under new names for as long as one of
+//! them has a stale cache.
 //!
-//! The bounds, beyond which only the random days of `simulation` look: two nodes with three or four
-//! pods each; six addresses in three blocks, no cooldown; two controllers, each with a cache of its
-//! own, and at most two of their writes under way; every step of a daemon is durable at once; no Node
-//! comes or goes; one of the pods that could come or go next does. Eight steps without a mishap, five
-//! with one or two, six with one while a block goes. One state in 64 is brought to rest.
+//! The bounds, beyond which only the random runs of `simulation` look: two nodes with three or four
+//! pods each; six addresses in three blocks, no cooldown; two controllers, each with its own cache,
+//! and at most two of their writes in flight; every step of a daemon is durable at once; no Node is
+//! added or removed; one of the pods that could be added or removed next is. Eight steps without a
+//! fault, five with one or two, six with one while a block is released. One state in 64 is brought
+//! to quiescence.
 //!
-//! A search of our own, since all it needs is a set and a queue; `stateright` would bring a web
-//! server, a thread pool and about forty crates for the same, and wants its own actors and network.
+//! The search is our own, because all it needs is a set and a queue; `stateright` would bring a web
+//! server, a thread pool and about forty crates for the same, and requires its own actors and
+//! network.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -54,7 +57,7 @@ fn small(nodes: usize, pods: usize) -> Cluster {
     })
 }
 
-/// A cluster with what may still go wrong and what may still be written.
+/// A cluster with the remaining budget of faults and writes.
 #[derive(Clone)]
 struct Node {
     cluster: Cluster,
@@ -68,7 +71,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Two clusters that look the same to everybody in them have the same.
+/// Two clusters that no participant can tell apart have the same fingerprint.
 fn fingerprint(node: &Node) -> u128 {
     let Cluster {
         api,
@@ -91,7 +94,7 @@ fn fingerprint(node: &Node) -> u128 {
             );
             own.hash(&mut hasher);
         }
-        // Which of the two controllers it is does not matter, nor the order of the mail.
+        // Neither the identity of the two controllers nor the order of messages matters.
         let mut minds: Vec<u64> = controllers
             .iter()
             .map(|mind| hash(&(&mind.view.configs, &mind.view.shards, &mind.view.exhausted)))
@@ -105,7 +108,7 @@ fn fingerprint(node: &Node) -> u128 {
     (u128::from(half(1)) << 64) | u128::from(half(2))
 }
 
-/// What may happen next, and whether it is a mishap.
+/// Possible next actions, and whether each is a fault.
 fn actions(node: &Node) -> Vec<(Action, bool)> {
     let cluster = &node.cluster;
     let mut found = Vec::new();
@@ -160,7 +163,7 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
     found
 }
 
-/// How a search ended.
+/// Result of a search.
 #[derive(Debug)]
 struct Found {
     states: usize,
@@ -168,7 +171,7 @@ struct Found {
     rests: usize,
 }
 
-/// Looks at every state within so many steps and mishaps.
+/// Visits every state within this many steps and faults.
 fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
     let start = Node {
         cluster,
@@ -196,7 +199,7 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
                 continue;
             }
             found.states += 1;
-            // Whatever happened, it comes to rest; to be seen for some of them.
+            // Every state must reach quiescence; this is checked for a sample.
             if print.is_multiple_of(64) {
                 let mut rest = next.cluster.clone();
                 if let Err(complaint) = rest.settle() {
@@ -215,12 +218,12 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
     found
 }
 
-/// At rest, with so many pods on each node.
+/// A quiescent cluster with this many pods on each node.
 fn rested(pods: [usize; 2]) -> Cluster {
     filled(small(2, 3), pods)
 }
 
-/// A node has just offered a block, and the write that says so is on its way.
+/// A node has just offered a block, and the write of the offer is in flight.
 fn releasing() -> Cluster {
     let mut cluster = filled(small(2, 4), [2, 0]);
     cluster.act(Action::Leave(0, 0)).unwrap();
@@ -240,7 +243,7 @@ fn filled(mut cluster: Cluster, pods: [usize; 2]) -> Cluster {
     cluster
 }
 
-/// A node that is full beside one that is empty: whatever happens, addresses have to move.
+/// A full node next to an empty one: addresses have to move in every run.
 const BUSY: [[usize; 2]; 3] = [[0, 0], [2, 0], [3, 1]];
 
 fn search_all(faults: u32, depth: u32, least: usize) {
@@ -264,17 +267,17 @@ fn no_order_of_events_breaks_a_rule() {
 }
 
 #[test]
-fn no_order_of_events_with_a_mishap_breaks_a_rule() {
+fn no_order_of_events_with_a_fault_breaks_a_rule() {
     search_all(1, 5, 2_000);
 }
 
 #[test]
-fn no_order_of_events_with_two_mishaps_breaks_a_rule() {
+fn no_order_of_events_with_two_faults_breaks_a_rule() {
     search_all(2, 5, 6_000);
 }
 
 #[test]
-fn no_order_of_events_while_a_block_goes_breaks_a_rule() {
+fn no_order_of_events_while_a_block_is_released_breaks_a_rule() {
     let found = search(releasing(), 1, 6);
     assert!(found.states > 3_000, "{found:?}");
 }

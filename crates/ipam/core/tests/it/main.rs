@@ -1,4 +1,5 @@
-//! What addresses do, in tables, laws, every order and many bad days.
+//! Tests of the address pool, the monitor and the allocator: tables, properties, model checking and
+//! simulation.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 mod allocator;

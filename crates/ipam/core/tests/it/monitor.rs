@@ -1,4 +1,4 @@
-//! What a node writes, and what it does not write again.
+//! Spec writes of a node, and writes that are not repeated.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use weft_model::{IpFamily, Moment, SharedStr};
 
 use crate::world::{add, at, config, delete, instant, listed, observe, pool};
 
-/// Upstream's way: at once, and nothing is taken back.
+/// Upstream's settings: scale down at once, withdraw no offer.
 const PLAIN: MonitorSettings = MonitorSettings {
     mode: ScalingMode::Pods,
     stabilisation: Duration::ZERO,
@@ -25,7 +25,7 @@ fn name(index: u32) -> String {
     format!("ip-{index:03}")
 }
 
-/// A config with so many single addresses.
+/// A config with this many single addresses.
 fn with(version: u64, held: u32, requested: u32) -> NodeConfig {
     let mut config = config(version, &[]);
     config.spec.requested = requested.into();
@@ -64,13 +64,13 @@ fn start(config: &NodeConfig) -> Pool {
     pool
 }
 
-/// What is written: the count and how many are given back.
+/// The written request and the number of released names.
 fn written(verdict: &Verdict) -> Option<(i64, usize)> {
     let spec = &verdict.write.as_ref()?.spec;
     Some((spec.requested, spec.not_in_use.len()))
 }
 
-/// The API server: takes the write, gives the object back, and the agent looks at it.
+/// The API server accepts the write, and the agent observes the result.
 fn accept(pool: &mut Pool, monitor: &mut Monitor, config: &mut NodeConfig, verdict: &Verdict) {
     let write = verdict.write.as_ref().unwrap();
     assert_eq!(write.precondition, config.precondition());
@@ -81,7 +81,7 @@ fn accept(pool: &mut Pool, monitor: &mut Monitor, config: &mut NodeConfig, verdi
 }
 
 #[test]
-fn a_look_writes_what_upstreams_table_says_or_what_is_right_instead() {
+fn an_evaluation_writes_what_upstreams_table_says_or_a_corrected_value() {
     // Demand, request before, held, pending among them; what upstream writes, what we write.
     type Row = (
         u32,
@@ -103,9 +103,9 @@ fn a_look_writes_what_upstreams_table_says_or_what_is_right_instead() {
         (5, 37, 37, 0, Some((16, 21)), Some((16, 21))),
         (20, 16, 32, 16, Some((32, 16)), Some((32, 16))),
         (5, 32, 48, 16, Some((16, 32)), Some((16, 32))),
-        // The request was never met: upstream fails to find 32 that are free.
+        // The request was never met: upstream fails to find 32 free addresses.
         (5, 48, 32, 16, None, Some((16, 16))),
-        // Only 16 of the 48 asked for have come; there is nothing to give back.
+        // Only 16 of the 48 requested have arrived; nothing can be released.
         (5, 48, 16, 0, None, Some((16, 0))),
     ];
     let mut defects = 0;
@@ -130,7 +130,7 @@ fn with_reclaiming_an_offer_is_taken_back_before_new_addresses_are_asked_for() {
     };
     let mut monitor = Monitor::new(settings);
     let verdict = monitor.look(&mut pool, outlook(&config, 20), at(1));
-    // Upstream asks for 16 more and loses these.
+    // Upstream requests 16 more and loses these.
     assert_eq!(written(&verdict), Some((32, 0)));
     assert_eq!(
         pool.census(IpFamily::V4).releasing,
@@ -182,7 +182,7 @@ fn offers_that_cannot_be_kept_are_not_written_and_not_made_twice() {
     assert_eq!(written(&sent), Some((16, 16)));
     accept(&mut pool, &mut monitor, &mut config, &sent);
     assert_eq!(pool.census(IpFamily::V4).releasing, 16);
-    // What pods have cannot be offered either; upstream then asks for 32 for ever.
+    // Addresses in use cannot be offered either; upstream then requests 32 for ever.
     let config = with(1, 32, 32);
     let mut pool = start(&config);
     for pod in 0..32 {
@@ -228,7 +228,7 @@ fn the_reactive_mode_outlives_an_api_server_that_is_down() {
 }
 
 proptest! {
-    /// I13.
+    /// I13 of `docs/ipam.md`.
     #[test]
     fn scale_down_leaves_what_pods_have_and_the_buffer_for_those_that_are_there(
         batch in 1_u32..20,
@@ -282,7 +282,7 @@ fn the_answer_to_an_attempt_that_was_given_up_takes_nothing_back() {
     let config = with(1, 32, 32);
     let mut pool = start(&config);
     let mut monitor = Monitor::new(PLAIN);
-    // The first write keeps all; it is accepted, but the answer is late.
+    // The first write keeps all; it is accepted, but the response is late.
     monitor.look(&mut pool, outlook(&config, 40), at(1));
     monitor.answered(1, None, &mut pool, at(1));
     let offering = monitor.look(&mut pool, outlook(&config, 5), at(2));
@@ -381,7 +381,7 @@ fn scale_down_waits_and_scale_up_does_not() {
 }
 
 #[test]
-fn a_restart_is_no_reason_to_scale_down_at_once() {
+fn a_restart_does_not_scale_down_at_once() {
     let config = with(1, 48, 48);
     let mut pool = start(&config);
     let mut monitor = Monitor::new(MonitorSettings::default());
@@ -412,7 +412,7 @@ fn pods_deleted_by_force_keep_their_addresses_in_the_count() {
     for index in 0..12 {
         add(&mut pool, &format!("p{index}"), at(1));
     }
-    // 12 are assigned, so 32 are right, whatever the API says.
+    // 12 are assigned, so 32 are right, regardless of the API.
     assert_eq!(
         Monitor::new(PLAIN)
             .look(&mut pool, outlook(&config, 0), at(1))

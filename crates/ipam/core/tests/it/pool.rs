@@ -1,4 +1,4 @@
-//! What a pool answers.
+//! Replies of a pool to events.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -122,7 +122,7 @@ fn an_empty_pool_lets_an_add_wait_and_counts_it() {
 }
 
 #[test]
-fn an_add_that_waits_too_long_is_told_what_lacks_and_holds_nothing() {
+fn an_add_that_times_out_names_the_exhausted_family_and_holds_nothing() {
     let mut pool = ready(pool(), &[]);
     add(&mut pool, "p0", at(1));
     assert_eq!(pool.wake(), Some(at(26)));
@@ -158,7 +158,7 @@ fn a_delete_ends_a_waiting_add_and_refuses_a_late_one() {
     let late = add(&mut pool, "p0", at(4));
     assert_eq!(refusal(&late), Refusal::Deleted);
     assert_eq!(late.notices, [Notice::LateAdd(key("p0"))]);
-    // The tombstone goes after ten minutes.
+    // The tombstone expires after ten minutes.
     assert_eq!(addresses(&add(&mut pool, "p0", at(602))).len(), 1);
 }
 
@@ -231,7 +231,7 @@ fn a_subnet_of_the_other_family_without_addresses_makes_pods_wait_for_it() {
 }
 
 #[test]
-fn nothing_is_handed_out_before_the_config_was_seen() {
+fn nothing_is_assigned_before_the_config_was_observed() {
     let mut pool = pool();
     assert!(add(&mut pool, "p0", at(1)).replies.is_empty());
     assert_eq!(
@@ -256,7 +256,7 @@ fn addresses_that_the_host_is_not_ready_for_wait_for_it() {
     assert!(step.replies.is_empty());
     let step = pool.handle(Event::Programmed("nc".into(), 1), at(3));
     assert_eq!(addresses(&step).len(), 1);
-    // What is not usable anyway is given back first.
+    // Addresses that are not usable yet are released first.
     let mut more = config(2, &FOUR[..3]);
     more.status.containers[0].version = 2;
     observe(&mut pool, &more, at(4));
@@ -299,7 +299,7 @@ fn an_address_that_comes_back_under_another_name_is_still_its_pods() {
 }
 
 #[test]
-fn flawed_entries_are_named_and_everything_else_is_used() {
+fn invalid_entries_are_reported_and_everything_else_is_used() {
     let mut pool = pool();
     let step = observe(
         &mut pool,
@@ -311,7 +311,7 @@ fn flawed_entries_are_named_and_everything_else_is_used() {
     };
     assert_eq!(
         flaw.to_string(),
-        "nodenetworkconfig n1: ipAssignment bad is skipped: \"10.1.0.4.5\" is neither an address nor a CIDR"
+        "nodenetworkconfig n1: ipAssignment bad skipped: \"10.1.0.4.5\" is neither an address nor a CIDR"
     );
     assert_eq!(pool.census(IpFamily::V4).available, 1);
     for text in ["10.1.0.5/30", "", "::/0", "10.0.0.0/8", "x/8"] {
@@ -374,7 +374,7 @@ fn two_containers_cannot_bring_the_same_address() {
 }
 
 #[test]
-fn a_config_of_another_node_or_an_older_one_is_not_believed() {
+fn a_config_of_another_node_or_an_older_one_is_ignored() {
     let mut pool = ready(pool(), &FOUR);
     let mut foreign = config(5, &[]);
     foreign.owner = Some("former-node".into());
@@ -390,7 +390,7 @@ fn a_config_of_another_node_or_an_older_one_is_not_believed() {
     assert_eq!(pool.census(IpFamily::V4).available, 4);
 }
 
-/// A config of the former life of a node, made again for the next.
+/// The config of an earlier Node, recreated for the next.
 fn made_again() -> NodeConfig {
     NodeConfig {
         uid: "config-uid-2".into(),
@@ -400,7 +400,7 @@ fn made_again() -> NodeConfig {
 }
 
 #[test]
-fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
+fn a_recreated_node_assigns_nothing_of_its_predecessor() {
     let mut pool = ready(instant(), &FOUR);
     let kept = addresses(&add(&mut pool, "p0", at(1)));
     pool.set_node("node-uid-2".into());
@@ -412,7 +412,7 @@ fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
     assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
     let step = observe(&mut pool, &made_again(), at(5));
     assert_eq!(addresses(&step), ["10.1.0.9"]);
-    // A sight of the old one that comes late ends nothing.
+    // A late observation of the old one ends nothing.
     observe(&mut pool, &config(3, &FOUR), at(6));
     assert!(pool.is_ready());
 }
@@ -436,7 +436,7 @@ fn a_config_that_goes_or_is_not_ours_any_more_closes_for_new_pods_only() {
         let older = pool.handle(Event::Accepted(Box::new(config(4, &FOUR))), at(5));
         assert!(older.replies.is_empty(), "{older:?}");
         let step = observe(&mut pool, &config(6, &FOUR), at(6));
-        // An owner can come back, and nothing that was deleted does.
+        // An owner may be set again; a deleted object never returns.
         assert_eq!(step.replies.is_empty(), spoilt.deleting);
         assert_eq!(pool.is_ready(), !spoilt.deleting);
     }
@@ -460,7 +460,7 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
     assert_eq!(step.records.len(), 2);
     assert_eq!(pool.offered(), names(&["a", "b"]));
     add(&mut pool, "p0", at(2));
-    // That the watch does not show it yet proves nothing: the write may be on its way.
+    // The watch not showing it yet proves nothing: the write may be in flight.
     assert!(
         observe(&mut pool, &config(2, &FOUR[..2]), at(3))
             .replies
@@ -476,7 +476,7 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
 fn an_answer_that_comes_late_takes_nothing_back_that_was_listed_since() {
     let mut pool = ready(instant(), &FOUR[..2]);
     pool.handle(Event::Offer(Vec::from_iter(names(&["a", "b"]))), at(1));
-    // Somebody else wrote after us, and the watch was faster than our answer.
+    // Another writer wrote after us, and the watch was faster than our response.
     observe(&mut pool, &listed(config(5, &FOUR[..2]), &["a"]), at(2));
     pool.handle(Event::Accepted(Box::new(config(4, &FOUR[..2]))), at(3));
     assert_eq!(pool.offered(), names(&["a"]));
@@ -511,7 +511,7 @@ fn an_address_in_use_is_never_offered() {
         at(3),
     );
     assert_eq!(step.notices, [Notice::OfferedInUse("x".into())]);
-    assert_eq!(pool.offered(), names(&["y"]), "whoever listed it");
+    assert_eq!(pool.offered(), names(&["y"]), "by any writer");
 }
 
 fn sketch(name: &str) -> PodSketch {
@@ -582,7 +582,7 @@ fn lost_deletes_of_earlier_sandboxes_do_not_cost_the_node_its_addresses() {
 }
 
 #[test]
-fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
+fn gc_releases_unlisted_attachments_except_young_ones() {
     let mut pool = ready(instant(), &FOUR);
     for (name, second) in [("old", 0), ("valid", 0), ("young", 200)] {
         add(&mut pool, name, at(second));
@@ -601,7 +601,7 @@ fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
 }
 
 #[test]
-fn gc_leaves_alone_what_was_found_in_use() {
+fn gc_keeps_adopted_addresses() {
     let lost = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
     let mut pool = lost.pool;
     observe(&mut pool, &config(1, &FOUR), at(0));

@@ -1,4 +1,4 @@
-//! What is left after a crash, a reboot, a move to another machine, a lost store.
+//! Pool contents after a crash, a reboot, a move to another machine, and a lost store.
 
 use weft_ipam::{
     NodeConfig, PodSketch, needed,
@@ -122,7 +122,7 @@ fn a_clock_that_was_set_back_keeps_nothing_cooling_for_longer_than_a_cooldown() 
     let mut after = reborn(settings(), &kept(&steps), "boot", at(7));
     observe(&mut after, &config(1, &TWO), at(7));
     assert_eq!(after.census(IpFamily::V4).cooling, 1);
-    // A lost store's rest takes the longest.
+    // The hold-back after a lost store takes the longest.
     after.handle(Event::Tick, at(247));
     assert_eq!(after.census(IpFamily::V4).cooling, 0);
     after.handle(Event::Tick, at(607));
@@ -155,7 +155,7 @@ fn an_attachment_whose_address_is_not_ours_any_more_is_quarantined_at_the_start(
 }
 
 #[test]
-fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
+fn a_lost_store_waits_for_the_pods_and_adopts_their_addresses() {
     let restored = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
     assert!(restored.rewrite);
     let mut pool = restored.pool;
@@ -170,7 +170,7 @@ fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
     let step = pool.handle(Event::Sweep(vec![running]), at(2));
     let adopted = Notice::Adopted("10.1.0.4".parse().unwrap(), pod("running"));
     assert_eq!(step.notices, [adopted]);
-    // The other may be that of a sandbox which kubelet has not told of yet.
+    // The other may belong to a sandbox that kubelet has not reported yet.
     assert!(step.replies.is_empty(), "{step:?}");
     assert_eq!(pool.census(IpFamily::V4).cooling, 1);
     assert_eq!(
@@ -181,7 +181,7 @@ fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
     assert!(add(&mut pool, "new", at(241)).replies.is_empty());
     let step = pool.handle(Event::Tick, at(242));
     assert_eq!(addresses(&step), ["10.1.0.5"]);
-    // It is taken back when the pod has gone.
+    // It is released when the pod is gone.
     for second in [310, 500, 700] {
         let there = PodSketch {
             identity: pod("new"),
@@ -193,7 +193,7 @@ fn a_lost_store_waits_for_the_pods_and_adopts_what_they_use() {
 }
 
 #[test]
-fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
+fn after_a_lost_store_a_pod_that_kubelet_reports_late_keeps_its_address() {
     let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
     observe(&mut pool, &config(1, &TWO), at(0));
     let silent = PodSketch {
@@ -201,7 +201,7 @@ fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
         ..PodSketch::default()
     };
     pool.handle(Event::Sweep(vec![silent.clone()]), at(1));
-    // The daemon starts again before kubelet tells.
+    // The daemon restarts before kubelet reports.
     let mut pool = reborn(settings(), &pool.snapshot(), "boot", at(2));
     observe(&mut pool, &config(1, &TWO), at(2));
     let told = PodSketch {
@@ -215,7 +215,7 @@ fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
     assert_eq!(looks, [1, 0, 0, 0, 0], "adopted once");
     assert_eq!(addresses(&add(&mut pool, "new", at(303))), ["10.1.0.5"]);
     assert!(add(&mut pool, "newer", at(303)).replies.is_empty());
-    // All has rested: from here on a status that is behind brings nothing back.
+    // The hold-back is over: from here on a stale status brings nothing back.
     delete(&mut pool, "new", at(304));
     let behind = PodSketch {
         identity: pod("behind"),
@@ -227,8 +227,8 @@ fn after_a_lost_store_a_pod_that_kubelet_tells_of_late_keeps_its_address() {
     assert!(!pool.snapshot().contains(&Record::Lost(true)));
 }
 
-/// A block that is seen after the look at pods may have been this node's all along: an API server's
-/// cache may be behind, and a block that comes back under another name has the same addresses.
+/// A block that is observed after the first sweep may have been this node's all along: the API
+/// server's cache may be stale, and a block that returns under another name has the same addresses.
 #[test]
 fn after_a_lost_store_blocks_that_are_seen_later_rest_as_well() {
     let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
@@ -248,7 +248,7 @@ fn after_a_lost_store_blocks_that_are_seen_later_rest_as_well() {
         step.replies[0].1,
         Reply::Refused(Refusal::Desired(_))
     ));
-    // Under new names, after the object was made again.
+    // Under new names, after the object was recreated.
     let again = [("x", "10.1.0.4"), ("y", "10.1.0.5"), ("z", "10.1.0.192/28")];
     let renamed = NodeConfig {
         uid: "config-uid-2".into(),
@@ -270,7 +270,7 @@ fn after_a_lost_store_blocks_that_are_seen_later_rest_as_well() {
         pool.handle(Event::Sweep(Vec::new()), at(second));
     }
     assert_eq!(pool.census(IpFamily::V4).available, 18);
-    // And from then on a new block is of use at once.
+    // From then on a new block is usable at once.
     let four = [again[0], again[1], again[2], ("w", "10.1.1.0/28")];
     let grown = NodeConfig {
         uid: "config-uid-2".into(),
@@ -295,9 +295,9 @@ fn after_a_lost_store_an_address_rests_that_the_host_gets_ready_for_late() {
     assert_eq!(pool.census(IpFamily::V4).available, 2);
 }
 
-/// More addresses are of no use while all of them rest, so none are asked for on their account.
+/// More addresses are useless while all of them are held back, so none are requested because of it.
 #[test]
-fn addresses_that_rest_after_a_loss_are_no_demand() {
+fn addresses_held_back_after_a_loss_are_not_demand() {
     let mut pool = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
     observe(&mut pool, &config(1, &[("a", "10.1.0.0/28")]), at(0));
     pool.handle(Event::Sweep(Vec::new()), at(1));
@@ -329,20 +329,20 @@ fn two_owners_of_an_address_in_a_tampered_store_are_both_served_until_both_are_g
 }
 
 #[test]
-fn a_crash_between_a_lost_store_and_the_look_at_pods_loses_nothing() {
+fn a_crash_between_a_lost_store_and_the_first_sweep_loses_nothing() {
     let mut first = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0)).pool;
     let written = first.snapshot();
     observe(&mut first, &config(1, &TWO), at(1));
     assert!(first.awaits_pods());
     let mut second = reborn(settings(), &written, "boot", at(2));
     observe(&mut second, &config(1, &TWO), at(3));
-    assert!(second.awaits_pods(), "nobody has looked at pods yet");
+    assert!(second.awaits_pods(), "the pods were not listed yet");
     let looked = second.handle(Event::Sweep(Vec::new()), at(4));
     let mut written = written;
     written.extend(looked.records);
     let mut third = reborn(settings(), &written, "boot", at(5));
     observe(&mut third, &config(1, &TWO), at(6));
-    assert!(third.is_ready(), "and now somebody has");
+    assert!(third.is_ready(), "the pods were listed");
     assert_eq!(
         third.census(IpFamily::V4).cooling,
         2,
@@ -363,7 +363,7 @@ fn a_first_start_uses_its_addresses_at_once() {
 }
 
 #[test]
-fn an_attachment_that_nobody_waited_for_can_be_asked_for_again() {
+fn an_abandoned_attachment_can_be_requested_again() {
     let mut pool = pool();
     observe(&mut pool, &config(1, &TWO), at(0));
     add(&mut pool, "p0", at(1));

@@ -1,4 +1,4 @@
-//! The tables of the scaling equation and of the reactive rule.
+//! Tables of the scaling equation and of the reactive rule.
 
 use proptest::prelude::*;
 use weft_ipam::scaling::{
@@ -95,9 +95,9 @@ fn the_integer_form_equals_the_equation_with_fractions() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_replaced_and_named() {
+fn invalid_parameters_are_replaced_and_reported() {
     let rows = [
-        // A maximum of zero made upstream give everything back.
+        // A maximum of zero made upstream release everything.
         (parameters(16, 50, 0), 16, vec![ScalerFlaw::Maximum(0)]),
         (parameters(16, 50, -3), 16, vec![ScalerFlaw::Maximum(-3)]),
         (parameters(0, 50, 250), 16, vec![ScalerFlaw::Batch(0)]),
@@ -173,7 +173,7 @@ fn thresholds_round_half_up() {
     assert_eq!(thresholds(10, -5, -5), (0, 10));
 }
 
-/// A node under the reactive rule, and a controller that does what the spec says when told to.
+/// A node under the reactive rule, and a controller that carries out the spec on demand.
 struct Reactive {
     thresholds: Thresholds,
     counts: Counts,

@@ -1,4 +1,4 @@
-//! Bad days: everything that can go wrong, in orders that a seed chooses.
+//! Randomised simulation of a cluster: faults of every kind, in an order chosen by a seed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weft_model::{LabelSelector, Random};
 
 use crate::cluster::{Action, Cluster, Complaint, Life, POOL_LABEL, Shape};
 
-/// What Nodes may have of their own: one more than there are Nodes.
+/// Pod CIDRs for Nodes: one more than there are Nodes.
 const CIDRS: [&str; 4] = [
     "10.2.0.0/28",
     "10.2.0.16/28",
@@ -19,16 +19,16 @@ const CIDRS: [&str; 4] = [
     "10.2.0.48/28",
 ];
 
-/// Where the addresses of a cluster come from.
+/// Origin of the addresses of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sources {
     /// One pool with ranges.
     One,
-    /// Two, and nodes that go from one to the other.
+    /// Two pools with ranges, and nodes that move between them.
     Two,
     /// Nodes' own CIDRs.
     Own,
-    /// Both, and nodes that go from one to the other.
+    /// Both kinds, and nodes that move between them.
     Mixed,
 }
 
@@ -104,7 +104,7 @@ fn shape(random: &mut Random) -> Shape {
     }
 }
 
-/// Something that could happen now, or nothing if the dice show what cannot.
+/// The next action chosen by the seed; none if it is not possible now.
 fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     let agent = pick(random, cluster.agents.len())?;
     let controller = pick(random, cluster.controllers.len())?;
@@ -133,7 +133,7 @@ fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     })
 }
 
-/// Whether there is a Node for an agent, and whether the agent knows it.
+/// Returns whether a Node exists for an agent, and whether the agent knows it.
 fn presence(cluster: &Cluster, agent: usize) -> (bool, bool) {
     let agent = &cluster.agents[agent];
     let node = cluster.api.view.nodes.get(&agent.node.as_str().into());
@@ -146,7 +146,7 @@ fn presence(cluster: &Cluster, agent: usize) -> (bool, bool) {
 fn next_of_pod(cluster: &Cluster, index: usize, random: &mut Random) -> Option<Action> {
     let agent = &cluster.agents[index];
     let pod = pick(random, agent.pods.len())?;
-    // Kubelet makes no sandbox before its Node is there, and the daemon hears of that Node sooner
+    // Kubelet creates no sandbox before its Node exists, and the daemon learns of that Node sooner
     // than kubelet of its first pod.
     let (_, known) = presence(cluster, index);
     Some(match (random.below(45), &agent.pods[pod].life) {
@@ -194,13 +194,13 @@ fn pick(random: &mut Random, count: usize) -> Option<usize> {
     usize::try_from(random.below(count)).ok()
 }
 
-/// One bad day and a good evening: the last steps of it and what was wrong, if anything was.
+/// One random run with faults, then recovery: the last steps and the violation, if there was one.
 fn day(seed: u64, length: usize) -> Result<Cluster, (Complaint, Vec<Action>)> {
     let mut random = Random::new(seed);
     let mut cluster = Cluster::new(&shape(&mut random));
     let mut past = Vec::new();
     for _ in 0..length {
-        // Too much mail at once only makes the day longer.
+        // Many messages in flight only make the run longer.
         if cluster.mail.len() > 12 {
             past.push(Action::Lose(0));
             cluster.mail.remove(0);
@@ -219,7 +219,7 @@ fn day(seed: u64, length: usize) -> Result<Cluster, (Complaint, Vec<Action>)> {
     }
 }
 
-/// Five hundred days, each of its own seed.
+/// Five hundred runs, each with its own seed.
 fn days(first: u64) {
     let mut served = 0;
     let mut published = 0;
@@ -235,26 +235,26 @@ fn days(first: u64) {
     }
     assert!(
         served > 1000 && published > 3000,
-        "{served} {published}: the days are too quiet"
+        "{served} {published}: the runs exercise too little"
     );
 }
 
 #[test]
-fn no_bad_day_breaks_a_rule() {
+fn random_runs_break_no_rule_1() {
     days(0);
 }
 
 #[test]
-fn no_other_bad_day_breaks_a_rule() {
+fn random_runs_break_no_rule_2() {
     days(500);
 }
 
 #[test]
-fn nor_does_a_third_kind_of_day() {
+fn random_runs_break_no_rule_3() {
     days(1000);
 }
 
 #[test]
-fn nor_a_fourth() {
+fn random_runs_break_no_rule_4() {
     days(1500);
 }

@@ -1,4 +1,4 @@
-//! Short words for objects.
+//! Builders of objects and events for tests.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -135,7 +135,7 @@ pub(crate) fn names(names: &[&str]) -> BTreeSet<weft_ipam::GrantName> {
     names.iter().map(|name| (*name).into()).collect()
 }
 
-/// The pool that a crash leaves: only what was recorded.
+/// The pool after a crash: restored from these records only.
 pub(crate) fn reborn(settings: Settings, records: &[Record], boot: &str, now: Moment) -> Pool {
     let journal = Journal::Kept(records.to_vec());
     Pool::restore(settings, identity(boot), journal, now).pool

@@ -14,12 +14,12 @@ use weft_ipam::{
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
-/// What kubelet thinks of a pod.
+/// State of a pod as kubelet sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Life {
     /// Not bound to this node.
     Absent,
-    /// A sandbox is being made: its ADD is under way.
+    /// Its sandbox is being created: its ADD is under way.
     Asking,
     /// It runs and has these addresses.
     Running(Vec<IpAddr>),
@@ -32,13 +32,13 @@ pub(crate) enum Life {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
     pub(crate) life: Life,
-    /// How many sandboxes it had.
+    /// Number of sandboxes it had.
     pub(crate) sandbox: u64,
-    /// When the DEL of the last one was sent first.
+    /// Time at which the DEL of the last one was first sent.
     left: Moment,
-    /// Whether its status shows its addresses, which it does some time after it has them.
-    told: bool,
-    /// Whether the daemon lost what it knew of its sandbox.
+    /// True if its status reports its addresses, which it does with a delay.
+    reported: bool,
+    /// True if the daemon lost its record of the sandbox.
     pub(crate) unknown: bool,
 }
 
@@ -50,27 +50,27 @@ pub(crate) struct Agent {
     pub(crate) monitor: Monitor,
     pub(crate) seen: Option<NodeConfig>,
     pub(crate) pods: Vec<Pod>,
-    /// Processes so far.
+    /// Number of processes so far.
     pub(crate) process: u64,
     pub(crate) boot: u64,
-    /// What survives a crash. Where every step is made durable at once it is not kept, since the
-    /// pool itself says it.
+    /// Records that survive a crash. Not kept if every step is durable at once, because the pool
+    /// itself has the same content.
     log: Option<Vec<Record>>,
-    /// What does not, yet.
+    /// Steps that are not durable yet.
     open: Vec<(Step, Option<SpecWrite>)>,
-    /// Whether nothing can be written to the store.
+    /// True if the store cannot be written.
     pub(crate) broken: bool,
-    /// Whether a store was ever lost.
+    /// True if a store was ever lost.
     pub(crate) lost: bool,
-    /// Sandboxes whose DEL was answered, and until when an ADD of them is late.
+    /// Sandboxes whose DEL was answered, with the time until which an ADD is late.
     pub(crate) deleted: BTreeMap<Key, Moment>,
-    /// What was found wrong while something else went on.
+    /// A violation found while another action was carried out.
     pub(crate) flaw: Option<Complaint>,
     settings: Settings,
     monitoring: MonitorSettings,
 }
 
-/// What kubelet finds wrong.
+/// A violated rule.
 pub(crate) type Complaint = String;
 
 impl Agent {
@@ -93,7 +93,7 @@ impl Agent {
             life: Life::Absent,
             sandbox: 0,
             left: Moment::START,
-            told: false,
+            reported: false,
             unknown: false,
         };
         Self {
@@ -136,19 +136,19 @@ impl Agent {
         u32::try_from(self.pods.iter().filter(bound).count()).unwrap()
     }
 
-    /// Whether something was decided that is not durable yet.
+    /// True if a decision is not durable yet.
     pub(crate) fn has_open_steps(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Hands an event to the daemon, which then looks at its pool's size, too.
+    /// Passes an event to the daemon, which then evaluates its pool's size, too.
     pub(crate) fn handle(&mut self, event: Event, exhausted: bool, now: Moment) {
         let step = self.pool.handle(event, now);
         self.take(step, None);
         self.look(exhausted, now);
     }
 
-    /// What is decided is kept until it is durable.
+    /// Keeps a decision until it is durable.
     fn take(&mut self, step: Step, write: Option<SpecWrite>) {
         self.check_origin(&step);
         if step != Step::default() || write.is_some() {
@@ -176,7 +176,7 @@ impl Agent {
         self.take(verdict.step, verdict.write);
     }
 
-    /// The config as it is now; `None` if there is none any more.
+    /// The current config; `None` if it no longer exists.
     pub(crate) fn see(&mut self, config: Option<&NodeConfig>, exhausted: bool, now: Moment) {
         match (config, &mut self.seen) {
             (Some(config), seen) => *seen = Some(config.clone()),
@@ -195,14 +195,14 @@ impl Agent {
         }
     }
 
-    /// The daemon hears of the Node that has its name now.
+    /// The daemon learns which Node has its name now.
     pub(crate) fn learn(&mut self, uid: Uid, exhausted: bool, now: Moment) {
         self.settings.node = uid.clone();
         self.pool.set_node(uid);
         self.observe(exhausted, now);
     }
 
-    /// Whether the daemon knows which Node it serves.
+    /// True if the daemon knows which Node it serves.
     pub(crate) fn serves(&self, uid: &Uid) -> bool {
         self.settings.node == *uid
     }
@@ -229,16 +229,16 @@ impl Agent {
         self.look(exhausted, now);
     }
 
-    /// Kubelet makes a sandbox.
+    /// Kubelet creates a sandbox.
     pub(crate) fn ask(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let state = &mut self.pods[pod];
         state.sandbox += 1;
-        (state.life, state.told, state.unknown) = (Life::Asking, false, false);
+        (state.life, state.reported, state.unknown) = (Life::Asking, false, false);
         self.ask_again(pod, exhausted, now);
     }
 
-    /// Kubelet asks again, as after an answer that was lost on its way; or the ADD of a sandbox that
-    /// is gone comes late.
+    /// Kubelet repeats an ADD whose response was lost, or the ADD of a removed sandbox arrives
+    /// late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
             ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
@@ -265,11 +265,11 @@ impl Agent {
         self.pods[pod].life = Life::Gone;
     }
 
-    /// A minute or less has passed: kubelet has told of all addresses, and the daemon looks at pods.
+    /// A minute or less has passed: kubelet has reported all addresses, and the daemon sweeps.
     pub(crate) fn pass(&mut self, exhausted: bool, now: Moment) {
         self.handle(Event::Tick, exhausted, now);
         for pod in &mut self.pods {
-            pod.told = true;
+            pod.reported = true;
         }
         self.sweep(exhausted, now);
         self.deleted.retain(|_, until| *until > now);
@@ -279,7 +279,7 @@ impl Agent {
         let sketch = |pod: usize| PodSketch {
             identity: self.identity_of(pod),
             addresses: match &self.pods[pod].life {
-                Life::Running(addresses) if self.pods[pod].told => addresses.clone(),
+                Life::Running(addresses) if self.pods[pod].reported => addresses.clone(),
                 _ => Vec::new(),
             },
             ..PodSketch::default()
@@ -321,7 +321,7 @@ impl Agent {
                 if held && refusal != Refusal::FormerNode {
                     return Err(format!("I24: {key} was refused and holds something"));
                 }
-                // The sandbox is torn down; the next attempt is another one.
+                // The sandbox is torn down; the next attempt has another one.
                 self.pods[pod].life = Life::Absent;
             }
             _ => {}
@@ -329,7 +329,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts anew for a new Node of the same name.
+    /// Starts again for a new Node of the same name.
     pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Complaint> {
         self.settings.node = uid;
         self.crash(now)

@@ -1,9 +1,9 @@
-//! How a day ends.
+//! Recovery of the simulated cluster: no more faults, until nothing changes.
 
 use super::{Action, Cluster, Complaint, Mail};
 
 impl Cluster {
-    /// No more mishaps: everything arrives and everybody looks, until nothing changes any more.
+    /// Delivers every message and runs every participant, until nothing changes any more.
     pub(crate) fn settle(&mut self) -> Result<(), Complaint> {
         for _ in 0..200 {
             let before = self.api.revision;
@@ -35,10 +35,10 @@ impl Cluster {
                 return self.check_settled();
             }
         }
-        Err("never comes to rest".to_owned())
+        Err("never becomes quiescent".to_owned())
     }
 
-    /// Daemons know their Nodes and can write, controllers have listed everything.
+    /// Daemons learn their Nodes and can write, controllers list everything.
     fn put_right(&mut self) -> Result<(), Complaint> {
         for agent in 0..self.agents.len() {
             if self.agents[agent].broken {
@@ -57,7 +57,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everything that is under way arrives; what follows from it is sent later.
+    /// Delivers every message in flight; the messages that follow are sent later.
     fn empty_mail(&mut self) -> Result<(), Complaint> {
         for agent in 0..self.agents.len() {
             self.act(Action::Commit(agent))?;
@@ -68,7 +68,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nodes are back, cooldowns and graces over, leaks swept; then everything comes to rest.
+    /// Nodes are back, cooldowns and grace periods over, leaks swept; then the cluster becomes
+    /// quiescent.
     pub(crate) fn evening(&mut self) -> Result<(), Complaint> {
         for agent in 0..self.agents.len() {
             if !self.api.view.nodes.contains_key(&self.node(agent)) {

@@ -1,4 +1,4 @@
-//! What is wrong with what a daemon decides, whoever hears of it.
+//! Rules checked on every decision of a daemon.
 
 use weft_ipam::{
     NodeConfig, ScalingMode,
@@ -9,8 +9,7 @@ use weft_model::IpFamily;
 use super::{Agent, pod_of};
 
 impl Agent {
-    /// I22: nobody gets or is told of an address that came from another config than the one which is
-    /// known to be this Node's.
+    /// I22: no pod gets an address of a config other than the one known to be this Node's.
     pub(super) fn check_origin(&mut self, step: &Step) {
         let ours = |config: &&NodeConfig| {
             config.owner.as_ref() == Some(&self.settings.node) && !config.deleting
@@ -38,7 +37,7 @@ impl Agent {
         }
     }
 
-    /// I13: what is offered leaves the addresses of pods that are there, and their buffer.
+    /// I13: an offer leaves addresses for existing pods and their buffer.
     pub(super) fn check_buffer(&mut self, family: IpFamily, config: &NodeConfig, exhausted: bool) {
         let scaler = config.status.scaler.unwrap_or_default();
         let (batch, percent) = if exhausted {
@@ -51,7 +50,7 @@ impl Agent {
         };
         let most = scaler.max_ip_count.unwrap_or_default();
         let census = self.pool.census(family);
-        // The reactive rule knows nothing of pods, and rounds.
+        // The reactive rule does not know pods, and rounds.
         let (demand, slack) = match self.monitoring.mode {
             ScalingMode::Pods => (census.assigned.max(self.demand()), 0),
             ScalingMode::Requests => (census.assigned, 50),

@@ -1,4 +1,4 @@
-//! What the daemon's store does: it keeps records, fails, is lost, and survives the daemon.
+//! The daemon's store in the simulation: it keeps records, fails, is lost, and survives the daemon.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use weft_model::Moment;
 use super::{Agent, Complaint, Life, identity, pod_of};
 
 impl Agent {
-    /// Makes everything durable that is not, then lets answers and writes out. A store that is
-    /// broken keeps nothing, and deletions go on.
+    /// Makes all open steps durable, then releases replies and writes. A broken store keeps
+    /// nothing, and deletions go on.
     pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
         let mut writes = Vec::new();
         let open = std::mem::take(&mut self.open);
@@ -32,8 +32,8 @@ impl Agent {
         Ok(writes)
     }
 
-    /// What is open cannot be made durable: whoever got an address in it gets none, and what was
-    /// decided on it is not sent.
+    /// Open steps cannot be made durable: an ADD in them gets no address, and their writes are not
+    /// sent.
     pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Complaint> {
         let mut open = std::mem::take(&mut self.open);
         let records = open.iter().flat_map(|(step, _)| &step.records);
@@ -90,9 +90,9 @@ impl Agent {
         self.log.clone().unwrap_or_else(|| self.pool.snapshot())
     }
 
-    /// The daemon dies and starts again. Whoever waited sees the connection break.
+    /// The daemon crashes and restarts. Waiting clients lose their connection.
     pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
-        // What was deleted while nothing could be written is there again, until it is swept.
+        // Attachments deleted while the store could not be written reappear until they are swept.
         if std::mem::take(&mut self.broken) {
             self.deleted.clear();
         }
@@ -114,7 +114,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The daemon dies, and its store cannot be read any more: nobody knows who has what.
+    /// The daemon crashes, and its store cannot be read any more: the assignments are unknown.
     pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Complaint> {
         (self.broken, self.lost) = (false, true);
         self.deleted.clear();
@@ -123,12 +123,12 @@ impl Agent {
             pod.unknown = matches!(pod.life, Life::Running(_) | Life::Leaving);
         }
         if self.pool.is_ready() || self.pool.attached() > 0 {
-            return Err("I17: a lost store is believed".to_owned());
+            return Err("I17: a lost store is trusted".to_owned());
         }
         Ok(())
     }
 
-    /// A new process, with what the store has.
+    /// A new process with the contents of the store.
     fn start(&mut self, journal: Journal, now: Moment) {
         self.open.clear();
         self.process += 1;
@@ -146,12 +146,12 @@ impl Agent {
         }
     }
 
-    /// The machine starts again: no sandbox is left.
+    /// The machine reboots: no sandbox is left.
     pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
         self.boot += 1;
         self.deleted.clear();
-        // Whose a store is that was made anew is written when pods were looked at; tombstones of
-        // before live through a reboot, in which nobody misses what they refuse.
+        // The identity of a new store is written when the pods were listed. Older tombstones
+        // survive a reboot, which does no harm.
         let looked = |record: &Record| matches!(record, Record::Identity(_));
         let looked = self.durable().iter().any(looked);
         for pod in &mut self.pods {
