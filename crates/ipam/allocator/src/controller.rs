@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     NodeName, PoolName,
-    allocator::{Allocator, AllocatorSettings, Shard, View, Wall, Write},
+    allocator::{Allocator, AllocatorSettings, Shard, View, WallTime, Write},
     objects::{Meta, PoolFlaw, Pools, read_pools},
 };
 use weft_model::{Moment, SharedStr};
@@ -194,7 +194,7 @@ impl AddressReconciler {
         context: &Context<AllocatorKey>,
         observed: &Observed,
         writes: &[Write],
-        wall: Wall,
+        wall: WallTime,
     ) -> Option<Duration> {
         let timestamp = rfc3339(wall);
         let facts = Facts {
@@ -220,7 +220,7 @@ impl AddressReconciler {
         state: &mut State,
         context: &Context<AllocatorKey>,
         observed: &Observed,
-        wall: Wall,
+        wall: WallTime,
     ) {
         let mut figures = Vec::new();
         for object in &observed.pools {
@@ -261,11 +261,11 @@ impl AddressReconciler {
 }
 
 /// When a plan may say something new although nothing has changed.
-pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: Wall) -> Duration {
+pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: WallTime) -> Duration {
     let grace = core
         .wake()
         .map(|at| if at > now { at.since(now) } else { OVERDUE });
-    let rested = view.next_rested(wall).map(|at| until(wall, at));
+    let rested = view.next_cooldown_end(wall).map(|at| until(wall, at));
     let waits = [grace, rested, Some(AUDIT)];
     waits.into_iter().flatten().min().unwrap_or(AUDIT)
 }
@@ -301,7 +301,7 @@ impl Listers {
         })
     }
 
-    fn observe(&self, wall: Wall) -> Result<Observed, InformerStopped> {
+    fn observe(&self, wall: WallTime) -> Result<Observed, InformerStopped> {
         let pools = self.pools.list()?;
         let shards = self.shards.list()?;
         let configs = self.configs.list()?;

@@ -107,10 +107,10 @@ impl AllocatorMetrics {
             Write::CreateConfig { .. } => "config",
             Write::Status { .. } => "config_status",
             Write::Shard { .. } => "shard",
-            Write::OwnConfig { .. } => "config_owner",
+            Write::SetConfigOwner { .. } => "config_owner",
             Write::DeleteConfig { .. } => "config_deletion",
-            Write::RemoveFinalizer { .. } => "config_finalizer",
-            Write::HoldPool(_) | Write::ReleasePool(_) => "pool_finalizer",
+            Write::RemoveConfigFinalizer { .. } => "config_finalizer",
+            Write::AddPoolFinalizer(_) | Write::RemovePoolFinalizer(_) => "pool_finalizer",
             Write::SubnetState { .. } => "subnet_state",
             Write::PodCidrs { .. } => "pod_cidrs",
         };

@@ -1,7 +1,7 @@
 //! What the status of a pool says.
 
 use weft_ipam::{
-    allocator::{IpPool, Usage, Wall},
+    allocator::{IpPool, Usage, WallTime},
     objects::{self, IpPoolStatus, PoolCondition, PoolFlaw},
 };
 
@@ -16,7 +16,7 @@ pub(super) fn wanted(
     usage: Usage,
     exhausted: bool,
     flaws: &[PoolFlaw],
-    now: Wall,
+    now: WallTime,
 ) -> Option<IpPoolStatus> {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let before = &object.status;
@@ -51,7 +51,11 @@ fn ready(pool: &IpPool, flaws: &[PoolFlaw]) -> PoolCondition {
 }
 
 /// Others' conditions stay; ours keeps its time unless it turns.
-fn conditions(before: &[PoolCondition], mut ready: PoolCondition, now: Wall) -> Vec<PoolCondition> {
+fn conditions(
+    before: &[PoolCondition],
+    mut ready: PoolCondition,
+    now: WallTime,
+) -> Vec<PoolCondition> {
     let old = before.iter().find(|condition| condition.r#type == READY);
     ready.last_transition_time = match old {
         Some(old) if old.status == ready.status => old.last_transition_time.clone(),

@@ -126,7 +126,7 @@ impl Writer {
                 }
                 self.shard(shard, facts).await
             }
-            Write::OwnConfig {
+            Write::SetConfigOwner {
                 name,
                 precondition,
                 owner,
@@ -151,7 +151,7 @@ impl Writer {
                 self.send::<Value>(Method::DELETE, &path, &body).await?;
                 Ok(None)
             }
-            Write::RemoveFinalizer { name, precondition } => {
+            Write::RemoveConfigFinalizer { name, precondition } => {
                 let mut finalizers = (facts.finalizers)(name);
                 finalizers.retain(|finalizer| &**finalizer != FINALIZER);
                 let body = json!({"metadata": {
@@ -163,8 +163,8 @@ impl Writer {
                 self.send::<Value>(Method::PATCH, &path, &body).await?;
                 Ok(None)
             }
-            Write::HoldPool(pool) => self.hold_pool(pool, true, facts).await,
-            Write::ReleasePool(pool) => self.hold_pool(pool, false, facts).await,
+            Write::AddPoolFinalizer(pool) => self.hold_pool(pool, true, facts).await,
+            Write::RemovePoolFinalizer(pool) => self.hold_pool(pool, false, facts).await,
             Write::SubnetState { pool, exhausted } => {
                 self.subnet_state(pool.as_str(), *exhausted, facts).await
             }

@@ -20,7 +20,7 @@ mod exhaustion;
 mod lifecycle;
 mod node_cidrs;
 mod object;
-mod own;
+mod own_cidrs;
 mod plan;
 mod reconcile;
 mod share;
@@ -39,7 +39,7 @@ use weft_model::Moment;
 pub use node_cidrs::ClusterCidr;
 pub(crate) use node_cidrs::cidr_pool;
 pub use object::{
-    Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, Wall,
+    Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, WallTime,
 };
 pub use plan::{Notice, Plan, Write};
 pub use space::ClaimChange;
@@ -116,19 +116,19 @@ impl Allocator {
 
     /// The writes to make now. Empty while the view is incomplete: a partial list would make
     /// addresses look free.
-    pub fn plan(&mut self, view: &View, now: Moment, wall: Wall) -> Plan {
+    pub fn plan(&mut self, view: &View, now: Moment, wall: WallTime) -> Plan {
         if !view.complete {
             return Plan::default();
         }
         self.note_absent(view, now);
         let mut plan = Plan::default();
-        self.node_life(view, now, &mut plan);
+        self.plan_configs(view, now, &mut plan);
         for pool in view.pools.values() {
             match &pool.source {
                 PoolSource::Ranges(ranges) => {
                     self.plan_ranges(view, pool, ranges, now, wall, &mut plan);
                 }
-                PoolSource::NodeCidrs => own::plan_own_cidrs(view, pool, &mut plan),
+                PoolSource::NodeCidrs => own_cidrs::plan_own_cidrs(view, pool, &mut plan),
             }
         }
         plan.keep_first_statuses();

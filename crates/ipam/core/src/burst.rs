@@ -17,11 +17,11 @@ use std::{
 use weft_model::{Moment, Random, SharedStr};
 
 use crate::{
-    Entry, Gathering, Monitor, MonitorSettings, NetworkContainer, NodeConfig, NodeSpec, NodeStatus,
-    Outlook, ScalingMode, Uid,
+    Debounce, Entry, Monitor, MonitorInput, MonitorSettings, NetworkContainer, NodeConfig,
+    NodeSpec, NodeStatus, ScalingMode, Uid,
     pool::{
-        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, Settings,
-        Step, Ticket,
+        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, RequestId,
+        Settings, Step,
     },
     scaling::ScalerParameters,
 };
@@ -84,7 +84,7 @@ impl fmt::Display for BurstReport {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum SimEvent {
     Bound,
     Start(u32),
     Granted(u32),
@@ -92,10 +92,10 @@ enum Happening {
 }
 
 /// Runs a simulation.
-pub fn play(burst: Burst, mode: ScalingMode) -> BurstReport {
+pub fn simulate(burst: Burst, mode: ScalingMode) -> BurstReport {
     let mut run = Run::new(burst, mode);
-    while let Some(Reverse((now, _, happening))) = run.queue.pop() {
-        run.happen(happening, now);
+    while let Some(Reverse((now, _, event))) = run.queue.pop() {
+        run.handle(event, now);
         if run.served == burst.after || now > Moment::seconds(3600) {
             break;
         }
@@ -108,15 +108,15 @@ struct Run {
     mode: ScalingMode,
     pool: Pool,
     monitor: Monitor,
-    gathering: Gathering,
+    gathering: Debounce,
     config: NodeConfig,
-    queue: BinaryHeap<Reverse<(Moment, u64, Happening)>>,
+    queue: BinaryHeap<Reverse<(Moment, u64, SimEvent)>>,
     order: u64,
     pods: u32,
     served: u32,
     /// Time at which the next sandbox can start.
     free: Moment,
-    tickets: HashMap<Ticket, u32>,
+    tickets: HashMap<RequestId, u32>,
     random: Random,
     report: BurstReport,
 }
@@ -137,7 +137,7 @@ impl Run {
                 mode,
                 ..MonitorSettings::default()
             }),
-            gathering: Gathering::default(),
+            gathering: Debounce::default(),
             config: config(),
             queue: BinaryHeap::new(),
             order: 0,
@@ -157,42 +157,42 @@ impl Run {
             let share = burst
                 .spread
                 .mul_f64(f64::from(index) / f64::from(fresh.max(1)));
-            run.push(Moment::START + share, Happening::Bound);
+            run.push(Moment::START + share, SimEvent::Bound);
         }
         if mode == ScalingMode::Requests {
-            run.push(Moment::seconds(1), Happening::Look);
+            run.push(Moment::seconds(1), SimEvent::Look);
         }
         run
     }
 
-    fn push(&mut self, at: Moment, happening: Happening) {
+    fn push(&mut self, at: Moment, event: SimEvent) {
         self.order += 1;
-        self.queue.push(Reverse((at, self.order, happening)));
+        self.queue.push(Reverse((at, self.order, event)));
     }
 
-    fn happen(&mut self, happening: Happening, now: Moment) {
-        match happening {
-            Happening::Bound => {
+    fn handle(&mut self, event: SimEvent, now: Moment) {
+        match event {
+            SimEvent::Bound => {
                 let pod = self.pods;
                 self.pods += 1;
                 self.line_up(pod, now);
                 self.gathering.changed(now);
                 if let Some(due) = self.gathering.wake() {
-                    self.push(due, Happening::Look);
+                    self.push(due, SimEvent::Look);
                 }
             }
-            Happening::Start(pod) => self.start(pod, now),
-            Happening::Granted(count) => {
+            SimEvent::Start(pod) => self.start(pod, now),
+            SimEvent::Granted(count) => {
                 self.grant(count, now);
-                self.look(now);
+                self.evaluate(now);
             }
-            Happening::Look if self.mode == ScalingMode::Requests => {
-                self.look(now);
-                self.push(now + Duration::from_secs(1), Happening::Look);
+            SimEvent::Look if self.mode == ScalingMode::Requests => {
+                self.evaluate(now);
+                self.push(now + Duration::from_secs(1), SimEvent::Look);
             }
-            Happening::Look => {
+            SimEvent::Look => {
                 if self.gathering.take(now) {
-                    self.look(now);
+                    self.evaluate(now);
                 }
             }
         }
@@ -202,12 +202,12 @@ impl Run {
     fn line_up(&mut self, pod: u32, earliest: Moment) {
         let turn = self.free.max(earliest);
         self.free = turn + self.burst.start_interval;
-        self.push(turn, Happening::Start(pod));
+        self.push(turn, SimEvent::Start(pod));
     }
 
     fn start(&mut self, pod: u32, now: Moment) {
         self.order += 1;
-        let ticket = Ticket(self.order);
+        let ticket = RequestId(self.order);
         self.tickets.insert(ticket, pod);
         let patience = match self.mode {
             ScalingMode::Pods => Duration::from_secs(25),
@@ -248,16 +248,16 @@ impl Run {
         }
     }
 
-    fn look(&mut self, now: Moment) {
-        let outlook = Outlook {
+    fn evaluate(&mut self, now: Moment) {
+        let input = MonitorInput {
             config: &self.config,
             pods: Some(self.pods),
             synced: true,
             exhausted: false,
         };
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
-        self.answer(verdict.step, now);
-        let Some(write) = verdict.write else {
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
+        self.answer(decision.step, now);
+        let Some(write) = decision.write else {
             return;
         };
         self.report.updates += 1;
@@ -271,7 +271,7 @@ impl Run {
         let wanted = u32::try_from(self.config.spec.requested).unwrap_or_default();
         self.push(
             now + self.burst.allocator_latency,
-            Happening::Granted(wanted),
+            SimEvent::Granted(wanted),
         );
     }
 

@@ -8,7 +8,7 @@ use crate::{Uid, pool::PodIdentity};
 
 /// The fields of a Pod of this node that decide about addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodSketch {
+pub struct PodSummary {
     /// Namespace, name and `metadata.uid`.
     pub identity: PodIdentity,
     /// The annotation `kubernetes.io/config.hash` of a mirror pod: the UID under which kubelet
@@ -23,7 +23,7 @@ pub struct PodSketch {
     pub addresses: Vec<IpAddr>,
 }
 
-impl PodSketch {
+impl PodSummary {
     /// True if it needs an address of its own.
     pub fn needs_address(&self) -> bool {
         !self.host_network && !self.finished
@@ -41,7 +41,7 @@ impl PodSketch {
 }
 
 /// Number of pods that need an address. Counted from a complete list, never summed from events.
-pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSketch>) -> u32 {
+pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSummary>) -> u32 {
     let count = pods.into_iter().filter(|pod| pod.needs_address()).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -49,14 +49,14 @@ pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSketch>) -> u32 {
 /// Debounces a burst of changes: the first is handled after a short delay, further ones at longer
 /// intervals, and the last one always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gathering {
+pub struct Debounce {
     first: Duration,
     interval: Duration,
     looked: Option<Moment>,
     due: Option<Moment>,
 }
 
-impl Default for Gathering {
+impl Default for Debounce {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(50),
@@ -67,7 +67,7 @@ impl Default for Gathering {
     }
 }
 
-impl Gathering {
+impl Debounce {
     /// Records a change.
     pub fn changed(&mut self, now: Moment) {
         let soon = now + self.first;

@@ -19,6 +19,8 @@ pub use config::{
     ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
     NodeStatus, Phase,
 };
-pub use demand::{Gathering, PodSketch, pod_demand};
-pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict, needed};
+pub use demand::{Debounce, PodSummary, pod_demand};
+pub use monitor::{
+    Monitor, MonitorDecision, MonitorInput, MonitorSettings, ScalingMode, SpecWrite, needed,
+};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

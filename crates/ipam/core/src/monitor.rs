@@ -6,7 +6,7 @@ use weft_model::{IpFamily, Moment};
 
 use crate::{
     ContainerResult, NodeConfig, NodeName, NodeSpec, Precondition,
-    pool::{Census, Event, Pool, Step},
+    pool::{AddressCounts, Event, Pool, Step},
     scaling::{
         Scaler, ScalerFlaw, Window,
         reactive::{self, Change, Counts, Thresholds},
@@ -48,7 +48,7 @@ impl Default for MonitorSettings {
 
 /// Inputs of a monitor besides the pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Outlook<'a> {
+pub struct MonitorInput<'a> {
     /// The last observed NodeNetworkConfig.
     pub config: &'a NodeConfig,
     /// Number of pods that need an address; `None` before the first complete list.
@@ -61,7 +61,7 @@ pub struct Outlook<'a> {
 
 /// Result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct MonitorDecision {
     /// Changes of the pool, to be made durable before the write is sent.
     pub step: Step,
     /// Write to send once the step is durable. Its result is reported with [`Monitor::answered`].
@@ -152,51 +152,56 @@ impl Monitor {
 
     /// Evaluates the inputs and decides. Offers are made in the pool in the same call, so that no
     /// address is assigned between the decision and its record.
-    pub fn look(&mut self, pool: &mut Pool, outlook: Outlook<'_>, now: Moment) -> Verdict {
-        let mut verdict = Verdict::default();
-        if self.in_flight.is_some() || outlook.config.deleting || !pool.is_ready() {
-            return verdict;
+    pub fn evaluate(
+        &mut self,
+        pool: &mut Pool,
+        input: MonitorInput<'_>,
+        now: Moment,
+    ) -> MonitorDecision {
+        let mut decision = MonitorDecision::default();
+        if self.in_flight.is_some() || input.config.deleting || !pool.is_ready() {
+            return decision;
         }
         let wanted = match self.settings.mode {
-            ScalingMode::Pods => self.by_pods(pool, outlook, now, &mut verdict),
-            ScalingMode::Requests => Some(by_requests(pool, outlook, now, &mut verdict)),
+            ScalingMode::Pods => self.by_pods(pool, input, now, &mut decision),
+            ScalingMode::Requests => Some(by_requests(pool, input, now, &mut decision)),
         };
         // Offers of an earlier process may not have been sent, or may still be in flight:
         // withdrawing them needs a write even if it repeats the current content.
         let reclaims = |spec: &NodeSpec| !pool.offered().is_subset(&spec.not_in_use);
         if let Some(spec) = wanted
-            && (self.differs(&spec, outlook.config) || reclaims(&spec))
+            && (self.differs(&spec, input.config) || reclaims(&spec))
         {
             self.attempts += 1;
             self.in_flight = Some(self.attempts);
-            verdict.write = Some(SpecWrite {
-                name: outlook.config.name.clone(),
-                precondition: outlook.config.precondition(),
+            decision.write = Some(SpecWrite {
+                name: input.config.name.clone(),
+                precondition: input.config.precondition(),
                 spec,
                 attempt: self.attempts,
             });
         }
-        verdict
+        decision
     }
 
     fn by_pods(
         &mut self,
         pool: &mut Pool,
-        outlook: Outlook<'_>,
+        input: MonitorInput<'_>,
         now: Moment,
-        verdict: &mut Verdict,
+        decision: &mut MonitorDecision,
     ) -> Option<NodeSpec> {
-        let config = outlook.config;
+        let config = input.config;
         let (scaler, flaws) = Scaler::read(config.status.scaler.as_ref());
-        verdict.flaws = flaws;
-        let demand = needed(pool, outlook.pods?);
-        let target = self.target(demand, scaler, outlook, now);
+        decision.flaws = flaws;
+        let demand = needed(pool, input.pods?);
+        let target = self.target(demand, scaler, input, now);
         let mut reclaimed = BTreeSet::new();
         if kept(pool) < target && self.settings.reclaim {
             reclaimed.extend(pool.reclaimable(target, config));
-        } else if outlook.synced {
+        } else if input.synced {
             let surplus = pool.surplus(target);
-            verdict.step = pool.handle(Event::Offer(surplus), now);
+            decision.step = pool.handle(Event::Offer(surplus), now);
         }
         Some(NodeSpec {
             requested: i64::from(target),
@@ -205,9 +210,9 @@ impl Monitor {
         })
     }
 
-    fn target(&mut self, demand: u32, scaler: Scaler, outlook: Outlook<'_>, now: Moment) -> u32 {
-        let requested = u32::try_from(outlook.config.spec.requested).unwrap_or_default();
-        if outlook.exhausted {
+    fn target(&mut self, demand: u32, scaler: Scaler, input: MonitorInput<'_>, now: Moment) -> u32 {
+        let requested = u32::try_from(input.config.spec.requested).unwrap_or_default();
+        if input.exhausted {
             let target = scaler.exhausted().target(demand);
             return self.window.skip(target, now);
         }
@@ -216,7 +221,7 @@ impl Monitor {
             self.window.observe(requested.min(scaler.maximum()), now);
         }
         let target = self.window.observe(scaler.target(demand), now);
-        let target = if outlook.synced {
+        let target = if input.synced {
             target
         } else {
             target.max(requested)
@@ -240,18 +245,18 @@ impl Monitor {
 /// count: additional addresses would be held back in the same way, and more would be requested in
 /// turn.
 pub fn needed(pool: &Pool, pods: u32) -> u32 {
-    let most = |count: fn(Census) -> u32| {
+    let most = |count: fn(AddressCounts) -> u32| {
         let families = pool.served_families();
         let counts = families
             .into_iter()
-            .map(|family| count(pool.census(family)));
+            .map(|family| count(pool.address_counts(family)));
         counts.max().unwrap_or_default()
     };
-    let asked = most(|census| census.assigned) + pool.waiting();
-    let cooling = if pool.rests() {
+    let asked = most(|address_counts| address_counts.assigned) + pool.waiting();
+    let cooling = if pool.holds_back() {
         0
     } else {
-        most(|census| census.cooling)
+        most(|address_counts| address_counts.cooling)
     };
     pods.max(asked).saturating_add(cooling)
 }
@@ -261,19 +266,19 @@ fn kept(pool: &Pool) -> u32 {
     let families = pool.served_families();
     let kept = families
         .into_iter()
-        .map(|family| pool.census(family).kept());
+        .map(|family| pool.address_counts(family).kept());
     kept.min().unwrap_or_default()
 }
 
 fn by_requests(
     pool: &mut Pool,
-    outlook: Outlook<'_>,
+    input: MonitorInput<'_>,
     now: Moment,
-    verdict: &mut Verdict,
+    decision: &mut MonitorDecision,
 ) -> NodeSpec {
-    let config = outlook.config;
+    let config = input.config;
     let mut thresholds = Thresholds::read(config.status.scaler.as_ref());
-    if outlook.exhausted {
+    if input.exhausted {
         thresholds = thresholds.exhausted();
     }
     let family = pool
@@ -281,7 +286,7 @@ fn by_requests(
         .into_iter()
         .next()
         .unwrap_or(IpFamily::V4);
-    let census = pool.census(family);
+    let address_counts = pool.address_counts(family);
     // A write that offered addresses and was not accepted also reduced the request. Upstream then
     // writes the list without that reduction, releases addresses and gets as many new ones.
     let unsent = pool.unlisted(family, &config.spec.not_in_use);
@@ -290,9 +295,9 @@ fn by_requests(
     let listed = config.spec.not_in_use.len();
     let counts = Counts {
         // Upstream has no waiting ADDs; here an empty pool without a buffer would never grow.
-        assigned: census.assigned + pool.waiting(),
-        releasing: census.releasing,
-        held: census.held(),
+        assigned: address_counts.assigned + pool.waiting(),
+        releasing: address_counts.releasing,
+        held: address_counts.held(),
         requested,
         listed: u32::try_from(listed).unwrap_or(u32::MAX),
     };
@@ -302,13 +307,13 @@ fn by_requests(
         Change::Grow(requested) => requested,
         Change::Shrink(count) => {
             // Blocks may be larger than the surplus; both families shrink alike or not at all.
-            let kept = census.kept();
+            let kept = address_counts.kept();
             let mut trial = pool.clone();
             trial.handle(Event::Offer(pool.surplus(kept.saturating_sub(count))), now);
-            let going = trial.census(family).releasing - census.releasing;
+            let going = trial.address_counts(family).releasing - address_counts.releasing;
             if going > 0 {
                 let surplus = pool.surplus(kept.saturating_sub(going));
-                verdict.step = pool.handle(Event::Offer(surplus), now);
+                decision.step = pool.handle(Event::Offer(surplus), now);
             }
             requested - going
         }

@@ -23,10 +23,10 @@ use std::{
 use weft_model::Moment;
 
 pub use attachment::{Attachment, Key, Lease, PodIdentity};
-pub use event::{AddRequest, Event, Notice, Refusal, Reply, Step, Ticket};
+pub use event::{AddRequest, Event, Notice, Refusal, Reply, RequestId, Step};
 pub use record::{Identity, Journal, Record, Restored};
-pub use state::{Illegal, State};
-pub use view::{Census, CheckError};
+pub use state::{IllegalTransition, State};
+pub use view::{AddressCounts, CheckError};
 
 use crate::{ContainerId, GrantName, NetworkContainer, ResourceVersion, Uid, config::Grant};
 use slots::{Slot, Slots};
@@ -51,7 +51,7 @@ pub struct Settings {
     pub collect_after: Duration,
     /// Time for which addresses are held back after the store was lost. It is the longest a sandbox
     /// takes to be created, so one that kubelet has not reported yet is known by then.
-    pub rest_after_loss: Duration,
+    pub hold_after_loss: Duration,
     /// True if addresses are usable only after [`Event::Programmed`].
     pub programmed_by_host: bool,
 }
@@ -67,7 +67,7 @@ impl Settings {
             sweep_after: Duration::from_secs(300),
             sweeps: 2,
             collect_after: Duration::from_secs(240),
-            rest_after_loss: Duration::from_secs(240),
+            hold_after_loss: Duration::from_secs(240),
             programmed_by_host: false,
         }
     }
@@ -96,7 +96,7 @@ pub struct Pool {
     /// True after a store was lost, until all addresses were held back since the first sweep.
     lost: bool,
     /// Time at which that ends.
-    rested: Option<Moment>,
+    held_until: Option<Moment>,
     epoch: Option<Uid>,
     /// UID of an earlier or deleted NodeNetworkConfig, which is ignored from then on.
     ended: Option<Uid>,
@@ -127,7 +127,7 @@ impl Pool {
                 store: true,
             },
             lost: false,
-            rested: None,
+            held_until: None,
             epoch: None,
             ended: None,
             seen: None,
@@ -196,7 +196,9 @@ impl Pool {
         });
         let late: Vec<AddRequest> = take(&mut self.waiting, |waiting| waiting.deadline <= now);
         for waiting in late {
-            let refusal = self.lack().map_or(Refusal::NotReady, Refusal::Exhausted);
+            let refusal = self
+                .exhausted_family()
+                .map_or(Refusal::NotReady, Refusal::Exhausted);
             step.refuse(waiting.ticket, refusal);
         }
     }
@@ -227,7 +229,7 @@ impl Pool {
         }
     }
 
-    fn delete(&mut self, ticket: Ticket, key: &Key, now: Moment, step: &mut Step) {
+    fn delete(&mut self, ticket: RequestId, key: &Key, now: Moment, step: &mut Step) {
         for waiting in take(&mut self.waiting, |waiting| waiting.key == *key) {
             step.refuse(waiting.ticket, Refusal::DeletedWhileWaiting);
         }
@@ -330,7 +332,7 @@ impl Pool {
 }
 
 impl Step {
-    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+    fn refuse(&mut self, ticket: RequestId, refusal: Refusal) {
         self.replies.push((ticket, Reply::Refused(refusal)));
     }
 }

@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::{
-    Gathering, Monitor, NodeConfig, PodSketch, SpecWrite, Uid,
-    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, Step, Ticket},
+    Debounce, Monitor, NodeConfig, PodSummary, SpecWrite, Uid,
+    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, RequestId, Step},
 };
 use weft_model::Moment;
 
@@ -56,8 +56,8 @@ pub(crate) struct Actor {
     monitor: Monitor,
     node: Option<Uid>,
     config: Option<NodeConfig>,
-    pods: Option<Vec<PodSketch>>,
-    gathering: Gathering,
+    pods: Option<Vec<PodSummary>>,
+    gathering: Debounce,
     sweep_at: Moment,
     disk: Disk,
     /// Whether the contents of the store are in the pool. If not, they must not be replaced.
@@ -66,7 +66,7 @@ pub(crate) struct Actor {
     kept: Batch,
     /// What comes after it.
     next: Batch,
-    askers: HashMap<Ticket, Asker>,
+    askers: HashMap<RequestId, Asker>,
     writing: Option<Writing>,
     /// No write before then, unless something new is seen.
     blocked: Option<Moment>,
@@ -106,7 +106,7 @@ impl Actor {
             node: None,
             config: None,
             pods: None,
-            gathering: Gathering::default(),
+            gathering: Debounce::default(),
             disk: Disk::Broken { again: now },
             read: false,
             kept: Batch::default(),

@@ -13,8 +13,8 @@ use std::{
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use weft_ipam::{
-    NodeConfig, PodSketch,
-    pool::{Key, PodIdentity, Pool, Reply, Ticket},
+    NodeConfig, PodSummary,
+    pool::{Key, PodIdentity, Pool, Reply, RequestId},
 };
 use weft_model::{Moment, SharedStr};
 
@@ -31,7 +31,7 @@ pub struct Picture<'a> {
     /// The NodeNetworkConfig as it was seen last.
     pub config: Option<&'a NodeConfig>,
     /// The pods that need addresses, if a complete list was seen.
-    pub pods: Option<&'a [PodSketch]>,
+    pub pods: Option<&'a [PodSummary]>,
     /// Whether pods are followed at present.
     pub synced: bool,
     /// Whether one of the node's subnets is nearly out of addresses.
@@ -48,11 +48,11 @@ pub(crate) type Send = Box<dyn FnOnce() + std::marker::Send>;
 pub(crate) enum Message {
     Add(Box<Add>),
     Delete {
-        ticket: Ticket,
+        ticket: RequestId,
         key: Key,
         answer: oneshot::Sender<Reply>,
     },
-    Cancel(Ticket),
+    Cancel(RequestId),
     Collect {
         network: SharedStr,
         valid: BTreeSet<(SharedStr, SharedStr)>,
@@ -62,7 +62,7 @@ pub(crate) enum Message {
 }
 
 pub(crate) struct Add {
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: RequestId,
     pub(crate) key: Key,
     pub(crate) pod: PodIdentity,
     pub(crate) desired: Vec<IpAddr>,
@@ -87,8 +87,8 @@ impl Desk {
         (desk, received)
     }
 
-    fn ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Relaxed))
+    fn ticket(&self) -> RequestId {
+        RequestId(self.tickets.fetch_add(1, Relaxed))
     }
 
     fn send(&self, message: Message) -> Result<(), Stopping> {
@@ -168,7 +168,7 @@ impl Desk {
 /// Takes a request back when whoever made it has gone.
 struct Waiting<'a> {
     desk: &'a Desk,
-    ticket: Option<Ticket>,
+    ticket: Option<RequestId>,
 }
 
 impl Drop for Waiting<'_> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
-use weft_ipam::{NodeConfig, PodSketch, Uid, objects::NetworkObjects};
+use weft_ipam::{NodeConfig, PodSummary, Uid, objects::NetworkObjects};
 use weft_runtime::{
     Cache, Change, Informer, InformerState, Kind, Kinded as _, Object, SelectorError, Subscription,
     WaitReason, WatchSpec,
@@ -100,13 +100,13 @@ impl Feeds {
     }
 
     /// The pods that need addresses; `None` before the first complete list.
-    pub(crate) fn pods(&self) -> Option<Vec<PodSketch>> {
+    pub(crate) fn pods(&self) -> Option<Vec<PodSummary>> {
         if !self.pods.listed {
             return None;
         }
         let pods = self.pods.informer.lister().list().ok()?;
         let sketches = pods.iter().map(|pod| pod.sketch());
-        Some(sketches.filter(PodSketch::needs_address).collect())
+        Some(sketches.filter(PodSummary::needs_address).collect())
     }
 
     /// Whether the list of pods is followed and not only remembered.

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 use weft_ipam::{
     needed,
-    pool::{Census, Notice, Reply},
+    pool::{AddressCounts, Notice, Reply},
     scaling::Scaler,
 };
 use weft_model::IpFamily;
@@ -377,7 +377,7 @@ impl IpamMetrics {
                 IpFamily::V4 => "ipv4",
                 IpFamily::V6 => "ipv6",
             };
-            for (state, count) in states(pool.census(family)) {
+            for (state, count) in states(pool.address_counts(family)) {
                 let labels = AddressLabels {
                     family: family_name,
                     state,
@@ -414,9 +414,9 @@ impl IpamMetrics {
             podnet_arm_id: String::new(),
             customer_metric: "customer metric",
         };
-        let mut all = Census::default();
+        let mut all = AddressCounts::default();
         for family in picture.pool.served_families() {
-            all = sum(all, picture.pool.census(family));
+            all = sum(all, picture.pool.address_counts(family));
         }
         let held = i64::from(all.held());
         let values: [i64; AZURE.len()] = [
@@ -439,20 +439,20 @@ impl IpamMetrics {
     }
 }
 
-fn states(census: Census) -> [(&'static str, u32); 6] {
+fn states(address_counts: AddressCounts) -> [(&'static str, u32); 6] {
     [
-        ("available", census.available),
-        ("assigned", census.assigned),
-        ("cooling", census.cooling),
-        ("releasing", census.releasing),
-        ("programming", census.programming),
-        ("quarantined", census.quarantined),
+        ("available", address_counts.available),
+        ("assigned", address_counts.assigned),
+        ("cooling", address_counts.cooling),
+        ("releasing", address_counts.releasing),
+        ("programming", address_counts.programming),
+        ("quarantined", address_counts.quarantined),
     ]
 }
 
 /// Addresses of both families together.
-pub(crate) fn sum(one: Census, other: Census) -> Census {
-    Census {
+pub(crate) fn sum(one: AddressCounts, other: AddressCounts) -> AddressCounts {
+    AddressCounts {
         available: one.available + other.available,
         assigned: one.assigned + other.assigned,
         cooling: one.cooling + other.cooling,

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use weft_ipam::{
     SpecWrite,
-    pool::{Key, Record, Reply, Step, Ticket},
+    pool::{Key, Record, Reply, RequestId, Step},
 };
 
 use crate::desk::Send;
 
 /// Something that leaves the process.
 pub(crate) enum Out {
-    Reply(Ticket, Reply),
+    Reply(RequestId, Reply),
     Seen(Send),
     Write(SpecWrite),
 }
@@ -41,7 +41,7 @@ impl Batch {
     }
 
     /// Whether somebody's answer is in it.
-    pub(crate) fn answers(&self, wanted: Ticket) -> bool {
+    pub(crate) fn answers(&self, wanted: RequestId) -> bool {
         let mut out = self.out.iter();
         out.any(|out| matches!(out, Out::Reply(ticket, _) if *ticket == wanted))
     }

@@ -13,16 +13,16 @@ use weft_cns::{
 };
 use weft_ipam::{
     ContainerResult, needed,
-    pool::{Attachment, Census, Key, State},
+    pool::{AddressCounts, Attachment, Key, State},
     scaling::Scaler,
 };
 
 use crate::{desk::Picture, metrics::sum};
 
-fn census(picture: &Picture<'_>) -> Census {
+fn address_counts(picture: &Picture<'_>) -> AddressCounts {
     let families = picture.pool.served_families().into_iter();
-    let counts = families.map(|family| picture.pool.census(family));
-    counts.fold(Census::default(), sum)
+    let counts = families.map(|family| picture.pool.address_counts(family));
+    counts.fold(AddressCounts::default(), sum)
 }
 
 fn demand(picture: &Picture<'_>) -> u32 {
@@ -44,7 +44,7 @@ pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
         Some("the pods of this node were not listed yet")
     } else if !picture.pool.is_ready() {
         Some("addresses of this node are not known yet")
-    } else if census(picture).available == 0 && full {
+    } else if address_counts(picture).available == 0 && full {
         Some("node and subnet have run out of addresses")
     } else {
         None
@@ -53,14 +53,14 @@ pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
 
 /// What an operator should know of a daemon that serves.
 fn remark(picture: &Picture<'_>) -> Option<&'static str> {
-    let rests = picture.pool.rests();
+    let rests = picture.pool.holds_back();
     rests.then_some(
         "the address store was lost: addresses that no running pod uses are held back for up to 4 minutes",
     )
 }
 
 pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
-    let census = census(picture);
+    let address_counts = address_counts(picture);
     let requested = picture.config.map_or(0, |config| config.spec.requested);
     let obstacle = obstacle(picture);
     StatusResponse {
@@ -72,12 +72,12 @@ pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
             .unwrap_or_default()
             .to_owned(),
         pool: PoolCounts {
-            assigned: census.assigned.into(),
-            available: census.available.into(),
-            cooling: census.cooling.into(),
-            pending_release: census.releasing.into(),
-            pending_programming: census.programming.into(),
-            quarantined: census.quarantined.into(),
+            assigned: address_counts.assigned.into(),
+            available: address_counts.available.into(),
+            cooling: address_counts.cooling.into(),
+            pending_release: address_counts.releasing.into(),
+            pending_programming: address_counts.programming.into(),
+            quarantined: address_counts.quarantined.into(),
             waiting: picture.pool.waiting().into(),
             demand: demand(picture).into(),
             requested: u64::try_from(requested).unwrap_or_default(),
@@ -227,7 +227,7 @@ pub(crate) fn explain(picture: &Picture<'_>, namespace: &str, name: &str) -> Exp
         seconds: picture.now.since(held.at).as_secs(),
     });
     let demand = demand(picture);
-    let available = census(picture).available;
+    let available = address_counts(picture).available;
     let resting = || remark(picture).filter(|_| available == 0);
     let obstacle = obstacle(picture).or_else(resting);
     let scaler = picture.config.and_then(|config| config.status.scaler);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use weft_ipam::{
-    Entry, NodeConfig, NodeStatus, PodSketch,
+    Entry, NodeConfig, NodeStatus, PodSummary,
     objects::{NodeNetworkConfigSpec, NodeNetworkConfigStatus},
     pool::PodIdentity,
 };
@@ -62,9 +62,9 @@ struct PodAddress {
 }
 
 impl NodePod {
-    pub(crate) fn sketch(&self) -> PodSketch {
+    pub(crate) fn sketch(&self) -> PodSummary {
         let addresses = self.status.addresses.iter();
-        PodSketch {
+        PodSummary {
             identity: PodIdentity {
                 namespace: SharedStr::interned(self.namespace().unwrap_or_default()),
                 name: SharedStr::new(self.name()),

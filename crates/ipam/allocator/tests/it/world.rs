@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use weft_apiserver::{ApiServer, Matcher, Verb};
 use weft_ipam::{
-    allocator::{AllocatorSettings, Block, Claim, ClaimState, ClusterCidr, Wall},
+    allocator::{AllocatorSettings, Block, Claim, ClaimState, ClusterCidr, WallTime},
     objects::{IpPool, IpPoolShard, NodeNetworkConfig},
 };
 use weft_ipam_allocator::{
@@ -118,7 +118,7 @@ impl World {
         let begun = self.begun;
         WallClock::new(move || {
             let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap();
-            Wall(1_800_000_000_000 + elapsed)
+            WallTime(1_800_000_000_000 + elapsed)
         })
     }
 

@@ -16,7 +16,7 @@ use crate::{GrantName, NodeConfig, Uid, scaling::Scaler};
 
 impl Allocator {
     /// Creates, repairs and deletes NodeNetworkConfigs as Nodes come and go.
-    pub(super) fn node_life(&self, view: &View, now: Moment, plan: &mut Plan) {
+    pub(super) fn plan_configs(&self, view: &View, now: Moment, plan: &mut Plan) {
         for node in view.nodes.values() {
             let Some(pool) = view.pool_of(node) else {
                 plan.notices.push(Notice::NoPool(node.name.clone()));
@@ -97,14 +97,14 @@ fn keep_config(view: &View, config: &NodeConfig, node: &Node, plan: &mut Plan) {
         plan.notices.push(Notice::Deleted(config.name.clone()));
         // The claims stay and pass to the config that is created next.
         if config.finalized && all_claimed(view, config) {
-            plan.writes.push(Write::RemoveFinalizer {
+            plan.writes.push(Write::RemoveConfigFinalizer {
                 name: config.name.clone(),
                 precondition: config.precondition(),
             });
         }
     } else if config.owner.is_none() {
         plan.notices.push(Notice::Ownerless(config.name.clone()));
-        plan.writes.push(Write::OwnConfig {
+        plan.writes.push(Write::SetConfigOwner {
             name: config.name.clone(),
             precondition: config.precondition(),
             owner: node.uid.clone(),
@@ -126,7 +126,7 @@ fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
             status: emptied(config, &claimed_ranges(view, config)),
         });
     } else if config.finalized && claimed_ranges(view, config).is_empty() {
-        plan.writes.push(Write::RemoveFinalizer {
+        plan.writes.push(Write::RemoveConfigFinalizer {
             name: config.name.clone(),
             precondition: config.precondition(),
         });

@@ -8,7 +8,7 @@ use weft_model::{IpFamily, Moment};
 
 use super::{
     Allocator, Notice, Plan, View, Write,
-    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall},
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, WallTime},
     space::Space,
 };
 use crate::{PoolName, Precondition, Uid};
@@ -37,7 +37,7 @@ impl Allocator {
         name: &PoolName,
         cluster: &[ClusterCidr],
         now: Moment,
-        wall: Wall,
+        wall: WallTime,
     ) -> Plan {
         let mut plan = Plan::default();
         if !view.complete {

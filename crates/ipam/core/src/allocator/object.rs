@@ -10,15 +10,15 @@ use crate::{
     scaling::{DEFAULT_BATCH, ScalerParameters},
 };
 
-/// Wall-clock time in milliseconds since 1970, for timestamps that other machines read. A clock
+/// WallTime-clock time in milliseconds since 1970, for timestamps that other machines read. A clock
 /// that jumps makes a cooldown shorter or longer, and does no other harm.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Wall(pub u64);
+pub struct WallTime(pub u64);
 
-impl Wall {
+impl WallTime {
     /// The time `wait` later.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
@@ -187,7 +187,7 @@ pub enum ClaimState {
     /// Reserved for its holder.
     Held,
     /// Released; not to be claimed by any node before this time.
-    Cooldown(Wall),
+    Cooldown(WallTime),
 }
 
 /// A claim of a block or an address by a node.
@@ -232,7 +232,7 @@ pub struct Shard {
 impl Shard {
     /// A shard without claims. The clock keeps its claim names apart from those of a shard that was
     /// lost.
-    pub fn new(pool: PoolName, range: IpNet, now: Wall) -> Self {
+    pub fn new(pool: PoolName, range: IpNet, now: WallTime) -> Self {
         Self {
             pool,
             range,

@@ -60,7 +60,7 @@ pub enum Write {
         precondition: Precondition,
     },
     /// Set the owner reference of a NodeNetworkConfig to its Node again.
-    OwnConfig {
+    SetConfigOwner {
         /// Name of the config.
         name: NodeName,
         /// State in which it was read.
@@ -70,16 +70,16 @@ pub enum Write {
     },
     /// Remove our finalizer from a NodeNetworkConfig: its node is gone and no address is claimed
     /// for it, or its node exists and the claims pass to the next config.
-    RemoveFinalizer {
+    RemoveConfigFinalizer {
         /// Name of the config.
         name: NodeName,
         /// State in which it was read.
         precondition: Precondition,
     },
     /// Add our finalizer to a pool: its claims are meaningless without it.
-    HoldPool(PoolName),
+    AddPoolFinalizer(PoolName),
     /// Remove our finalizer from a pool: none of its addresses is claimed.
-    ReleasePool(PoolName),
+    RemovePoolFinalizer(PoolName),
     /// Publish whether a pool is nearly exhausted.
     SubnetState {
         /// Name of the pool.
@@ -231,12 +231,12 @@ impl fmt::Display for Write {
                 Ok(())
             }
             Self::DeleteConfig { name, .. } => write!(f, "- nodenetworkconfig {name}"),
-            Self::OwnConfig { name, .. } => write!(f, "~ nodenetworkconfig {name}: owner"),
-            Self::RemoveFinalizer { name, .. } => {
+            Self::SetConfigOwner { name, .. } => write!(f, "~ nodenetworkconfig {name}: owner"),
+            Self::RemoveConfigFinalizer { name, .. } => {
                 write!(f, "~ nodenetworkconfig {name}: no finalizer")
             }
-            Self::HoldPool(pool) => write!(f, "~ pool {pool}: finalizer"),
-            Self::ReleasePool(pool) => write!(f, "~ pool {pool}: no finalizer"),
+            Self::AddPoolFinalizer(pool) => write!(f, "~ pool {pool}: finalizer"),
+            Self::RemovePoolFinalizer(pool) => write!(f, "~ pool {pool}: no finalizer"),
             Self::SubnetState {
                 pool,
                 exhausted: true,

@@ -9,7 +9,7 @@ use super::{
     Allocator, Notice, Plan, View, Write,
     exhaustion::is_exhausted,
     lifecycle::{move_claims, tenant},
-    object::{Block, Claim, ClaimState, Holder, IpPool, Wall},
+    object::{Block, Claim, ClaimState, Holder, IpPool, WallTime},
     share::{Need, share},
     space::Space,
     status::{Published, publish_pending, write_status},
@@ -84,7 +84,7 @@ impl Allocator {
         pool: &IpPool,
         ranges: &[IpNet],
         now: Moment,
-        wall: Wall,
+        wall: WallTime,
         plan: &mut Plan,
     ) {
         let shards = view.shards.values().filter(|shard| shard.pool == pool.name);
@@ -133,9 +133,11 @@ impl Allocator {
 fn hold(pool: &IpPool, space: &Space<'_>, plan: &mut Plan) {
     let claimed = space.claims().next().is_some();
     match (pool.deleting, pool.finalized) {
-        (false, false) => plan.writes.push(Write::HoldPool(pool.name.clone())),
+        (false, false) => plan.writes.push(Write::AddPoolFinalizer(pool.name.clone())),
         (true, _) if claimed => plan.notices.push(Notice::PoolInUse(pool.name.clone())),
-        (true, true) => plan.writes.push(Write::ReleasePool(pool.name.clone())),
+        (true, true) => plan
+            .writes
+            .push(Write::RemovePoolFinalizer(pool.name.clone())),
         _ => {}
     }
 }

@@ -11,7 +11,7 @@ use weft_model::IpFamily;
 use self::geometry::shards_of;
 use super::{
     Write,
-    object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, unreserved},
+    object::{Block, Claim, ClaimState, Holder, IpPool, Shard, WallTime, unreserved},
 };
 use crate::{
     GrantName, NodeName, Precondition,
@@ -54,7 +54,7 @@ pub(super) struct Space<'a> {
     pool: &'a IpPool,
     ranges: &'a [IpNet],
     reserved: &'a [IpNet],
-    now: Wall,
+    now: WallTime,
     drafts: BTreeMap<IpNet, Draft>,
     /// Lower bound of free block numbers by shard. No block becomes free while a plan is made.
     cursors: BTreeMap<IpNet, u32>,
@@ -70,10 +70,10 @@ impl<'a> Space<'a> {
         ranges: &'a [IpNet],
         reserved: &'a [IpNet],
         shards: impl IntoIterator<Item = Shard>,
-        now: Wall,
+        now: WallTime,
     ) -> Self {
         let drafts = shards.into_iter().map(|mut shard| {
-            forget_rested(&mut shard, now);
+            drop_expired_cooldowns(&mut shard, now);
             (shard.range, Draft::new(shard))
         });
         Self {
@@ -434,7 +434,7 @@ impl From<Draft> for Write {
 }
 
 /// Removes claims whose cooldown has ended. This needs no write of its own.
-fn forget_rested(shard: &mut Shard, now: Wall) {
+fn drop_expired_cooldowns(shard: &mut Shard, now: WallTime) {
     let over = |claim: &Claim| matches!(claim.state, ClaimState::Cooldown(until) if until <= now);
     shard.blocks.retain(|_, block| match block {
         Block::Whole(claim) => !over(claim),

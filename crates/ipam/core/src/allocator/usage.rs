@@ -2,7 +2,7 @@
 
 use super::{
     View,
-    object::{Block, Claim, ClaimState, IpPool, PoolSource, Wall},
+    object::{Block, Claim, ClaimState, IpPool, PoolSource, WallTime},
     space::Space,
 };
 
@@ -26,7 +26,7 @@ impl Usage {
 
 impl View {
     /// Usage of a pool. Pools of nodes' own CIDRs have no figures.
-    pub fn usage(&self, pool: &IpPool, wall: Wall) -> Usage {
+    pub fn usage(&self, pool: &IpPool, wall: WallTime) -> Usage {
         let PoolSource::Ranges(ranges) = &pool.source else {
             return Usage::default();
         };
@@ -45,7 +45,7 @@ impl View {
     }
 
     /// Time at which the next cooldown ends.
-    pub fn next_rested(&self, wall: Wall) -> Option<Wall> {
+    pub fn next_cooldown_end(&self, wall: WallTime) -> Option<WallTime> {
         let blocks = self.shards.values().flat_map(|shard| shard.blocks.values());
         let until = |claim: &Claim| match claim.state {
             ClaimState::Cooldown(until) if until > wall => Some(until),

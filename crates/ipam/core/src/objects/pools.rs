@@ -8,7 +8,7 @@ use weft_model::LabelSelector;
 use super::{IpPool, IpPoolShard, POD_CIDR_POOL, PoolFlaw, ip_pool::overlap};
 use crate::{
     PoolName, allocator,
-    allocator::{Block, Claim, ClaimState, ClusterCidr, PoolSource, Shard, Wall, cidr_pool},
+    allocator::{Block, Claim, ClaimState, ClusterCidr, PoolSource, Shard, WallTime, cidr_pool},
 };
 
 /// All pools, as far as they can be used.
@@ -34,7 +34,7 @@ type Claims = BTreeMap<(PoolName, IpNet), (Shard, u8)>;
 pub fn read_pools<'a>(
     pools: impl IntoIterator<Item = &'a IpPool>,
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
-    wall: Wall,
+    wall: WallTime,
 ) -> Pools {
     let mut flaws: BTreeMap<PoolName, Vec<PoolFlaw>> = BTreeMap::new();
     let mut claims = Claims::new();
@@ -92,7 +92,7 @@ fn may_have_served(
     pool: &allocator::IpPool,
     flaws: &[PoolFlaw],
     claims: &Claims,
-    wall: Wall,
+    wall: WallTime,
 ) -> bool {
     let unknown = |flaw: &PoolFlaw| matches!(flaw, PoolFlaw::Shard(_) | PoolFlaw::Geometry(_));
     let mut own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
@@ -112,7 +112,7 @@ fn no_node() -> LabelSelector {
 pub fn read_cidr_shards<'a>(
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
     cluster: &[ClusterCidr],
-    wall: Wall,
+    wall: WallTime,
 ) -> Result<BTreeMap<(PoolName, IpNet), Shard>, PoolFlaw> {
     let name = PoolName::from(POD_CIDR_POOL);
     let mut claims = Claims::new();
@@ -135,7 +135,7 @@ fn misplaced(
     pool: &allocator::IpPool,
     ranges: &[IpNet],
     claims: &Claims,
-    wall: Wall,
+    wall: WallTime,
 ) -> Vec<PoolFlaw> {
     let own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
     let misplaced = own.filter(|(shard, prefix)| {
@@ -157,7 +157,7 @@ fn untaken(
     ranges: &[IpNet],
     claims: &Claims,
     earlier: &BTreeMap<PoolName, allocator::IpPool>,
-    wall: Wall,
+    wall: WallTime,
 ) -> (Vec<IpNet>, Vec<PoolFlaw>) {
     let mut kept = Vec::new();
     let mut flaws = Vec::new();
@@ -191,7 +191,7 @@ fn holder_of(
     })
 }
 
-fn claims_anything(shard: &Shard, wall: Wall) -> bool {
+fn claims_anything(shard: &Shard, wall: WallTime) -> bool {
     let counts = |claim: &Claim| match claim.state {
         ClaimState::Held => true,
         ClaimState::Cooldown(until) => until > wall,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn read(pools: &[IpPool], shards: &[IpPoolShard]) -> BTreeMap<String, (bool, Vec<String>)> {
-        let Pools { pools, flaws, .. } = read_pools(pools, shards, Wall(1));
+        let Pools { pools, flaws, .. } = read_pools(pools, shards, WallTime(1));
         pools
             .values()
             .map(|pool| {
@@ -332,7 +332,7 @@ mod tests {
         let read = |range: &str, node_prefix| {
             let range = range.parse().unwrap();
             let cluster = [ClusterCidr { range, node_prefix }];
-            read_cidr_shards(&shards, &cluster, Wall(1)).map(|shards| shards.len())
+            read_cidr_shards(&shards, &cluster, WallTime(1)).map(|shards| shards.len())
         };
         assert_eq!(read("10.244.0.0/16", 24), Ok(1));
         assert_eq!(

@@ -7,7 +7,7 @@ use weft_model::{SharedStr, null_is_default};
 use super::Meta;
 use crate::{
     GrantName, NodeName, PoolName, ResourceVersion, Uid,
-    allocator::{Block, Claim, ClaimState, Holder, Shard, Wall},
+    allocator::{Block, Claim, ClaimState, Holder, Shard, WallTime},
 };
 
 /// An IPPoolShard: the claims in a part of a pool.
@@ -178,7 +178,7 @@ impl From<&ClaimRecord> for Claim {
             version: record.version,
             state: match record.cooldown_until {
                 None => ClaimState::Held,
-                Some(until) => ClaimState::Cooldown(Wall(until)),
+                Some(until) => ClaimState::Cooldown(WallTime(until)),
             },
         }
     }

@@ -60,7 +60,7 @@ impl Pool {
     }
 
     /// The address family that has run out, IPv4 if none has; `None` while the pool is not ready.
-    pub(super) fn lack(&self) -> Option<IpFamily> {
+    pub(super) fn exhausted_family(&self) -> Option<IpFamily> {
         if !self.gate.is_open() {
             return None;
         }

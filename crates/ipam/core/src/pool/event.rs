@@ -3,11 +3,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 use weft_model::{IpFamily, Moment, SharedStr};
 
 use super::{Key, Lease, PodIdentity, Record};
-use crate::{ConfigFlaw, ContainerId, GrantName, NodeConfig, PodSketch};
+use crate::{ConfigFlaw, ContainerId, GrantName, NodeConfig, PodSummary};
 
 /// Id of a request, which matches a reply to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct RequestId(pub u64);
 
 /// An input of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,12 +15,12 @@ pub enum Event {
     /// A pod requests addresses and waits until the deadline.
     Add(AddRequest),
     /// The client disconnected: a later reply has no recipient.
-    Cancel(Ticket),
+    Cancel(RequestId),
     /// The attachment was made, but its client disconnected before the reply: it is unused and
     /// released. It may be requested again.
     Abandon(Key),
     /// CNI DEL: a sandbox is gone, or was never created.
-    Delete(Ticket, Key),
+    Delete(RequestId, Key),
     /// The NodeNetworkConfig, from its watch.
     Observed(Box<NodeConfig>),
     /// The NodeNetworkConfig after our last spec write was accepted. Comes only from
@@ -31,7 +31,7 @@ pub enum Event {
     /// Offer these grants for release.
     Offer(Vec<GrantName>),
     /// All pods of this node except hostNetwork ones, listed about every minute.
-    Sweep(Vec<PodSketch>),
+    Sweep(Vec<PodSummary>),
     /// CNI GC: the attachments of a network that are in use.
     Collect {
         /// Name of the network.
@@ -51,7 +51,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AddRequest {
     /// Id for the reply.
-    pub ticket: Ticket,
+    pub ticket: RequestId,
     /// Key of the attachment.
     pub key: Key,
     /// The pod of the attachment.
@@ -69,7 +69,7 @@ pub struct Step {
     /// Records to store, all or none.
     pub records: Vec<Record>,
     /// Replies to send once these and all earlier records are durable.
-    pub replies: Vec<(Ticket, Reply)>,
+    pub replies: Vec<(RequestId, Reply)>,
     /// Notices for logs and metrics.
     pub notices: Vec<Notice>,
 }

@@ -258,8 +258,8 @@ impl Pool {
     /// loss come with a later one.
     fn fresh(&self, now: Moment) -> State {
         if self.lost {
-            let rested = now + self.settings.rest_after_loss;
-            let until = self.rested.unwrap_or(rested);
+            let end = now + self.settings.hold_after_loss;
+            let until = self.held_until.unwrap_or(end);
             State::Cooldown { until }
         } else {
             State::Available { since: now }

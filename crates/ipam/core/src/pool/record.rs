@@ -153,7 +153,7 @@ impl Pool {
     fn fill(&mut self, rows: Rows, now: Moment) {
         // If the clock was set back, as in a restored VM snapshot, an address must not cool down
         // for longer than the cooldown.
-        let cooling = self.settings.cooldown.max(self.settings.rest_after_loss);
+        let cooling = self.settings.cooldown.max(self.settings.hold_after_loss);
         let (latest, longest) = (now + cooling, now + self.settings.tombstone);
         for (address, until) in rows.cooldowns {
             let until = until.min(latest);

@@ -8,7 +8,7 @@ use std::{
 
 use weft_model::{IpFamily, Moment};
 
-use super::{Census, State};
+use super::{AddressCounts, State};
 use crate::GrantName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ impl Slot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     all: BTreeMap<IpAddr, Slot>,
-    digest: Digest,
+    index: Index,
 }
 
 impl Slots {
@@ -48,41 +48,41 @@ impl Slots {
         change: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let slot = self.all.get_mut(&address)?;
-        self.digest.leave(address, slot);
+        self.index.leave(address, slot);
         let result = change(slot);
-        self.digest.enter(address, slot);
+        self.index.enter(address, slot);
         Some(result)
     }
 
     pub(super) fn insert(&mut self, address: IpAddr, slot: Slot) {
         self.remove(&address);
-        self.digest.enter(address, &slot);
+        self.index.enter(address, &slot);
         self.all.insert(address, slot);
     }
 
     pub(super) fn remove(&mut self, address: &IpAddr) {
         if let Some(slot) = self.all.remove(address) {
-            self.digest.leave(*address, &slot);
+            self.index.leave(*address, &slot);
         }
     }
 
     /// Changes every slot, and keeps those for which the closure returns true.
     pub(super) fn retain(&mut self, mut change: impl FnMut(IpAddr, &mut Slot) -> bool) {
         self.all.retain(|address, slot| change(*address, slot));
-        self.digest = Digest::default();
+        self.index = Index::default();
         for (address, slot) in &self.all {
-            self.digest.enter(*address, slot);
+            self.index.enter(*address, slot);
         }
     }
 
     /// Number of addresses of a family in each state.
-    pub(super) fn census(&self, family: IpFamily) -> Census {
-        self.digest.families[place(family)].census
+    pub(super) fn address_counts(&self, family: IpFamily) -> AddressCounts {
+        self.index.families[place(family)].address_counts
     }
 
     /// True if a family has an address that came with a grant.
     pub(super) fn has_granted(&self, family: IpFamily) -> bool {
-        let blocks = &self.digest.families[place(family)].blocks;
+        let blocks = &self.index.families[place(family)].blocks;
         // No grant sorts before any.
         blocks
             .last_key_value()
@@ -92,18 +92,18 @@ impl Slots {
     /// The address to assign next: from the fullest block, so that others become empty and can be
     /// released; within it the one unused for the longest time.
     pub(super) fn best(&self, family: IpFamily) -> Option<IpAddr> {
-        let order = &self.digest.families[place(family)].order;
+        let order = &self.index.families[place(family)].order;
         order.first().map(|(_, _, address)| *address)
     }
 
     /// Time at which the first cooldown ends.
     pub(super) fn cooled_at(&self) -> Option<Moment> {
-        self.digest.cooling.first().map(|(until, _)| *until)
+        self.index.cooling.first().map(|(until, _)| *until)
     }
 
     /// An address whose cooldown has ended.
     pub(super) fn cooled(&self, now: Moment) -> Option<IpAddr> {
-        let first = self.digest.cooling.first();
+        let first = self.index.cooling.first();
         first
             .filter(|(until, _)| *until <= now)
             .map(|(_, address)| *address)
@@ -112,14 +112,14 @@ impl Slots {
 
 /// Indexes derived from the slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Digest {
+struct Index {
     families: [Family; 2],
     cooling: BTreeSet<(Moment, IpAddr)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Family {
-    census: Census,
+    address_counts: AddressCounts,
     blocks: BTreeMap<Option<GrantName>, Block>,
     /// The next address to choose of each block that has one.
     order: BTreeSet<(Reverse<u32>, Moment, IpAddr)>,
@@ -142,7 +142,7 @@ impl Block {
     }
 }
 
-impl Digest {
+impl Index {
     fn enter(&mut self, address: IpAddr, slot: &Slot) {
         self.count(address, slot, |number| *number += 1);
         if let State::Cooldown { until } = slot.state {
@@ -178,14 +178,14 @@ impl Digest {
     }
 
     fn count(&mut self, address: IpAddr, slot: &Slot, change: impl FnOnce(&mut u32)) {
-        let census = &mut self.families[place(IpFamily::of(address))].census;
+        let address_counts = &mut self.families[place(IpFamily::of(address))].address_counts;
         change(match slot.state {
-            State::Programming => &mut census.programming,
-            State::Available { .. } => &mut census.available,
-            State::Assigned { .. } => &mut census.assigned,
-            State::Cooldown { .. } => &mut census.cooling,
-            State::Releasing { .. } => &mut census.releasing,
-            State::Quarantined { .. } => &mut census.quarantined,
+            State::Programming => &mut address_counts.programming,
+            State::Available { .. } => &mut address_counts.available,
+            State::Assigned { .. } => &mut address_counts.assigned,
+            State::Cooldown { .. } => &mut address_counts.cooling,
+            State::Releasing { .. } => &mut address_counts.releasing,
+            State::Quarantined { .. } => &mut address_counts.quarantined,
         });
     }
 

@@ -41,7 +41,7 @@ pub enum State {
 /// A transition that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an address that is {from} cannot be {to}")]
-pub struct Illegal {
+pub struct IllegalTransition {
     /// The current state.
     pub from: State,
     /// The attempted transition, as a participle.
@@ -50,19 +50,19 @@ pub struct Illegal {
 
 impl State {
     /// Assigns it to a pod.
-    pub fn assign(self, owner: Key) -> Result<Self, Illegal> {
+    pub fn assign(self, owner: Key) -> Result<Self, IllegalTransition> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Assigned { owner }),
-            from => Err(Illegal::new(from, "assigned")),
+            from => Err(IllegalTransition::new(from, "assigned")),
         }
     }
 
     /// Releases it. None if it was quarantined and is no longer the node's.
-    pub fn release(self, until: Moment) -> Result<Option<Self>, Illegal> {
+    pub fn release(self, until: Moment) -> Result<Option<Self>, IllegalTransition> {
         match self {
             Self::Assigned { .. } => Ok(Some(Self::Cooldown { until })),
             Self::Quarantined { .. } => Ok(None),
-            from => Err(Illegal::new(from, "released")),
+            from => Err(IllegalTransition::new(from, "released")),
         }
     }
 
@@ -77,7 +77,7 @@ impl State {
 
     /// Holds it back until this time, unless an owner is known.
     #[must_use]
-    pub fn rest(self, until: Moment) -> Self {
+    pub fn hold_until(self, until: Moment) -> Self {
         match self {
             Self::Available { .. } => Self::Cooldown { until },
             Self::Cooldown { until: before } => Self::Cooldown {
@@ -100,21 +100,21 @@ impl State {
     }
 
     /// Offers it to the controller for release.
-    pub fn offer(self) -> Result<Self, Illegal> {
+    pub fn offer(self) -> Result<Self, IllegalTransition> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Releasing { until: None }),
             Self::Cooldown { until } => Ok(Self::Releasing { until: Some(until) }),
             Self::Releasing { until } => Ok(Self::Releasing { until }),
-            from => Err(Illegal::new(from, "offered for release")),
+            from => Err(IllegalTransition::new(from, "offered for release")),
         }
     }
 
     /// Withdraws an offer that the controller can no longer accept.
-    pub fn reclaim(self, now: Moment) -> Result<Self, Illegal> {
+    pub fn reclaim(self, now: Moment) -> Result<Self, IllegalTransition> {
         match self {
             Self::Releasing { until: Some(until) } => Ok(Self::Cooldown { until }.cool(now)),
             Self::Releasing { until: None } => Ok(Self::Available { since: now }),
-            from => Err(Illegal::new(from, "reclaimed")),
+            from => Err(IllegalTransition::new(from, "reclaimed")),
         }
     }
 
@@ -165,7 +165,7 @@ impl fmt::Display for State {
     }
 }
 
-impl Illegal {
+impl IllegalTransition {
     fn new(from: State, to: &'static str) -> Self {
         Self { from, to }
     }

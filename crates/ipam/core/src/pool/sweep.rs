@@ -8,23 +8,23 @@ use std::{
 use weft_model::{Moment, SharedStr};
 
 use super::{Attachment, Key, Notice, Pool, Record, State, Step};
-use crate::PodSketch;
+use crate::PodSummary;
 
 impl Pool {
     /// Releases attachments whose pod is gone, or has a newer sandbox, for long enough. The first
     /// sweep also adopts unrecorded addresses in use. After a store was lost, later sweeps do so
     /// too while addresses are held back, because kubelet reports late.
-    pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+    pub(super) fn sweep(&mut self, pods: &[PodSummary], now: Moment, step: &mut Step) {
         if self.gate.config && (self.lost || !self.gate.pods) {
             self.adopt(pods, now, step);
             if !self.gate.pods {
                 if self.lost {
-                    self.rest(now, step);
+                    self.hold_back(now, step);
                 }
                 self.gate.pods = true;
                 step.records.push(Record::Identity(self.identity.clone()));
             }
-            self.end_loss(now, step);
+            self.end_recovery(now, step);
         }
         let superseded = self.superseded();
         let keys: Vec<Key> = self.attachments.keys().cloned().collect();
@@ -67,7 +67,7 @@ impl Pool {
     }
 
     /// A pod that reports an address of this node holds it, even without a record.
-    fn adopt(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+    fn adopt(&mut self, pods: &[PodSummary], now: Moment, step: &mut Step) {
         for pod in pods.iter().filter(|pod| pod.needs_address()) {
             let Some(uid) = &pod.identity.uid else {
                 continue;
@@ -103,29 +103,29 @@ impl Pool {
     }
 
     /// An address that no pod reports may belong to a sandbox that kubelet has not reported yet.
-    fn rest(&mut self, now: Moment, step: &mut Step) {
-        let until = now + self.settings.rest_after_loss;
+    fn hold_back(&mut self, now: Moment, step: &mut Step) {
+        let until = now + self.settings.hold_after_loss;
         self.slots.retain(|address, slot| {
-            let rested = slot.state.clone().rest(until);
-            if rested != slot.state
-                && let State::Cooldown { until } | State::Releasing { until: Some(until) } = rested
+            let held = slot.state.clone().hold_until(until);
+            if held != slot.state
+                && let State::Cooldown { until } | State::Releasing { until: Some(until) } = held
             {
                 step.records.push(Record::Cooldown(address, Some(until)));
             }
-            slot.state = rested;
+            slot.state = held;
             true
         });
     }
 
     /// Ends the recovery from a lost store once every address was held back since the first sweep
     /// of this process.
-    fn end_loss(&mut self, now: Moment, step: &mut Step) {
+    fn end_recovery(&mut self, now: Moment, step: &mut Step) {
         if !self.lost {
             return;
         }
-        let rested = now + self.settings.rest_after_loss;
-        if *self.rested.get_or_insert(rested) <= now {
-            (self.lost, self.rested) = (false, None);
+        let end = now + self.settings.hold_after_loss;
+        if *self.held_until.get_or_insert(end) <= now {
+            (self.lost, self.held_until) = (false, None);
             step.records.push(Record::Lost(false));
         }
     }

@@ -12,7 +12,7 @@ use crate::{ContainerId, GrantName, NodeConfig, config::Grant, range::address_co
 
 /// Number of addresses of a family in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Census {
+pub struct AddressCounts {
     /// Free to be assigned.
     pub available: u32,
     /// Held by pods and granted.
@@ -27,7 +27,7 @@ pub struct Census {
     pub quarantined: u32,
 }
 
-impl Census {
+impl AddressCounts {
     /// Addresses the node holds and has not offered.
     pub fn kept(self) -> u32 {
         self.available + self.assigned + self.cooling + self.programming
@@ -52,8 +52,8 @@ pub enum CheckError {
 
 impl Pool {
     /// Counts the addresses of a family.
-    pub fn census(&self, family: IpFamily) -> Census {
-        self.slots.census(family)
+    pub fn address_counts(&self, family: IpFamily) -> AddressCounts {
+        self.slots.address_counts(family)
     }
 
     /// The families of this node's addresses; IPv4 while none is known.
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// True after a store was lost, while addresses that no pod reports are held back.
-    pub fn rests(&self) -> bool {
+    pub fn holds_back(&self) -> bool {
         self.lost
     }
 
@@ -159,7 +159,7 @@ impl Pool {
     pub fn surplus(&self, target: u32) -> Vec<GrantName> {
         let mut chosen = Vec::new();
         for family in self.served_families() {
-            let mut left = self.census(family).kept().saturating_sub(target);
+            let mut left = self.address_counts(family).kept().saturating_sub(target);
             if left == 0 {
                 continue;
             }
@@ -203,7 +203,7 @@ impl Pool {
     pub fn reclaimable(&self, target: u32, config: &NodeConfig) -> Vec<GrantName> {
         let mut chosen = Vec::new();
         for family in self.served_families() {
-            let kept = self.census(family).kept();
+            let kept = self.address_counts(family).kept();
             let mut wanted = target.saturating_sub(kept);
             for name in &self.offered {
                 let grant = self

@@ -7,17 +7,17 @@ use weft_ipam::{
     ContainerResult, Phase,
     allocator::{
         Allocator, AllocatorSettings, Block, ClaimState, ClusterCidr, IpPool, Notice, Plan,
-        PoolSource, Wall, Write,
+        PoolSource, WallTime, Write,
     },
 };
 use weft_model::{LabelSelector, Moment};
 
 use crate::{
     cluster::{Api, Conflict},
-    world::at,
+    fixtures::at,
 };
 
-pub(crate) const WALL: Wall = Wall(1_000_000);
+pub(crate) const WALL: WallTime = WallTime(1_000_000);
 
 pub(crate) fn pool(range: &str) -> IpPool {
     IpPool::new("pods", PoolSource::Ranges(vec![range.parse().unwrap()]))
@@ -36,7 +36,7 @@ pub(crate) fn settle_at(
     allocator: &mut Allocator,
     api: &mut Api,
     now: Moment,
-    wall: Wall,
+    wall: WallTime,
 ) -> Vec<String> {
     let mut plans = Vec::new();
     for _ in 0..20 {

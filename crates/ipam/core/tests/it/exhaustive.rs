@@ -26,7 +26,7 @@ use weft_ipam::{
     scaling::ScalerParameters,
 };
 
-use crate::cluster::{Action, Cluster, Life, Mail, Shape};
+use crate::cluster::{Action, Cluster, Message, PodPhase, Shape};
 
 /// Six addresses in three blocks; batches of two, half of one kept free.
 fn small(nodes: usize, pods: usize) -> Cluster {
@@ -77,7 +77,7 @@ fn fingerprint(node: &Node) -> u128 {
         api,
         agents,
         controllers,
-        mail,
+        messages,
         ..
     } = &node.cluster;
     let half = |seed: u64| {
@@ -100,9 +100,9 @@ fn fingerprint(node: &Node) -> u128 {
             .map(|mind| hash(&(&mind.view.configs, &mind.view.shards, &mind.view.exhausted)))
             .collect();
         minds.sort_unstable();
-        let mut letters: Vec<u64> = mail.iter().map(hash).collect();
-        letters.sort_unstable();
-        (minds, letters).hash(&mut hasher);
+        let mut hashes: Vec<u64> = messages.iter().map(hash).collect();
+        hashes.sort_unstable();
+        (minds, hashes).hash(&mut hasher);
         hasher.finish()
     };
     (u128::from(half(1)) << 64) | u128::from(half(2))
@@ -116,12 +116,12 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
         let absent = agent
             .pods
             .iter()
-            .position(|pod| pod.life == Life::Absent && pod.sandbox == 0);
+            .position(|pod| pod.phase == PodPhase::Absent && pod.sandbox == 0);
         found.extend(absent.map(|pod| (Action::Ask(index, pod), false)));
         let running = agent
             .pods
             .iter()
-            .position(|pod| matches!(pod.life, Life::Running(_)));
+            .position(|pod| matches!(pod.phase, PodPhase::Running(_)));
         found.extend(running.map(|pod| (Action::Leave(index, pod), false)));
         let config = cluster.api.view.configs.get(&agent.node.as_str().into());
         if config != agent.seen.as_ref() {
@@ -137,23 +137,23 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
             }
         }
     }
-    let letters = |mail: &&Mail| matches!(mail, Mail::Write(_));
-    let under_way = cluster.mail.iter().filter(letters).count();
+    let writes = |message: &&Message| matches!(message, Message::Write(_));
+    let under_way = cluster.messages.iter().filter(writes).count();
     for (controller, mind) in cluster.controllers.iter().enumerate() {
         if mind.view.shards != cluster.api.view.shards {
             found.push((Action::SeeShards(controller), false));
         }
         if under_way < 2 {
             let writes = cluster.clone().planned(controller).unwrap();
-            let new = |mail: &Mail| !cluster.mail.contains(mail);
+            let new = |message: &Message| !cluster.messages.contains(message);
             for (index, write) in writes.into_iter().enumerate() {
-                if new(&Mail::Write(write)) {
+                if new(&Message::Write(write)) {
                     found.push((Action::Plan(controller, index), false));
                 }
             }
         }
     }
-    for index in 0..cluster.mail.len() {
+    for index in 0..cluster.messages.len() {
         found.push((Action::Deliver(index), false));
         found.push((Action::DeliverSilently(index), true));
         found.push((Action::Duplicate(index), true));
@@ -191,8 +191,8 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
             let mut next = node.clone();
             next.depth += 1;
             next.faults -= u32::from(mishap);
-            if let Err(complaint) = next.cluster.act(action) {
-                panic!("{complaint} after {action:?} at depth {}", next.depth);
+            if let Err(violation) = next.cluster.act(action) {
+                panic!("{violation} after {action:?} at depth {}", next.depth);
             }
             let print = fingerprint(&next);
             if !seen.insert(print) {
@@ -202,9 +202,9 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
             // Every state must reach quiescence; this is checked for a sample.
             if print.is_multiple_of(64) {
                 let mut rest = next.cluster.clone();
-                if let Err(complaint) = rest.settle() {
+                if let Err(violation) = rest.settle() {
                     panic!(
-                        "{complaint} at rest after {action:?} at depth {}",
+                        "{violation} at rest after {action:?} at depth {}",
                         next.depth
                     );
                 }
@@ -228,7 +228,7 @@ fn releasing() -> Cluster {
     let mut cluster = filled(small(2, 4), [2, 0]);
     cluster.act(Action::Leave(0, 0)).unwrap();
     cluster.act(Action::See(0)).unwrap();
-    assert_eq!(cluster.mail.len(), 1);
+    assert_eq!(cluster.messages.len(), 1);
     cluster
 }
 

@@ -5,12 +5,12 @@
 mod allocator;
 mod burst;
 mod cluster;
+mod disruption;
 mod exhaustive;
+mod fixtures;
+mod guarantees;
 mod monitor;
 mod pool;
-mod promises;
 mod restart;
 mod scaling;
 mod simulation;
-mod upheaval;
-mod world;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use weft_ipam::{
-    ContainerResult, Entry, Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, ScalingMode,
-    Verdict, pod_demand,
+    ContainerResult, Entry, Monitor, MonitorDecision, MonitorInput, MonitorSettings, NodeConfig,
+    PodSummary, ScalingMode, pod_demand,
     pool::{Event, Pool},
     scaling::ScalerParameters,
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
-use crate::world::{add, at, config, delete, instant, listed, observe, pool};
+use crate::fixtures::{add, at, config, delete, instant, listed, observe, pool};
 
 /// Upstream's settings: scale down at once, withdraw no offer.
 const PLAIN: MonitorSettings = MonitorSettings {
@@ -49,8 +49,8 @@ fn pending(mut config: NodeConfig, count: u32) -> NodeConfig {
     config
 }
 
-fn outlook(config: &NodeConfig, pods: u32) -> Outlook<'_> {
-    Outlook {
+fn input(config: &NodeConfig, pods: u32) -> MonitorInput<'_> {
+    MonitorInput {
         config,
         pods: Some(pods),
         synced: true,
@@ -65,14 +65,19 @@ fn start(config: &NodeConfig) -> Pool {
 }
 
 /// The written request and the number of released names.
-fn written(verdict: &Verdict) -> Option<(i64, usize)> {
-    let spec = &verdict.write.as_ref()?.spec;
+fn written(decision: &MonitorDecision) -> Option<(i64, usize)> {
+    let spec = &decision.write.as_ref()?.spec;
     Some((spec.requested, spec.not_in_use.len()))
 }
 
 /// The API server accepts the write, and the agent observes the result.
-fn accept(pool: &mut Pool, monitor: &mut Monitor, config: &mut NodeConfig, verdict: &Verdict) {
-    let write = verdict.write.as_ref().unwrap();
+fn accept(
+    pool: &mut Pool,
+    monitor: &mut Monitor,
+    config: &mut NodeConfig,
+    decision: &MonitorDecision,
+) {
+    let write = decision.write.as_ref().unwrap();
     assert_eq!(write.precondition, config.precondition());
     config.spec = write.spec.clone();
     let next: u64 = config.version.as_str().parse().unwrap();
@@ -114,8 +119,8 @@ fn an_evaluation_writes_what_upstreams_table_says_or_a_corrected_value() {
         defects += u32::from(upstream != ours);
         let config = pending(with(1, held, requested), offered);
         let mut pool = start(&config);
-        let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, demand), at(1));
-        assert_eq!(written(&verdict), ours, "row {}", index + 1);
+        let decision = Monitor::new(PLAIN).evaluate(&mut pool, input(&config, demand), at(1));
+        assert_eq!(written(&decision), ours, "row {}", index + 1);
     }
     assert_eq!(defects, 2);
 }
@@ -129,16 +134,16 @@ fn with_reclaiming_an_offer_is_taken_back_before_new_addresses_are_asked_for() {
         ..PLAIN
     };
     let mut monitor = Monitor::new(settings);
-    let verdict = monitor.look(&mut pool, outlook(&config, 20), at(1));
+    let decision = monitor.evaluate(&mut pool, input(&config, 20), at(1));
     // Upstream requests 16 more and loses these.
-    assert_eq!(written(&verdict), Some((32, 0)));
+    assert_eq!(written(&decision), Some((32, 0)));
     assert_eq!(
-        pool.census(IpFamily::V4).releasing,
+        pool.address_counts(IpFamily::V4).releasing,
         16,
         "until the write is accepted"
     );
-    accept(&mut pool, &mut monitor, &mut config, &verdict);
-    assert_eq!(pool.census(IpFamily::V4).available, 32);
+    accept(&mut pool, &mut monitor, &mut config, &decision);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 32);
 }
 
 #[test]
@@ -146,21 +151,21 @@ fn a_write_that_fails_offers_nothing_more_and_is_repeated() {
     let mut config = with(1, 32, 32);
     let mut pool = start(&config);
     let mut monitor = Monitor::new(PLAIN);
-    let first = monitor.look(&mut pool, outlook(&config, 5), at(1));
+    let first = monitor.evaluate(&mut pool, input(&config, 5), at(1));
     assert_eq!(first.step.records.len(), 16);
-    let waiting = monitor.look(&mut pool, outlook(&config, 5), at(1));
-    assert_eq!(waiting, Verdict::default(), "one at a time");
+    let waiting = monitor.evaluate(&mut pool, input(&config, 5), at(1));
+    assert_eq!(waiting, MonitorDecision::default(), "one at a time");
     let mut last = first.clone();
     for attempt in 1..=3 {
         monitor.answered(attempt, None, &mut pool, at(1));
-        last = monitor.look(&mut pool, outlook(&config, 5), at(1));
+        last = monitor.evaluate(&mut pool, input(&config, 5), at(1));
         let (write, before) = (last.write.as_ref().unwrap(), first.write.as_ref().unwrap());
         assert_eq!((&write.spec, write.attempt), (&before.spec, attempt + 1));
         assert!(last.step.records.is_empty());
     }
     accept(&mut pool, &mut monitor, &mut config, &last);
     assert_eq!(
-        written(&monitor.look(&mut pool, outlook(&config, 5), at(2))),
+        written(&monitor.evaluate(&mut pool, input(&config, 5), at(2))),
         None
     );
 }
@@ -171,25 +176,25 @@ fn offers_that_cannot_be_kept_are_not_written_and_not_made_twice() {
     let mut config = with(1, 32, 32);
     let mut pool = start(&config);
     let mut monitor = Monitor::new(PLAIN);
-    let unsent = monitor.look(&mut pool, outlook(&config, 6), at(1));
+    let unsent = monitor.evaluate(&mut pool, input(&config, 6), at(1));
     assert_eq!(unsent.step.records.len(), 16, "what cannot be kept");
     pool.handle(Event::StoreFailed(Vec::new()), at(1));
     monitor.answered(1, None, &mut pool, at(1));
-    let closed = monitor.look(&mut pool, outlook(&config, 6), at(2));
-    assert_eq!(closed, Verdict::default());
+    let closed = monitor.evaluate(&mut pool, input(&config, 6), at(2));
+    assert_eq!(closed, MonitorDecision::default());
     pool.handle(Event::StoreRecovered, at(3));
-    let sent = monitor.look(&mut pool, outlook(&config, 6), at(3));
+    let sent = monitor.evaluate(&mut pool, input(&config, 6), at(3));
     assert_eq!(written(&sent), Some((16, 16)));
     accept(&mut pool, &mut monitor, &mut config, &sent);
-    assert_eq!(pool.census(IpFamily::V4).releasing, 16);
+    assert_eq!(pool.address_counts(IpFamily::V4).releasing, 16);
     // Addresses in use cannot be offered either; upstream then requests 32 for ever.
     let config = with(1, 32, 32);
     let mut pool = start(&config);
     for pod in 0..32 {
         add(&mut pool, &name(pod), at(1));
     }
-    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 6), at(1));
-    assert_eq!(written(&verdict), Some((48, 0)), "they count as demand");
+    let decision = Monitor::new(PLAIN).evaluate(&mut pool, input(&config, 6), at(1));
+    assert_eq!(written(&decision), Some((48, 0)), "they count as demand");
 }
 
 #[test]
@@ -205,26 +210,26 @@ fn the_reactive_mode_outlives_an_api_server_that_is_down() {
         add(&mut pool, &name(pod), at(1));
     }
     assert_eq!(
-        written(&monitor.look(&mut pool, outlook(&config, 46), at(1))),
+        written(&monitor.evaluate(&mut pool, input(&config, 46), at(1))),
         None
     );
     for pod in 0..6 {
         delete(&mut pool, &name(pod), at(2));
     }
-    let mut verdict = monitor.look(&mut pool, outlook(&config, 40), at(2));
+    let mut decision = monitor.evaluate(&mut pool, input(&config, 40), at(2));
     for attempt in 1..=5 {
-        assert_eq!(written(&verdict), Some((48, 16)), "attempt {attempt}");
+        assert_eq!(written(&decision), Some((48, 16)), "attempt {attempt}");
         monitor.answered(attempt, None, &mut pool, at(2));
-        verdict = monitor.look(&mut pool, outlook(&config, 40), at(2));
-        assert!(verdict.step.records.is_empty(), "nothing more is offered");
+        decision = monitor.evaluate(&mut pool, input(&config, 40), at(2));
+        assert!(decision.step.records.is_empty(), "nothing more is offered");
     }
-    accept(&mut pool, &mut monitor, &mut config, &verdict);
+    accept(&mut pool, &mut monitor, &mut config, &decision);
     assert_eq!(
         (config.spec.requested, config.spec.not_in_use.len()),
         (48, 16)
     );
-    let census = pool.census(IpFamily::V4);
-    assert_eq!((census.assigned, census.available), (40, 8));
+    let address_counts = pool.address_counts(IpFamily::V4);
+    assert_eq!((address_counts.assigned, address_counts.available), (40, 8));
 }
 
 proptest! {
@@ -259,18 +264,18 @@ proptest! {
             add(&mut pool, &name(pod), at(1));
         }
         let mode = if reactive { ScalingMode::Requests } else { ScalingMode::Pods };
-        Monitor::new(MonitorSettings { mode, ..PLAIN }).look(&mut pool, outlook(&config, pods), at(1));
-        let census = pool.census(IpFamily::V4);
-        prop_assert_eq!(census.assigned, assigned);
-        if census.releasing > 0 {
+        Monitor::new(MonitorSettings { mode, ..PLAIN }).evaluate(&mut pool, input(&config, pods), at(1));
+        let address_counts = pool.address_counts(IpFamily::V4);
+        prop_assert_eq!(address_counts.assigned, assigned);
+        if address_counts.releasing > 0 {
             let demand = if reactive { assigned } else { pods.max(assigned) };
             let percent = if reactive { percent.clamp(1, 100) } else { percent };
             // Half of an address counts as one by the reactive rule's rounding.
             let slack = if reactive { 50 } else { 0 };
             prop_assert!(
-                census.kept() * 100 + slack >= demand * 100 + percent * batch.min(250),
+                address_counts.kept() * 100 + slack >= demand * 100 + percent * batch.min(250),
                 "{:?} for {} pods",
-                census,
+                address_counts,
                 demand
             );
         }
@@ -283,15 +288,15 @@ fn the_answer_to_an_attempt_that_was_given_up_takes_nothing_back() {
     let mut pool = start(&config);
     let mut monitor = Monitor::new(PLAIN);
     // The first write keeps all; it is accepted, but the response is late.
-    monitor.look(&mut pool, outlook(&config, 40), at(1));
+    monitor.evaluate(&mut pool, input(&config, 40), at(1));
     monitor.answered(1, None, &mut pool, at(1));
-    let offering = monitor.look(&mut pool, outlook(&config, 5), at(2));
+    let offering = monitor.evaluate(&mut pool, input(&config, 5), at(2));
     assert_eq!(written(&offering), Some((16, 16)));
     let mut late = with(2, 32, 48);
     late.version = 2.into();
     monitor.answered(1, Some(late), &mut pool, at(3));
     assert_eq!(
-        pool.census(IpFamily::V4).releasing,
+        pool.address_counts(IpFamily::V4).releasing,
         16,
         "the second is still on its way"
     );
@@ -302,8 +307,8 @@ fn the_answer_to_an_attempt_that_was_given_up_takes_nothing_back() {
 fn names_that_are_gone_are_taken_off_the_list() {
     let config = listed(with(1, 16, 16), &["gone", "gone-too"]);
     let mut pool = start(&config);
-    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 5), at(1));
-    assert_eq!(written(&verdict), Some((16, 0)));
+    let decision = Monitor::new(PLAIN).evaluate(&mut pool, input(&config, 5), at(1));
+    assert_eq!(written(&decision), Some((16, 0)));
 }
 
 #[test]
@@ -312,30 +317,30 @@ fn a_request_edited_by_hand_is_put_right() {
     let mut pool = start(&config);
     let mut monitor = Monitor::new(PLAIN);
     assert_eq!(
-        monitor.look(&mut pool, outlook(&config, 5), at(1)).write,
+        monitor.evaluate(&mut pool, input(&config, 5), at(1)).write,
         None
     );
     config.spec.requested = -7;
     config.version = 2.into();
-    let verdict = monitor.look(&mut pool, outlook(&config, 5), at(2));
-    assert_eq!(written(&verdict), Some((16, 0)));
+    let decision = monitor.evaluate(&mut pool, input(&config, 5), at(2));
+    assert_eq!(written(&decision), Some((16, 0)));
 }
 
 #[test]
 fn nothing_is_written_before_pods_were_listed_and_the_config_was_seen() {
     let config = with(1, 32, 32);
     let mut monitor = Monitor::new(PLAIN);
-    let unlisted = Outlook {
+    let unlisted = MonitorInput {
         pods: None,
-        ..outlook(&config, 0)
+        ..input(&config, 0)
     };
     assert_eq!(
-        monitor.look(&mut start(&config), unlisted, at(1)).write,
+        monitor.evaluate(&mut start(&config), unlisted, at(1)).write,
         None
     );
     assert_eq!(
         monitor
-            .look(&mut instant(), outlook(&config, 5), at(1))
+            .evaluate(&mut instant(), input(&config, 5), at(1))
             .write,
         None
     );
@@ -345,16 +350,18 @@ fn nothing_is_written_before_pods_were_listed_and_the_config_was_seen() {
 fn nothing_is_given_back_while_the_watch_is_broken_but_more_is_asked_for() {
     let config = with(1, 32, 32);
     let mut pool = start(&config);
-    let blind = |pods| Outlook {
+    let blind = |pods| MonitorInput {
         synced: false,
-        ..outlook(&config, pods)
+        ..input(&config, pods)
     };
     assert_eq!(
-        Monitor::new(PLAIN).look(&mut pool, blind(5), at(1)).write,
+        Monitor::new(PLAIN)
+            .evaluate(&mut pool, blind(5), at(1))
+            .write,
         None
     );
-    let verdict = Monitor::new(PLAIN).look(&mut pool, blind(40), at(1));
-    assert_eq!(written(&verdict), Some((48, 0)));
+    let decision = Monitor::new(PLAIN).evaluate(&mut pool, blind(40), at(1));
+    assert_eq!(written(&decision), Some((48, 0)));
 }
 
 #[test]
@@ -368,15 +375,17 @@ fn scale_down_waits_and_scale_up_does_not() {
     // Demand flaps around the edge of a batch.
     for second in 0..300 {
         let demand = 8 + u32::try_from(second % 2).unwrap();
-        let verdict = monitor.look(&mut pool, outlook(&config, demand), at(second));
-        assert_eq!(verdict.write, None, "{second}");
+        let decision = monitor.evaluate(&mut pool, input(&config, demand), at(second));
+        assert_eq!(decision.write, None, "{second}");
     }
     assert_eq!(
-        monitor.look(&mut pool, outlook(&config, 8), at(300)).write,
+        monitor
+            .evaluate(&mut pool, input(&config, 8), at(300))
+            .write,
         None
     );
     assert_eq!(monitor.wake(), Some(at(420)));
-    let up = monitor.look(&mut pool, outlook(&config, 25), at(301));
+    let up = monitor.evaluate(&mut pool, input(&config, 25), at(301));
     assert_eq!(written(&up), Some((48, 0)));
 }
 
@@ -386,10 +395,10 @@ fn a_restart_does_not_scale_down_at_once() {
     let mut pool = start(&config);
     let mut monitor = Monitor::new(MonitorSettings::default());
     assert_eq!(
-        monitor.look(&mut pool, outlook(&config, 5), at(10)).write,
+        monitor.evaluate(&mut pool, input(&config, 5), at(10)).write,
         None
     );
-    let later = monitor.look(&mut pool, outlook(&config, 5), at(130));
+    let later = monitor.evaluate(&mut pool, input(&config, 5), at(130));
     assert_eq!(written(&later), Some((16, 32)));
 }
 
@@ -397,12 +406,12 @@ fn a_restart_does_not_scale_down_at_once() {
 fn an_exhausted_subnet_gets_everything_back_but_one_at_once() {
     let config = with(1, 32, 32);
     let mut pool = start(&config);
-    let exhausted = Outlook {
+    let exhausted = MonitorInput {
         exhausted: true,
-        ..outlook(&config, 5)
+        ..input(&config, 5)
     };
-    let verdict = Monitor::new(MonitorSettings::default()).look(&mut pool, exhausted, at(1));
-    assert_eq!(written(&verdict), Some((6, 26)));
+    let decision = Monitor::new(MonitorSettings::default()).evaluate(&mut pool, exhausted, at(1));
+    assert_eq!(written(&decision), Some((6, 26)));
 }
 
 #[test]
@@ -415,7 +424,7 @@ fn pods_deleted_by_force_keep_their_addresses_in_the_count() {
     // 12 are assigned, so 32 are right, regardless of the API.
     assert_eq!(
         Monitor::new(PLAIN)
-            .look(&mut pool, outlook(&config, 0), at(1))
+            .evaluate(&mut pool, input(&config, 0), at(1))
             .write,
         None
     );
@@ -428,8 +437,8 @@ fn an_add_that_waits_is_demand_before_its_pod_is_seen() {
     for index in 0..9 {
         add(&mut pool, &format!("p{index}"), at(1));
     }
-    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 0), at(1));
-    assert_eq!(written(&verdict), Some((32, 0)));
+    let decision = Monitor::new(PLAIN).evaluate(&mut pool, input(&config, 0), at(1));
+    assert_eq!(written(&decision), Some((32, 0)));
 }
 
 #[test]
@@ -443,8 +452,8 @@ fn addresses_that_cool_are_not_free() {
     for index in 0..8 {
         delete(&mut pool, &format!("p{index}"), at(2));
     }
-    let verdict = Monitor::new(PLAIN).look(&mut pool, outlook(&config, 8), at(3));
-    assert_eq!(written(&verdict), Some((32, 0)));
+    let decision = Monitor::new(PLAIN).evaluate(&mut pool, input(&config, 8), at(3));
+    assert_eq!(written(&decision), Some((32, 0)));
 }
 
 #[test]
@@ -454,12 +463,12 @@ fn the_seeds_burst_takes_one_write() {
     let mut monitor = Monitor::new(MonitorSettings::default());
     add(&mut pool, "p0", at(0));
     assert_eq!(
-        monitor.look(&mut pool, outlook(&config, 1), at(0)).write,
+        monitor.evaluate(&mut pool, input(&config, 1), at(0)).write,
         None
     );
-    let verdict = monitor.look(&mut pool, outlook(&config, 36), at(1));
-    assert_eq!(written(&verdict), Some((48, 0)));
-    accept(&mut pool, &mut monitor, &mut config, &verdict);
+    let decision = monitor.evaluate(&mut pool, input(&config, 36), at(1));
+    assert_eq!(written(&decision), Some((48, 0)));
+    accept(&mut pool, &mut monitor, &mut config, &decision);
     let more = NodeConfig {
         spec: config.spec.clone(),
         ..with(9, 48, 48)
@@ -468,11 +477,11 @@ fn the_seeds_burst_takes_one_write() {
     for index in 1..36 {
         assert_eq!(add(&mut pool, &format!("p{index}"), at(3)).replies.len(), 1);
         assert_eq!(
-            monitor.look(&mut pool, outlook(&more, 36), at(3)).write,
+            monitor.evaluate(&mut pool, input(&more, 36), at(3)).write,
             None
         );
     }
-    assert_eq!(pool.census(IpFamily::V4).available, 12);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 12);
 }
 
 #[test]
@@ -487,10 +496,10 @@ fn the_reactive_mode_goes_the_same_way_in_two_writes() {
     let mut version = 1;
     for index in 0..36 {
         add(&mut pool, &format!("p{index}"), at(1));
-        let verdict = monitor.look(&mut pool, outlook(&config, 0), Moment::START);
-        if let Some(spec) = written(&verdict) {
+        let decision = monitor.evaluate(&mut pool, input(&config, 0), Moment::START);
+        if let Some(spec) = written(&decision) {
             writes.push((index, spec.0));
-            accept(&mut pool, &mut monitor, &mut config, &verdict);
+            accept(&mut pool, &mut monitor, &mut config, &decision);
             version += 10;
             let held = u32::try_from(spec.0).unwrap();
             config = with(version, held, held);
@@ -501,7 +510,7 @@ fn the_reactive_mode_goes_the_same_way_in_two_writes() {
     for index in 0..36 {
         delete(&mut pool, &format!("p{index}"), at(2));
     }
-    let down = monitor.look(&mut pool, outlook(&config, 0), at(3));
+    let down = monitor.evaluate(&mut pool, input(&config, 0), at(3));
     assert_eq!(written(&down), Some((32, 16)));
 }
 
@@ -516,20 +525,20 @@ fn demand_alone_is_written_only_while_the_subnet_is_full() {
     let mut pool = start(&config);
     let mut monitor = Monitor::new(settings);
     assert_eq!(
-        monitor.look(&mut pool, outlook(&config, 10), at(1)).write,
+        monitor.evaluate(&mut pool, input(&config, 10), at(1)).write,
         None
     );
     config.status.containers[0].result = Some(ContainerResult::SubnetFull);
-    let verdict = monitor.look(&mut pool, outlook(&config, 10), at(1));
-    assert_eq!(verdict.write.unwrap().spec.demand, Some(10));
+    let decision = monitor.evaluate(&mut pool, input(&config, 10), at(1));
+    assert_eq!(decision.write.unwrap().spec.demand, Some(10));
 }
 
 #[test]
 fn pods_on_the_host_network_and_finished_ones_need_no_address() {
-    let pod = |host_network, finished| PodSketch {
+    let pod = |host_network, finished| PodSummary {
         host_network,
         finished,
-        ..PodSketch::default()
+        ..PodSummary::default()
     };
     assert_eq!(pod_demand(&[]), 0);
     assert_eq!(pod_demand(&[pod(false, false)]), 1);

@@ -9,7 +9,7 @@ use weft_ipam::{
 };
 use weft_model::{LabelSelector, Random};
 
-use crate::cluster::{Action, Cluster, Complaint, Life, POOL_LABEL, Shape};
+use crate::cluster::{Action, Cluster, POOL_LABEL, PodPhase, Shape, Violation};
 
 /// Pod CIDRs for Nodes: one more than there are Nodes.
 const CIDRS: [&str; 4] = [
@@ -108,7 +108,7 @@ fn shape(random: &mut Random) -> Shape {
 fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     let agent = pick(random, cluster.agents.len())?;
     let controller = pick(random, cluster.controllers.len())?;
-    let mail = |random: &mut Random| pick(random, cluster.mail.len());
+    let message = |random: &mut Random| pick(random, cluster.messages.len());
     Some(match random.below(200) {
         0..45 => return next_of_pod(cluster, agent, random),
         45..71 => Action::Commit(agent),
@@ -116,10 +116,10 @@ fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
         79..99 => Action::See(agent),
         99..103 => Action::GiveUp(agent),
         103..107 => Action::Sweep(agent),
-        107..137 => Action::Deliver(mail(random)?),
-        137..141 => Action::DeliverSilently(mail(random)?),
-        141..145 => Action::Duplicate(mail(random)?),
-        145..149 => Action::Lose(mail(random)?),
+        107..137 => Action::Deliver(message(random)?),
+        137..141 => Action::DeliverSilently(message(random)?),
+        141..145 => Action::Duplicate(message(random)?),
+        145..149 => Action::Lose(message(random)?),
         149..163 => Action::SeeConfig(controller, agent),
         163..174 => Action::SeeShards(controller),
         174..192 => Action::Plan(controller, number(random, 3)),
@@ -149,14 +149,15 @@ fn next_of_pod(cluster: &Cluster, index: usize, random: &mut Random) -> Option<A
     // Kubelet creates no sandbox before its Node exists, and the daemon learns of that Node sooner
     // than kubelet of its first pod.
     let (_, known) = presence(cluster, index);
-    Some(match (random.below(45), &agent.pods[pod].life) {
-        (0..28, Life::Absent | Life::Gone) if known => Action::Ask(index, pod),
-        (0..28, Life::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
-        (0..28, Life::Leaving) | (28..41, Life::Asking | Life::Running(_) | Life::Leaving) => {
+    Some(match (random.below(45), &agent.pods[pod].phase) {
+        (0..28, PodPhase::Absent | PodPhase::Gone) if known => Action::Ask(index, pod),
+        (0..28, PodPhase::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
+        (0..28, PodPhase::Leaving)
+        | (28..41, PodPhase::Asking | PodPhase::Running(_) | PodPhase::Leaving) => {
             Action::Leave(index, pod)
         }
-        (41..43, Life::Running(_)) => Action::Vanish(index, pod),
-        (28..45, Life::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
+        (41..43, PodPhase::Running(_)) => Action::Vanish(index, pod),
+        (28..45, PodPhase::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
             Action::AskLate(index, pod)
         }
         _ => return None,
@@ -195,42 +196,42 @@ fn pick(random: &mut Random, count: usize) -> Option<usize> {
 }
 
 /// One random run with faults, then recovery: the last steps and the violation, if there was one.
-fn day(seed: u64, length: usize) -> Result<Cluster, (Complaint, Vec<Action>)> {
+fn run(seed: u64, length: usize) -> Result<Cluster, (Violation, Vec<Action>)> {
     let mut random = Random::new(seed);
     let mut cluster = Cluster::new(&shape(&mut random));
     let mut past = Vec::new();
     for _ in 0..length {
         // Many messages in flight only make the run longer.
-        if cluster.mail.len() > 12 {
+        if cluster.messages.len() > 12 {
             past.push(Action::Lose(0));
-            cluster.mail.remove(0);
+            cluster.messages.remove(0);
         }
         let Some(action) = next(&cluster, &mut random) else {
             continue;
         };
         past.push(action);
-        if let Err(complaint) = cluster.act(action) {
-            return Err((complaint, past.split_off(past.len().saturating_sub(40))));
+        if let Err(violation) = cluster.act(action) {
+            return Err((violation, past.split_off(past.len().saturating_sub(40))));
         }
     }
-    match cluster.evening() {
+    match cluster.recover() {
         Ok(()) => Ok(cluster),
-        Err(complaint) => Err((complaint, past.split_off(past.len().saturating_sub(40)))),
+        Err(violation) => Err((violation, past.split_off(past.len().saturating_sub(40)))),
     }
 }
 
 /// Five hundred runs, each with its own seed.
-fn days(first: u64) {
+fn runs(first: u64) {
     let mut served = 0;
     let mut published = 0;
     for seed in first..first + 500 {
-        match day(seed, 250) {
+        match run(seed, 250) {
             Ok(cluster) => {
                 let running = cluster.agents.iter().map(|agent| agent.running().count());
                 served += running.sum::<usize>();
                 published += cluster.names.len();
             }
-            Err((complaint, past)) => panic!("seed {seed}: {complaint}; last {past:?}"),
+            Err((violation, past)) => panic!("seed {seed}: {violation}; last {past:?}"),
         }
     }
     assert!(
@@ -241,20 +242,20 @@ fn days(first: u64) {
 
 #[test]
 fn random_runs_break_no_rule_1() {
-    days(0);
+    runs(0);
 }
 
 #[test]
 fn random_runs_break_no_rule_2() {
-    days(500);
+    runs(500);
 }
 
 #[test]
 fn random_runs_break_no_rule_3() {
-    days(1000);
+    runs(1000);
 }
 
 #[test]
 fn random_runs_break_no_rule_4() {
-    days(1500);
+    runs(1500);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_ipam::{NodeConfig, Outlook, SpecWrite, pool::Event};
+use weft_ipam::{MonitorInput, NodeConfig, SpecWrite, pool::Event};
 
 use super::Actor;
 use crate::{feeds::Sighting, outbox::Out, writer::WriteError};
@@ -83,19 +83,19 @@ impl Actor {
             return;
         };
         let pods = self.pods.as_ref().map(Vec::len);
-        let outlook = Outlook {
+        let input = MonitorInput {
             config,
             pods: pods.map(|pods| u32::try_from(pods).unwrap_or(u32::MAX)),
             synced: self.feeds.pods_synced(),
             exhausted: self.feeds.exhausted(config),
         };
         let now = self.clock.now();
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
-        for flaw in &verdict.flaws {
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
+        for flaw in &decision.flaws {
             tracing::debug!(%flaw, "a parameter of the scaler is not used");
         }
-        self.absorb(verdict.step);
-        if let Some(write) = verdict.write {
+        self.absorb(decision.step);
+        if let Some(write) = decision.write {
             self.out(Out::Write(write));
         }
     }

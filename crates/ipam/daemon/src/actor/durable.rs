@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, Ticket};
+use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, RequestId};
 use weft_model::Moment;
 
 use super::Actor;
@@ -112,7 +112,9 @@ impl Actor {
         let rewrite = restored.rewrite || !deleted.is_empty();
         for key in deleted {
             // Answered already; the snapshot has the rest.
-            let _answered = self.pool.handle(Event::Delete(Ticket(u64::MAX), key), now);
+            let _answered = self
+                .pool
+                .handle(Event::Delete(RequestId(u64::MAX), key), now);
         }
         tracing::info!(attachments = self.pool.attached(), "address store read");
         self.disk = if rewrite {

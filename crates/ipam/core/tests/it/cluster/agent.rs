@@ -6,17 +6,17 @@ mod store;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use weft_ipam::{
-    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
+    Monitor, MonitorInput, MonitorSettings, NodeConfig, PodSummary, SpecWrite, Uid,
     pool::{
         AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Refusal, Reply,
-        Settings, Step, Ticket,
+        RequestId, Settings, Step,
     },
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
 /// State of a pod as kubelet sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Life {
+pub(crate) enum PodPhase {
     /// Not bound to this node.
     Absent,
     /// Its sandbox is being created: its ADD is under way.
@@ -31,7 +31,7 @@ pub(crate) enum Life {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
-    pub(crate) life: Life,
+    pub(crate) phase: PodPhase,
     /// Number of sandboxes it had.
     pub(crate) sandbox: u64,
     /// Time at which the DEL of the last one was first sent.
@@ -65,13 +65,13 @@ pub(crate) struct Agent {
     /// Sandboxes whose DEL was answered, with the time until which an ADD is late.
     pub(crate) deleted: BTreeMap<Key, Moment>,
     /// A violation found while another action was carried out.
-    pub(crate) flaw: Option<Complaint>,
+    pub(crate) flaw: Option<Violation>,
     settings: Settings,
     monitoring: MonitorSettings,
 }
 
 /// A violated rule.
-pub(crate) type Complaint = String;
+pub(crate) type Violation = String;
 
 impl Agent {
     pub(crate) fn new(
@@ -90,7 +90,7 @@ impl Agent {
         let journal = Journal::Kept(first.clone());
         let pool = Pool::restore(settings.clone(), identity(0), journal, Moment::START).pool;
         let absent = Pod {
-            life: Life::Absent,
+            phase: PodPhase::Absent,
             sandbox: 0,
             left: Moment::START,
             reported: false,
@@ -132,7 +132,7 @@ impl Agent {
     }
 
     fn demand(&self) -> u32 {
-        let bound = |pod: &&Pod| !matches!(pod.life, Life::Absent | Life::Gone);
+        let bound = |pod: &&Pod| !matches!(pod.phase, PodPhase::Absent | PodPhase::Gone);
         u32::try_from(self.pods.iter().filter(bound).count()).unwrap()
     }
 
@@ -145,7 +145,7 @@ impl Agent {
     pub(crate) fn handle(&mut self, event: Event, exhausted: bool, now: Moment) {
         let step = self.pool.handle(event, now);
         self.take(step, None);
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
     }
 
     /// Keeps a decision until it is durable.
@@ -156,24 +156,24 @@ impl Agent {
         }
     }
 
-    pub(crate) fn look(&mut self, exhausted: bool, now: Moment) {
+    pub(crate) fn evaluate(&mut self, exhausted: bool, now: Moment) {
         let Some(config) = self.seen.clone() else {
             return;
         };
-        let outlook = Outlook {
+        let input = MonitorInput {
             config: &config,
             pods: Some(self.demand()),
             synced: true,
             exhausted,
         };
-        let offered = IpFamily::ALL.map(|family| self.pool.census(family).releasing);
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
+        let offered = IpFamily::ALL.map(|family| self.pool.address_counts(family).releasing);
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
         for (family, before) in IpFamily::ALL.into_iter().zip(offered) {
-            if self.pool.census(family).releasing > before {
+            if self.pool.address_counts(family).releasing > before {
                 self.check_buffer(family, &config, exhausted);
             }
         }
-        self.take(verdict.step, verdict.write);
+        self.take(decision.step, decision.write);
     }
 
     /// The current config; `None` if it no longer exists.
@@ -226,14 +226,14 @@ impl Agent {
             .monitor
             .answered(attempt, accepted, &mut self.pool, now);
         self.take(step, None);
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
     }
 
     /// Kubelet creates a sandbox.
     pub(crate) fn ask(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let state = &mut self.pods[pod];
         state.sandbox += 1;
-        (state.life, state.reported, state.unknown) = (Life::Asking, false, false);
+        (state.phase, state.reported, state.unknown) = (PodPhase::Asking, false, false);
         self.ask_again(pod, exhausted, now);
     }
 
@@ -241,7 +241,7 @@ impl Agent {
     /// late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
-            ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
+            ticket: RequestId(2 * ticket(pod, self.pods[pod].sandbox)),
             key: self.key(pod),
             pod: self.identity_of(pod),
             desired: Vec::new(),
@@ -252,17 +252,17 @@ impl Agent {
 
     /// Kubelet removes the sandbox.
     pub(crate) fn leave(&mut self, pod: usize, exhausted: bool, now: Moment) {
-        if self.pods[pod].life != Life::Leaving {
+        if self.pods[pod].phase != PodPhase::Leaving {
             self.pods[pod].left = now;
         }
-        self.pods[pod].life = Life::Leaving;
-        let ticket = Ticket(2 * ticket(pod, self.pods[pod].sandbox) + 1);
+        self.pods[pod].phase = PodPhase::Leaving;
+        let ticket = RequestId(2 * ticket(pod, self.pods[pod].sandbox) + 1);
         self.handle(Event::Delete(ticket, self.key(pod)), exhausted, now);
     }
 
     /// The pod and its sandbox are gone, and no DEL was ever sent.
     pub(crate) fn vanish(&mut self, pod: usize) {
-        self.pods[pod].life = Life::Gone;
+        self.pods[pod].phase = PodPhase::Gone;
     }
 
     /// A minute or less has passed: kubelet has reported all addresses, and the daemon sweeps.
@@ -276,53 +276,53 @@ impl Agent {
     }
 
     pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
-        let sketch = |pod: usize| PodSketch {
+        let summary = |pod: usize| PodSummary {
             identity: self.identity_of(pod),
-            addresses: match &self.pods[pod].life {
-                Life::Running(addresses) if self.pods[pod].reported => addresses.clone(),
+            addresses: match &self.pods[pod].phase {
+                PodPhase::Running(addresses) if self.pods[pod].reported => addresses.clone(),
                 _ => Vec::new(),
             },
-            ..PodSketch::default()
+            ..PodSummary::default()
         };
         let live = (0..self.pods.len())
-            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
-        let pods = live.map(sketch).collect();
+            .filter(|pod| !matches!(self.pods[*pod].phase, PodPhase::Absent | PodPhase::Gone));
+        let pods = live.map(summary).collect();
         self.handle(Event::Sweep(pods), exhausted, now);
     }
 
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Complaint> {
+    fn reply(&mut self, ticket: RequestId, reply: Reply) -> Result<(), Violation> {
         let (pod, sandbox, delete) = pod_of(ticket);
         let key = self.key(pod);
         let now = self.pods[pod].clone();
         if now.sandbox != sandbox {
             return Ok(());
         }
-        match (now.life, reply, delete) {
-            (Life::Leaving, Reply::Released, true) => {
-                self.pods[pod].life = Life::Gone;
+        match (now.phase, reply, delete) {
+            (PodPhase::Leaving, Reply::Released, true) => {
+                self.pods[pod].phase = PodPhase::Gone;
                 let late = self.pods[pod].left + self.settings.tombstone;
                 self.deleted.insert(key.clone(), late);
                 if self.pool.attachments().contains_key(&key) {
                     return Err(format!("I7: {key} was deleted and is there"));
                 }
             }
-            (Life::Asking, Reply::Assigned(leases), false) => {
+            (PodPhase::Asking, Reply::Assigned(leases), false) => {
                 let addresses = leases.iter().map(|lease| lease.address).collect();
-                self.pods[pod].life = Life::Running(addresses);
+                self.pods[pod].phase = PodPhase::Running(addresses);
             }
-            (Life::Running(held), Reply::Assigned(leases), false) => {
+            (PodPhase::Running(held), Reply::Assigned(leases), false) => {
                 let addresses: Vec<IpAddr> = leases.iter().map(|lease| lease.address).collect();
                 if addresses != held {
                     return Err(format!("I6: {key} had {held:?} and gets {addresses:?}"));
                 }
             }
-            (Life::Asking, Reply::Refused(refusal), false) => {
+            (PodPhase::Asking, Reply::Refused(refusal), false) => {
                 let held = self.pool.attachments().contains_key(&key);
                 if held && refusal != Refusal::FormerNode {
                     return Err(format!("I24: {key} was refused and holds something"));
                 }
                 // The sandbox is torn down; the next attempt has another one.
-                self.pods[pod].life = Life::Absent;
+                self.pods[pod].phase = PodPhase::Absent;
             }
             _ => {}
         }
@@ -330,7 +330,7 @@ impl Agent {
     }
 
     /// Starts again for a new Node of the same name.
-    pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Complaint> {
+    pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Violation> {
         self.settings.node = uid;
         self.crash(now)
     }
@@ -339,8 +339,8 @@ impl Agent {
         self.pods
             .iter()
             .enumerate()
-            .filter_map(|(pod, state)| match &state.life {
-                Life::Running(addresses) => Some((pod, addresses)),
+            .filter_map(|(pod, state)| match &state.phase {
+                PodPhase::Running(addresses) => Some((pod, addresses)),
                 _ => None,
             })
     }
@@ -357,7 +357,7 @@ fn ticket(pod: usize, sandbox: u64) -> u64 {
     sandbox * 1000 + pod as u64
 }
 
-fn pod_of(ticket: Ticket) -> (usize, u64, bool) {
+fn pod_of(ticket: RequestId) -> (usize, u64, bool) {
     let (number, delete) = (ticket.0 / 2, ticket.0 % 2 == 1);
     (
         usize::try_from(number % 1000).unwrap(),

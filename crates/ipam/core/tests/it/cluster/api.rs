@@ -173,7 +173,7 @@ impl Api {
                 shard.version = Some(stored.map_or(1.into(), |stored| after(&stored)));
                 self.view.shards.insert(key, shard);
             }
-            Write::OwnConfig {
+            Write::SetConfigOwner {
                 name,
                 precondition,
                 owner,
@@ -193,18 +193,18 @@ impl Api {
                 config.deleting = true;
                 config.version = after(&config.version);
             }
-            Write::RemoveFinalizer { name, precondition } => {
+            Write::RemoveConfigFinalizer { name, precondition } => {
                 let config = self.view.configs.get(name).ok_or(Conflict)?;
                 if config.precondition() != *precondition {
                     return Err(Conflict);
                 }
                 self.view.configs.remove(name);
             }
-            Write::HoldPool(pool) => {
+            Write::AddPoolFinalizer(pool) => {
                 let pool = self.view.pools.get_mut(pool).ok_or(Conflict)?;
                 pool.finalized = true;
             }
-            Write::ReleasePool(pool) => {
+            Write::RemovePoolFinalizer(pool) => {
                 let pool = self.view.pools.remove(pool).ok_or(Conflict)?;
                 assert!(pool.deleting);
             }

@@ -9,7 +9,7 @@ use weft_ipam::{
 };
 use weft_model::IpFamily;
 
-use super::Complaint;
+use super::Violation;
 
 fn size(net: IpNet) -> u64 {
     1 << (net.max_prefix_len() - net.prefix_len())
@@ -58,7 +58,7 @@ fn kept(view: &View, config: &NodeConfig, family: IpFamily) -> (u64, u64) {
 }
 
 /// I21: while a node lacks addresses for existing pods, no node gets any for future pods.
-pub(crate) fn check(view: &View, writes: &[Write]) -> Result<(), Complaint> {
+pub(crate) fn check(view: &View, writes: &[Write]) -> Result<(), Violation> {
     let claims = |write: &Write| match write {
         Write::Shard { changes, .. } => changes
             .iter()

@@ -13,11 +13,11 @@ use weft_ipam::{
 };
 use weft_model::{IpFamily, Moment};
 
-use super::{Agent, Cluster, Complaint, Life};
+use super::{Agent, Cluster, PodPhase, Violation};
 
 impl Cluster {
     /// Checks the invariants that are met after every step.
-    pub(crate) fn check(&self) -> Result<(), Complaint> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         self.one_owner_each()?;
         self.one_config_each()?;
         self.nothing_offered_in_use()?;
@@ -27,7 +27,7 @@ impl Cluster {
 
     /// I8: a deleted attachment is not made again by a late ADD. I22 is checked when the daemon
     /// decides.
-    fn nothing_comes_back(&self) -> Result<(), Complaint> {
+    fn nothing_comes_back(&self) -> Result<(), Violation> {
         for agent in &self.agents {
             if let Some(flaw) = &agent.flaw {
                 return Err(flaw.clone());
@@ -43,7 +43,7 @@ impl Cluster {
     }
 
     /// I1: no address belongs to two sandboxes, on one node or on two; I9: all families or none.
-    fn one_owner_each(&self) -> Result<(), Complaint> {
+    fn one_owner_each(&self) -> Result<(), Violation> {
         let mut owners: BTreeMap<IpAddr, String> = BTreeMap::new();
         for agent in &self.agents {
             for (pod, addresses) in agent.running() {
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// I2: no address is in two statuses.
-    fn one_config_each(&self) -> Result<(), Complaint> {
+    fn one_config_each(&self) -> Result<(), Violation> {
         let mut published: Vec<(IpNet, &NodeName)> = Vec::new();
         for config in self.api.view.configs.values() {
             for (_, entry) in config.status.entries() {
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// I4: an offered address is not in use.
-    fn nothing_offered_in_use(&self) -> Result<(), Complaint> {
+    fn nothing_offered_in_use(&self) -> Result<(), Violation> {
         for agent in &self.agents {
             let Some(config) = self.api.view.configs.get(&agent.node.as_str().into()) else {
                 continue;
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// I18: published addresses are claimed for their publisher. I19: claims do not overlap, and
     /// lie in the pool outside reserved addresses. Addresses of a Node's own CIDR need no claim.
-    fn published_is_claimed(&self) -> Result<(), Complaint> {
+    fn published_is_claimed(&self) -> Result<(), Violation> {
         let claims = self.claims();
         for (index, (net, id, ..)) in claims.iter().enumerate() {
             for (other, ..) in &claims[..index] {
@@ -180,7 +180,7 @@ impl Cluster {
         &mut self,
         write: &Write,
         before: &BTreeMap<NodeName, NodeConfig>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), Violation> {
         let Write::Status { name, status, .. } = write else {
             return Ok(());
         };
@@ -224,7 +224,7 @@ impl Cluster {
 
     /// In quiescence. I10: nothing is stuck; I19: every address is accounted for; I20: a node that
     /// lacks addresses is reported, and no free address is left that it could get.
-    pub(crate) fn check_settled(&self) -> Result<(), Complaint> {
+    pub(crate) fn check_settled(&self) -> Result<(), Violation> {
         let claims = self.claims();
         for agent in &self.agents {
             let name = agent.node.as_str().into();
@@ -252,9 +252,9 @@ impl Cluster {
             else {
                 continue;
             };
-            let waits = agent.pods.iter().any(|pod| pod.life == Life::Asking);
+            let waits = agent.pods.iter().any(|pod| pod.phase == PodPhase::Asking);
             let full = Some(config.spec.requested) >= pool.scaler.max_ip_count;
-            let families = IpFamily::ALL.map(|family| agent.pool.census(family).cooling);
+            let families = IpFamily::ALL.map(|family| agent.pool.address_counts(family).cooling);
             if waits && !full && families == [0, 0] {
                 let mut results = config.status.containers.iter();
                 let reported = results.any(|nc| nc.result == Some(ContainerResult::SubnetFull));
@@ -297,7 +297,7 @@ impl Cluster {
     }
 
     /// I10: addresses of Nodes that are gone for longer than the grace period are free.
-    pub(crate) fn check_orphans(&self) -> Result<(), Complaint> {
+    pub(crate) fn check_orphans(&self) -> Result<(), Violation> {
         let present: BTreeSet<&Uid> = self.api.view.nodes.values().map(|node| &node.uid).collect();
         for (net, id, (_, tenant), held) in self.claims() {
             if held && !present.contains(&tenant) {
@@ -311,7 +311,7 @@ impl Cluster {
 
     /// I5: addresses of pods were not withdrawn, also by a recreated config. In a Node's own CIDR
     /// no other node could have them.
-    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Complaint> {
+    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Violation> {
         let nets: Vec<IpNet> = (config.status.entries())
             .filter_map(|(_, entry)| entry.net().ok())
             .collect();

@@ -2,7 +2,7 @@
 
 use weft_ipam::{
     NodeConfig, ScalingMode,
-    pool::{Record, Reply, Step, Ticket},
+    pool::{Record, Reply, RequestId, Step},
 };
 use weft_model::IpFamily;
 
@@ -21,7 +21,7 @@ impl Agent {
             }
             _ => false,
         };
-        let told = |(ticket, reply): &(Ticket, Reply)| {
+        let reported = |(ticket, reply): &(RequestId, Reply)| {
             let (pod, sandbox, _) = pod_of(*ticket);
             let held = self.pool.attachments().get(&self.key(pod));
             let former = |config: &NodeConfig| held.is_some_and(|held| held.epoch != config.uid);
@@ -29,7 +29,7 @@ impl Agent {
                 && self.pods[pod].sandbox == sandbox
                 && seen.is_some_and(former)
         };
-        if step.records.iter().any(made) || step.replies.iter().any(told) {
+        if step.records.iter().any(made) || step.replies.iter().any(reported) {
             self.flaw = Some(format!(
                 "I22: {} honours what is of a former node",
                 self.node
@@ -49,16 +49,19 @@ impl Agent {
             )
         };
         let most = scaler.max_ip_count.unwrap_or_default();
-        let census = self.pool.census(family);
+        let address_counts = self.pool.address_counts(family);
         // The reactive rule does not know pods, and rounds.
         let (demand, slack) = match self.monitoring.mode {
-            ScalingMode::Pods => (census.assigned.max(self.demand()), 0),
-            ScalingMode::Requests => (census.assigned, 50),
+            ScalingMode::Pods => (address_counts.assigned.max(self.demand()), 0),
+            ScalingMode::Requests => (address_counts.assigned, 50),
         };
         let least = (i64::from(demand) * 100 + percent * batch).min(most * 100);
-        let kept = i64::from(census.kept());
-        if kept < i64::from(census.assigned) || kept * 100 + slack < least {
-            self.flaw = Some(format!("I13: {} keeps {census:?} of {demand}", self.node));
+        let kept = i64::from(address_counts.kept());
+        if kept < i64::from(address_counts.assigned) || kept * 100 + slack < least {
+            self.flaw = Some(format!(
+                "I13: {} keeps {address_counts:?} of {demand}",
+                self.node
+            ));
         }
     }
 }

@@ -8,12 +8,12 @@ use weft_ipam::{
 };
 use weft_model::Moment;
 
-use super::{Agent, Complaint, Life, identity, pod_of};
+use super::{Agent, PodPhase, Violation, identity, pod_of};
 
 impl Agent {
     /// Makes all open steps durable, then releases replies and writes. A broken store keeps
     /// nothing, and deletions go on.
-    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
+    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Violation> {
         let mut writes = Vec::new();
         let open = std::mem::take(&mut self.open);
         if let Some(log) = &mut self.log
@@ -34,7 +34,7 @@ impl Agent {
 
     /// Open steps cannot be made durable: an ADD in them gets no address, and their writes are not
     /// sent.
-    pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Complaint> {
+    pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Violation> {
         let mut open = std::mem::take(&mut self.open);
         let records = open.iter().flat_map(|(step, _)| &step.records);
         let made: BTreeSet<Key> = records
@@ -68,7 +68,7 @@ impl Agent {
         if self.pool.is_ready() {
             return Err("I17: nothing can be written, and ADD is open".to_owned());
         }
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
         Ok(())
     }
 
@@ -91,14 +91,14 @@ impl Agent {
     }
 
     /// The daemon crashes and restarts. Waiting clients lose their connection.
-    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
+    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Violation> {
         // Attachments deleted while the store could not be written reappear until they are swept.
         if std::mem::take(&mut self.broken) {
             self.deleted.clear();
         }
         self.start(Journal::Kept(self.durable()), now);
         for pod in 0..self.pods.len() {
-            let Life::Running(held) = &self.pods[pod].life else {
+            let PodPhase::Running(held) = &self.pods[pod].phase else {
                 continue;
             };
             let key = self.key(pod);
@@ -115,12 +115,12 @@ impl Agent {
     }
 
     /// The daemon crashes, and its store cannot be read any more: the assignments are unknown.
-    pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Complaint> {
+    pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Violation> {
         (self.broken, self.lost) = (false, true);
         self.deleted.clear();
         self.start(Journal::Lost, now);
         for pod in &mut self.pods {
-            pod.unknown = matches!(pod.life, Life::Running(_) | Life::Leaving);
+            pod.unknown = matches!(pod.phase, PodPhase::Running(_) | PodPhase::Leaving);
         }
         if self.pool.is_ready() || self.pool.attached() > 0 {
             return Err("I17: a lost store is trusted".to_owned());
@@ -140,14 +140,14 @@ impl Agent {
         self.monitor = Monitor::new(self.monitoring);
         self.seen = None;
         for pod in &mut self.pods {
-            if pod.life == Life::Asking {
-                pod.life = Life::Absent;
+            if pod.phase == PodPhase::Asking {
+                pod.phase = PodPhase::Absent;
             }
         }
     }
 
     /// The machine reboots: no sandbox is left.
-    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
+    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Violation> {
         self.boot += 1;
         self.deleted.clear();
         // The identity of a new store is written when the pods were listed. Older tombstones
@@ -155,9 +155,9 @@ impl Agent {
         let looked = |record: &Record| matches!(record, Record::Identity(_));
         let looked = self.durable().iter().any(looked);
         for pod in &mut self.pods {
-            pod.life = match pod.life {
-                Life::Gone | Life::Leaving => Life::Gone,
-                _ => Life::Absent,
+            pod.phase = match pod.phase {
+                PodPhase::Gone | PodPhase::Leaving => PodPhase::Gone,
+                _ => PodPhase::Absent,
             };
         }
         self.crash(now)?;

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use weft_ipam::{
     Entry, NetworkContainer, NodeConfig, NodeSpec, NodeStatus, Uid,
     pool::{
-        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, Settings,
-        Step, Ticket,
+        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, RequestId,
+        Settings, Step,
     },
 };
 use weft_model::{Moment, SharedStr};
@@ -103,7 +103,7 @@ pub(crate) fn observe(pool: &mut Pool, config: &NodeConfig, now: Moment) -> Step
 
 pub(crate) fn request(ticket: u64, name: &str, now: Moment) -> AddRequest {
     AddRequest {
-        ticket: Ticket(ticket),
+        ticket: RequestId(ticket),
         key: key(name),
         pod: pod(name),
         desired: Vec::new(),
@@ -116,7 +116,7 @@ pub(crate) fn add(pool: &mut Pool, name: &str, now: Moment) -> Step {
 }
 
 pub(crate) fn delete(pool: &mut Pool, name: &str, now: Moment) -> Step {
-    pool.handle(Event::Delete(Ticket(2), key(name)), now)
+    pool.handle(Event::Delete(RequestId(2), key(name)), now)
 }
 
 /// The addresses of the only reply.
@@ -136,7 +136,7 @@ pub(crate) fn names(names: &[&str]) -> BTreeSet<weft_ipam::GrantName> {
 }
 
 /// The pool after a crash: restored from these records only.
-pub(crate) fn reborn(settings: Settings, records: &[Record], boot: &str, now: Moment) -> Pool {
+pub(crate) fn restarted(settings: Settings, records: &[Record], boot: &str, now: Moment) -> Pool {
     let journal = Journal::Kept(records.to_vec());
     Pool::restore(settings, identity(boot), journal, now).pool
 }

@@ -1,18 +1,17 @@
 //! Recovery of the simulated cluster: no more faults, until nothing changes.
 
-use super::{Action, Cluster, Complaint, Mail};
+use super::{Action, Cluster, Message, Violation};
 
 impl Cluster {
     /// Delivers every message and runs every participant, until nothing changes any more.
-    pub(crate) fn settle(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..200 {
             let before = self.api.revision;
-            self.put_right()?;
-            self.empty_mail()?;
+            self.repair()?;
+            self.deliver_all()?;
             for agent in 0..self.agents.len() {
-                let waits =
-                    |mail: &Mail| matches!(mail, Mail::Spec(sender, ..) if *sender == agent);
-                if !self.agents[agent].has_open_steps() && !self.mail.iter().any(waits) {
+                let waits = |message: &Message| matches!(message, Message::Spec(sender, ..) if *sender == agent);
+                if !self.agents[agent].has_open_steps() && !self.messages.iter().any(waits) {
                     self.act(Action::GiveUp(agent))?;
                 }
             }
@@ -23,15 +22,15 @@ impl Cluster {
                     }
                     self.act(Action::SeeShards(controller))?;
                     let writes = self.planned(controller)?;
-                    self.mail.extend(writes.into_iter().map(Mail::Write));
-                    self.empty_mail()?;
+                    self.messages.extend(writes.into_iter().map(Message::Write));
+                    self.deliver_all()?;
                 }
             }
             for agent in 0..self.agents.len() {
                 self.act(Action::See(agent))?;
                 self.act(Action::Commit(agent))?;
             }
-            if self.api.revision == before && self.mail.is_empty() {
+            if self.api.revision == before && self.messages.is_empty() {
                 return self.check_settled();
             }
         }
@@ -39,7 +38,7 @@ impl Cluster {
     }
 
     /// Daemons learn their Nodes and can write, controllers list everything.
-    fn put_right(&mut self) -> Result<(), Complaint> {
+    fn repair(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             if self.agents[agent].broken {
                 self.act(Action::RecoverStore(agent))?;
@@ -58,11 +57,11 @@ impl Cluster {
     }
 
     /// Delivers every message in flight; the messages that follow are sent later.
-    fn empty_mail(&mut self) -> Result<(), Complaint> {
+    fn deliver_all(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             self.act(Action::Commit(agent))?;
         }
-        for _ in 0..self.mail.len() {
+        for _ in 0..self.messages.len() {
             self.act(Action::Deliver(0))?;
         }
         Ok(())
@@ -70,7 +69,7 @@ impl Cluster {
 
     /// Nodes are back, cooldowns and grace periods over, leaks swept; then the cluster becomes
     /// quiescent.
-    pub(crate) fn evening(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn recover(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             if !self.api.view.nodes.contains_key(&self.node(agent)) {
                 self.act(Action::AddNode(agent))?;

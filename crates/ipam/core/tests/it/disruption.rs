@@ -12,7 +12,7 @@ use weft_model::LabelSelector;
 use crate::{
     allocator::{WALL, count, offer_all, plan, pool, settle, settle_at},
     cluster::Api,
-    world::at,
+    fixtures::at,
 };
 
 /// Networks that a node publishes.

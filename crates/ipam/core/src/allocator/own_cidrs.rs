@@ -7,7 +7,7 @@ use weft_model::IpFamily;
 
 use super::{
     Notice, Plan, View,
-    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall, first_usable, net},
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, WallTime, first_usable, net},
     reconcile::{Client, grant},
     space::{ClaimChange, Space},
     status::{Published, write_status},
@@ -118,7 +118,7 @@ pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
         reserved.sort();
         reserved.dedup();
         // Names grow with the status, and differ from those of a recreated config.
-        let sequence = Wall((published.age() + 1) << 20);
+        let sequence = WallTime((published.age() + 1) << 20);
         let uid: String = config.uid.as_str().chars().take(8).collect();
         let label = format!("{}-{uid}", pool.name);
         let mut space = Space::new(pool, &node.pod_cidrs, &reserved, [], sequence).labelled(label);
