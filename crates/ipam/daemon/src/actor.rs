@@ -1,4 +1,5 @@
-//! The one who owns the pool: everything that happens on a node passes through here, in order.
+//! The actor that owns the pool: every request and every change of the cluster passes through it,
+//! in order.
 
 mod cluster;
 mod durable;
@@ -60,27 +61,28 @@ pub(crate) struct Actor {
     gathering: Debounce,
     sweep_at: Moment,
     disk: Disk,
-    /// Whether the contents of the store are in the pool. If not, they must not be replaced.
+    /// True once the contents of the store are in the pool. Until then they must not be replaced.
     read: bool,
-    /// What is being made durable.
+    /// The batch being made durable.
     kept: Batch,
-    /// What comes after it.
+    /// The batch after it.
     next: Batch,
     askers: HashMap<RequestId, Asker>,
     writing: Option<Writing>,
-    /// No write before then, unless something new is seen.
+    /// No write before this time, unless something new is observed.
     blocked: Option<Moment>,
     failures: u32,
 }
 
-/// The longest sleep. Tokio's clock stands still while the machine is suspended, and ours does not.
+/// Longest sleep. Tokio's clock stops while the machine is suspended, and the boot clock does not.
 const NAP: Duration = Duration::from_secs(30);
-/// A monitor that may not write yet asks to be woken for what is long due.
+/// Interval of evaluations while the monitor must not write yet, although its wake-up time has
+/// passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Reads the store. A store that cannot be opened closes the pool for ADD, and for nothing else;
-    /// but where another process has it, that one serves this node, and we must not.
+    /// Reads the store. A store that cannot be opened closes the pool for ADD only. If another
+    /// process has locked it, that one serves this node, and this process must not start.
     pub(crate) async fn open(parts: ActorParts) -> Result<Self, StoreError> {
         let directory = parts.settings.state_directory.clone();
         let boot = parts.identity.boot.clone();
@@ -120,16 +122,12 @@ impl Actor {
             Ok(Ok(opened)) => actor.restore(opened),
             Ok(Err(error)) if error.is_taken() => return Err(error),
             Ok(Err(error)) => actor.closed(&error),
-            Err(error) => {
-                let path = actor.settings.state_directory.display().to_string();
-                let source = std::io::Error::other(error);
-                actor.closed(&StoreError::Directory { path, source });
-            }
+            Err(error) => actor.closed(&StoreError::Task(error)),
         }
         Ok(actor)
     }
 
-    /// Runs until it is told to stop; what was promised by then is made durable and answered.
+    /// Runs until cancelled; decisions made by then are made durable and answered.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         self.look();
         loop {
@@ -144,12 +142,12 @@ impl Actor {
                 sighting = self.feeds.next() => self.saw(sighting),
                 () = tokio::time::sleep(nap) => self.tick(),
             }
-            // One commit for all that have asked by now.
+            // One commit for all requests received by now.
             while let Ok(message) = self.messages.try_recv() {
                 self.receive(message);
             }
-            // Nothing leaves before the commit that is under way has ended, and then we are here
-            // again: to look once for all that came meanwhile is soon enough.
+            // Nothing leaves before the running commit has ended, and the loop comes back here
+            // then: one evaluation for everything received meanwhile is soon enough.
             if !matches!(self.disk, Disk::Busy(_)) {
                 self.look();
                 self.measure();
@@ -215,7 +213,7 @@ impl Actor {
             }
             Message::Cancel(ticket) => {
                 self.handle(Event::Cancel(ticket));
-                // An answer that is on its way finds nobody, and is taken back then.
+                // A reply that is already in flight finds no receiver, and is undone then.
                 if !self.kept.answers(ticket) && !self.next.answers(ticket) {
                     self.askers.remove(&ticket);
                 }
@@ -277,7 +275,7 @@ impl Actor {
         }
         if self.sweep_at <= now {
             self.sweep_at = now + self.settings.sweep;
-            // What an old list lacks may well be there.
+            // A pod that an outdated list lacks may well exist.
             if self.feeds.pods_synced() {
                 self.sweep();
             }
@@ -291,36 +289,36 @@ impl Actor {
             let directory = self.settings.state_directory.clone();
             let boot = self.identity.boot.clone();
             self.disk = if self.read {
-                // What happens from here on is not in the snapshot, and is kept after it.
+                // Later changes are not in the snapshot, and are written after it.
                 self.next.records.clear();
                 Disk::recover(directory, boot, self.pool.snapshot())
             } else {
                 Disk::open(directory, boot)
             };
         }
-        // While a disk hangs nothing else measures, and who waits for it should be seen.
+        // While the disk hangs this is the only measurement, and waiting requests must be visible.
         self.measure();
     }
 
     fn notice(&mut self, notice: &Notice) {
         self.metrics.noticed(notice);
         match notice {
-            Notice::Config(flaw) => tracing::warn!(%flaw, "the NodeNetworkConfig has a flaw"),
+            Notice::Config(flaw) => tracing::warn!(%flaw, "invalid NodeNetworkConfig"),
             Notice::Quarantined(address, key) => {
-                tracing::error!(%address, %key, "a pod's address is gone from the NodeNetworkConfig");
+                tracing::error!(%address, %key, "address in use was withdrawn from the NodeNetworkConfig");
             }
             Notice::OfferedInUse(name) => {
-                tracing::error!(%name, "a pod's address is offered for release; taking it back");
+                tracing::error!(%name, "address in use is offered for release, withdrawing the offer");
             }
             Notice::Adopted(address, pod) => {
-                tracing::warn!(%address, namespace = %pod.namespace, pod = %pod.name, "an address is in use that no record knew");
+                tracing::warn!(%address, namespace = %pod.namespace, pod = %pod.name, "unrecorded address found in use, adopted");
             }
             Notice::Swept(key, pod) => {
-                tracing::warn!(%key, namespace = %pod.namespace, pod = %pod.name, "took back the addresses of a pod that is gone");
+                tracing::warn!(%key, namespace = %pod.namespace, pod = %pod.name, "addresses of a deleted pod released");
             }
-            Notice::LateAdd(key) => tracing::info!(%key, "an ADD came after its DEL"),
+            Notice::LateAdd(key) => tracing::info!(%key, "ADD arrived after its DEL, refused"),
             Notice::Reclaimed(names) => {
-                tracing::info!(count = names.len(), "took back what was offered");
+                tracing::info!(count = names.len(), "offers withdrawn");
             }
         }
     }

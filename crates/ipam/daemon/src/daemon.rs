@@ -1,4 +1,4 @@
-//! The daemon as a part of a process.
+//! The daemon as a component of a process, with its listeners and its readiness check.
 
 use std::{
     error::Error,
@@ -36,41 +36,41 @@ use crate::{
     writer::Writer,
 };
 
-/// What a daemon is made of.
+/// Dependencies of a daemon.
 pub struct DaemonParts {
-    /// Where the node, its pods and its NodeNetworkConfig are.
+    /// Access to the node, its pods and its NodeNetworkConfig.
     pub cluster: Cluster,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: IpamSettings,
-    /// Which machine this is, and which of its lives.
+    /// Machine id and boot id.
     pub identity: Identity,
-    /// Counts moments.
+    /// Clock for all times in records.
     pub clock: Clock,
-    /// Tells this process from all others, for the marks of its writes.
+    /// Identity of this process among all others, for the annotation of its writes.
     pub process: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: IpamMetrics,
 }
 
-/// Why there is no daemon.
+/// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The node's name cannot be selected by.
-    #[error("watch this node")]
+    /// The node's name cannot be used in a field selector.
+    #[error("cannot watch this node")]
     Watch(#[from] SelectorError),
-    /// Another process keeps the addresses of this node.
-    #[error("the state directory is another process's")]
+    /// Another process owns the addresses of this node.
+    #[error("cannot open the address store")]
     Taken(#[source] StoreError),
 }
 
-/// Keeps the addresses of a node.
+/// The address daemon of a node.
 pub struct Daemon {
     actor: Actor,
     rest: Rest,
 }
 
 impl Daemon {
-    /// Reads the store and begins to watch. Nothing is answered before [`Daemon::run`].
+    /// Reads the store and starts the watches. Nothing is answered before [`Daemon::run`].
     pub async fn open(parts: DaemonParts) -> Result<Self, DaemonError> {
         let DaemonParts {
             cluster,
@@ -103,56 +103,56 @@ impl Daemon {
         })
     }
 
-    /// Where it can be asked.
+    /// Handle for requests to the daemon.
     pub fn desk(&self) -> &Desk {
         &self.rest.desk
     }
 
-    /// The pages of its socket.
+    /// The HTTP API of its socket.
     pub fn pages(&self) -> Rest {
         self.rest.clone()
     }
 
-    /// Runs until it is told to stop; what was promised by then is made durable and answered.
+    /// Runs until cancelled; decisions made by then are made durable and answered.
     pub async fn run(self, stop: CancellationToken) {
         self.actor.run(stop).await;
     }
 }
 
-/// Where plugins come to.
+/// Addresses that plugins connect to.
 #[derive(Clone, Debug)]
 pub struct Doors {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub socket: PathBuf,
-    /// A TCP port of loopback, which any pod of the host's network can reach.
+    /// A TCP port on loopback, which every hostNetwork pod can reach.
     pub loopback: Option<SocketAddr>,
-    /// Where plugins leave releases while no door is open.
+    /// Directory in which plugins queue releases while the daemon does not listen.
     pub queue: PathBuf,
 }
 
-/// What an address daemon of a process is told.
+/// Configuration of an address daemon.
 #[derive(Clone, Debug)]
 pub struct IpamSetup {
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: IpamSettings,
-    /// Where plugins come to.
+    /// Addresses that plugins connect to.
     pub doors: Doors,
-    /// Where machine id and boot id are looked up; `/` but for tests.
+    /// Root directory of machine id and boot id; `/` except in tests.
     pub root: PathBuf,
 }
 
-/// A daemon with its sockets, as a part of a process. Every life of it reads the store anew.
+/// A daemon with its listeners, as a component of a process. Every run of it reads the store again.
 pub struct IpamComponent {
     setup: IpamSetup,
     cluster: Cluster,
     metrics: IpamMetrics,
-    /// Of the life that is under way.
+    /// Handle of the current run.
     desk: watch::Sender<Option<Desk>>,
     obstacle: Obstacle,
 }
 
 impl IpamComponent {
-    /// Serves a daemon of this set-up.
+    /// A component with this configuration.
     pub fn new(setup: IpamSetup, cluster: &Cluster, metrics: IpamMetrics) -> Self {
         Self {
             setup,
@@ -163,8 +163,8 @@ impl IpamComponent {
         }
     }
 
-    /// Whether ADDs can be served, asked every second. A daemon that does not run is none of its
-    /// business: whether that should be is another check.
+    /// Readiness check: whether ADDs can be served, updated every second. It passes while the
+    /// daemon does not run: another check reports that.
     pub fn readiness(&self, stop: &CancellationToken) -> HealthCheck {
         let obstacle = self.obstacle.clone();
         let desk = self.desk.subscribe();
@@ -188,7 +188,7 @@ impl IpamComponent {
     }
 }
 
-/// Why ADDs cannot be served.
+/// The reason why ADDs cannot be served.
 type Obstacle = Arc<Mutex<Option<&'static str>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -197,7 +197,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn follow_readiness(
     mut desks: watch::Receiver<Option<Desk>>,
-    told: Obstacle,
+    shared: Obstacle,
     stop: CancellationToken,
 ) {
     loop {
@@ -209,7 +209,7 @@ async fn follow_readiness(
                 .await
                 .unwrap_or(Some("stopping")),
         };
-        *lock(&told) = obstacle;
+        *lock(&shared) = obstacle;
         tokio::select! {
             () = stop.cancelled() => return,
             changed = desks.changed() => if changed.is_err() { return },
@@ -273,7 +273,7 @@ fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> 
     ended?
 }
 
-/// Opens the doors, after everything was done that was left before them.
+/// Replays queued releases, then opens the listeners.
 async fn open(
     rest: Rest,
     doors: &Doors,
@@ -286,30 +286,31 @@ async fn open(
             released = replayed.released,
             kept = replayed.kept,
             damaged = replayed.damaged,
-            "replayed releases that waited"
+            "queued releases replayed"
         ),
         Err(error) => {
             let error: &dyn Error = &error;
-            tracing::error!(error, "releases that waited are not replayed");
+            tracing::error!(error, "cannot replay queued releases");
         }
     }
     let router = rest.router();
     let pool = ConnectionPool::new("plugins", LIMITS);
     let listener = PrivateSocket::bind(&doors.socket)
-        .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
-    tracing::info!(socket = %doors.socket.display(), "serving plugins");
+        .map_err(|error| format!("cannot listen on {}: {error}", doors.socket.display()))?;
+    tracing::info!(socket = %doors.socket.display(), "listening for CNI plugins");
     serve_plugins(listener, &pool, router.clone(), stop, parts);
     if let Some(address) = doors.loopback {
         let listener = TcpListener::bind(address)
             .await
-            .map_err(|error| format!("bind {address}: {error}"))?;
-        tracing::warn!(%address, "serving plugins on loopback, where any pod of the host's network can ask");
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        tracing::warn!(%address, "listening for CNI plugins on loopback, reachable from every hostNetwork pod");
         serve_plugins(listener, &pool, check_host(router, address), stop, parts);
     }
     Ok(())
 }
 
-/// A plugin asks once and waits for its address, so there are as many as pods that start at once.
+/// A plugin sends one request and waits for its address, so there are as many connections as pods
+/// that start at once.
 const LIMITS: Limits = Limits::PAGES.with_connections(512);
 
 fn serve_plugins(

@@ -1,4 +1,4 @@
-//! Where requests come in: the way from sockets to the one who owns the pool.
+//! Handle for requests to the actor that owns the pool.
 
 use std::{
     collections::BTreeSet,
@@ -18,31 +18,31 @@ use weft_ipam::{
 };
 use weft_model::{Moment, SharedStr};
 
-/// The daemon ends, and answers nothing any more.
+/// The daemon is stopping and answers no requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("daemon is stopping")]
+#[error("the daemon is stopping")]
 pub struct Stopping;
 
-/// What can be seen of a daemon.
+/// A consistent view of the daemon's state.
 #[derive(Debug)]
 pub struct Picture<'a> {
-    /// Who has which address.
+    /// Addresses and their owners.
     pub pool: &'a Pool,
-    /// The NodeNetworkConfig as it was seen last.
+    /// The last observed NodeNetworkConfig.
     pub config: Option<&'a NodeConfig>,
-    /// The pods that need addresses, if a complete list was seen.
+    /// Pods that need addresses; `None` before the first complete list.
     pub pods: Option<&'a [PodSummary]>,
-    /// Whether pods are followed at present.
+    /// True if the watch of pods is up to date.
     pub synced: bool,
-    /// Whether one of the node's subnets is nearly out of addresses.
+    /// True if one of the node's subnets is nearly exhausted.
     pub exhausted: bool,
-    /// Whether the store takes records.
+    /// True if the store accepts records.
     pub store_open: bool,
-    /// The present moment.
+    /// Time of the snapshot.
     pub now: Moment,
 }
 
-/// Sends what was read, once everything that it may show is durable.
+/// Sends the result of a read, once everything it may contain is durable.
 pub(crate) type Send = Box<dyn FnOnce() + std::marker::Send>;
 
 pub(crate) enum Message {
@@ -70,7 +70,7 @@ pub(crate) struct Add {
     pub(crate) answer: oneshot::Sender<Reply>,
 }
 
-/// Asks a daemon of this process. Clones ask the same one.
+/// Handle for requests to a daemon of this process. Clones share the daemon.
 #[derive(Clone, Debug)]
 pub struct Desk {
     messages: mpsc::UnboundedSender<Message>,
@@ -95,7 +95,7 @@ impl Desk {
         self.messages.send(message).map_err(|_| Stopping)
     }
 
-    /// Asks for addresses and waits for them. Whoever drops this gets none.
+    /// Requests addresses and waits for them. Dropping the future cancels the request.
     pub async fn add(
         &self,
         key: Key,
@@ -117,14 +117,15 @@ impl Desk {
             desk: self,
             ticket: Some(ticket),
         };
-        // Dropped in this order: the actor must find nobody to answer when it is told.
+        // Dropped in this order: the actor must find the receiver gone when it gets the
+        // cancellation.
         let mut answered = answered;
         let reply = (&mut answered).await;
         waiting.ticket = None;
         reply.map_err(|_| Stopping)
     }
 
-    /// Gives back what a key holds.
+    /// Releases the addresses of a key.
     pub async fn delete(&self, key: Key) -> Result<Reply, Stopping> {
         let ticket = self.ticket();
         let (answer, answered) = oneshot::channel();
@@ -136,7 +137,7 @@ impl Desk {
         answered.await.map_err(|_| Stopping)
     }
 
-    /// Gives back what no listed attachment of a network holds, and says how many that were.
+    /// Releases every attachment of a network that is not listed; returns their number.
     pub async fn collect(
         &self,
         network: SharedStr,
@@ -151,7 +152,7 @@ impl Desk {
         answered.await.map_err(|_| Stopping)
     }
 
-    /// Looks at everything in one piece. The answer comes when all that it shows is durable.
+    /// Reads a consistent snapshot. The result is sent once everything in it is durable.
     pub async fn look<T: std::marker::Send + 'static>(
         &self,
         look: impl FnOnce(&Picture<'_>) -> T + std::marker::Send + 'static,
@@ -165,7 +166,7 @@ impl Desk {
     }
 }
 
-/// Takes a request back when whoever made it has gone.
+/// Cancels a request when its client disconnects.
 struct Waiting<'a> {
     desk: &'a Desk,
     ticket: Option<RequestId>,
@@ -174,7 +175,7 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            // A daemon that has ended has forgotten it anyway.
+            // A stopped daemon has forgotten the request anyway.
             let _ended = self.desk.send(Message::Cancel(ticket));
         }
     }

@@ -1,4 +1,4 @@
-//! What the cluster says: this node, its NodeNetworkConfig, its pods, and the state of subnets.
+//! Watches of this node, its NodeNetworkConfig, its pods, and the subnet states.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use weft_runtime::{
 use crate::views::{NodeNetwork, NodePod, SubnetState};
 use weft_process::own_node::{self, NodeView};
 
-/// The kind of NodeNetworkConfigs in this group.
+/// The NodeNetworkConfig kind of this API group.
 pub(crate) fn network_kind(objects: &NetworkObjects) -> Kind {
     let [group, version, plural, kind] = objects.node_network_configs();
     Kind::new(group, version, plural, kind)
@@ -23,7 +23,7 @@ fn subnet_kind(objects: &NetworkObjects) -> Kind {
     Kind::new(group, version, plural, kind)
 }
 
-/// Something that changed.
+/// A change that a watch reported.
 #[derive(Debug)]
 pub(crate) enum Sighting {
     Node(Uid),
@@ -41,7 +41,7 @@ pub(crate) struct Feeds {
     every_pod: WatchSpec,
 }
 
-/// How soon something that ended is watched again.
+/// Delay before an ended watch is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Feeds {
@@ -52,7 +52,7 @@ impl Feeds {
     ) -> Result<Self, SelectorError> {
         let own = own_node::watch(node)?;
         let every_pod = WatchSpec::all().fields(&format!("spec.nodeName={node}"))?;
-        // The server leaves out what needs no address; those that end come as deletions.
+        // The server filters out pods that need no address; finished ones arrive as deletions.
         let needy = WatchSpec::all().fields(&format!(
             "spec.nodeName={node},spec.hostNetwork=false,status.phase!=Succeeded,\
              status.phase!=Failed"
@@ -67,7 +67,7 @@ impl Feeds {
         })
     }
 
-    /// The next change. Safe to cancel.
+    /// The next change. Cancel safe.
     pub(crate) async fn next(&mut self) -> Sighting {
         loop {
             tokio::select! {
@@ -82,14 +82,14 @@ impl Feeds {
                     }
                     Some(Change::Deleted { .. }) => return Sighting::NetworkGone,
                     Some(Change::Undecodable(object)) => {
-                        tracing::error!(key = %object.key, error = object.error, "cannot read the NodeNetworkConfig");
+                        tracing::error!(key = %object.key, error = object.error, "cannot decode the NodeNetworkConfig");
                     }
                     _ => {}
                 },
                 change = self.pods.next() => {
                     if change.is_none() && self.pods.is_refused() {
-                        // A server from before 1.28 cannot leave out pods of the host's network.
-                        tracing::info!("the server cannot select pods that need addresses; watching all of this node");
+                        // A server before 1.28 cannot select by hostNetwork.
+                        tracing::info!("pod field selector rejected, watching all pods of this node");
                         self.pods.watch(self.every_pod.clone());
                     }
                     return Sighting::Pods;
@@ -99,7 +99,7 @@ impl Feeds {
         }
     }
 
-    /// The pods that need addresses; `None` before the first complete list.
+    /// Pods that need addresses; `None` before the first complete list.
     pub(crate) fn pods(&self) -> Option<Vec<PodSummary>> {
         if !self.pods.listed {
             return None;
@@ -109,12 +109,12 @@ impl Feeds {
         Some(sketches.filter(PodSummary::needs_address).collect())
     }
 
-    /// Whether the list of pods is followed and not only remembered.
+    /// True if the list of pods is up to date, not only cached.
     pub(crate) fn pods_synced(&self) -> bool {
         self.pods.listed && matches!(*self.pods.state.borrow(), InformerState::Synced)
     }
 
-    /// Whether one of the node's own subnets is nearly out of addresses.
+    /// True if one of the node's own subnets is nearly exhausted.
     pub(crate) fn exhausted(&self, config: &NodeConfig) -> bool {
         let states = self.subnets.informer.lister().list().unwrap_or_default();
         let ours = |state: &SubnetState| {
@@ -136,7 +136,7 @@ struct Feed<K: Object> {
     changes: Subscription<K>,
     state: watch::Receiver<InformerState>,
     listed: bool,
-    /// When to watch again what has ended.
+    /// Time at which an ended watch is started again.
     again: Option<Instant>,
 }
 
@@ -164,7 +164,7 @@ impl<K: Object> Feed<K> {
         matches!(*state, InformerState::Waiting(WaitReason::Refused))
     }
 
-    /// The next change; `None` when only the state of the watch has changed. Safe to cancel.
+    /// The next change; `None` if only the state of the watch has changed. Cancel safe.
     async fn next(&mut self) -> Option<Change<K>> {
         if let Some(again) = self.again {
             tokio::time::sleep_until(again).await;

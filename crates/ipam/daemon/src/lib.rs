@@ -1,7 +1,7 @@
-//! Keeps the addresses of a node: which pod has which, and how many the node asks for.
+//! The address daemon of a node: assigns addresses to pods and requests them from the cluster.
 //!
-//! What to do is decided in `weft-ipam`. Here is what lies between: one actor owns the pool, makes
-//! its records durable in groups, lets answers out afterwards, and follows the cluster.
+//! Decisions are made in `weft-ipam`. Here one actor owns the pool, makes its records durable in
+//! groups, sends replies afterwards, and watches the cluster.
 
 mod actor;
 mod daemon;

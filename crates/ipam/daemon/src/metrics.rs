@@ -1,5 +1,5 @@
-//! The figures of a node's addresses: ours under `weft_ipam_`, and those of Azure CNS that
-//! dashboards know.
+//! Metrics of a node's addresses: Weft's under `weft_ipam_`, and those of Azure CNS that existing
+//! dashboards use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -25,7 +25,7 @@ use weft_model::IpFamily;
 
 use crate::desk::Picture;
 
-/// The figures of a node's addresses. Clones count together.
+/// Metrics of a node's addresses. Clones share the series.
 #[derive(Clone, Debug)]
 pub struct IpamMetrics {
     addresses: Family<AddressLabels, Gauge>,
@@ -84,7 +84,7 @@ struct SubnetLabels {
     customer_metric: &'static str,
 }
 
-/// CNS's: a millisecond, doubled fourteen times.
+/// CNS's buckets: a millisecond, doubled fourteen times.
 #[derive(Clone, Debug)]
 struct Buckets;
 
@@ -98,9 +98,9 @@ fn doubling(from: f64) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(from), |bound| Some(bound * 2.0)).take(15)
 }
 
-/// CNS's gauges of a pool, as they are described in its own source.
+/// Azure CNS's gauges of a pool: name and help.
 const AZURE: [(&str, &str); 12] = [
-    ("cx_ipam_pod_allocated_ips", "Addresses that pods have"),
+    ("cx_ipam_pod_allocated_ips", "Addresses held by pods"),
     ("cx_ipam_available_ips", "Addresses free to be assigned"),
     ("cx_ipam_batch_size", "The scaler's batch size"),
     (
@@ -125,12 +125,12 @@ const AZURE: [(&str, &str); 12] = [
     ("cx_ipam_total_ips", "Addresses held, primary ones included"),
     (
         "cx_ipam_subnet_exhaustion_state",
-        "1 while the subnet is nearly out of addresses",
+        "1 while the subnet is nearly exhausted",
     ),
 ];
 
 impl IpamMetrics {
-    /// Shows the figures.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let families = AZURE.map(|(name, _)| (name, Family::default()));
         let metrics = Self {
@@ -170,7 +170,7 @@ impl IpamMetrics {
         };
         gauge(
             "weft_ipam_waiting_adds",
-            "ADDs that wait for an address",
+            "ADDs waiting for an address",
             &self.waiting,
         );
         gauge(
@@ -185,17 +185,17 @@ impl IpamMetrics {
         );
         gauge(
             "weft_ipam_requested",
-            "Addresses that the node asks for",
+            "Addresses that the node requests",
             &self.requested,
         );
         gauge(
             "weft_ipam_store_open",
-            "Whether the store takes records",
+            "1 while the address store accepts records",
             &self.store_open,
         );
         gauge(
             "weft_ipam_watch_synced",
-            "Whether pods are followed",
+            "1 while the watch of pods is up to date",
             &self.synced,
         );
         registry.register(
@@ -205,7 +205,7 @@ impl IpamMetrics {
         );
         registry.register_with_unit(
             "weft_ipam_nnc_last_event_timestamp",
-            "When the NodeNetworkConfig was last seen to change",
+            "Time of the last observed change of the NodeNetworkConfig",
             Unit::Seconds,
             self.network_seen.clone(),
         );
@@ -214,35 +214,39 @@ impl IpamMetrics {
     fn show_counters(&self, registry: &mut Registry) {
         registry.register(
             "weft_ipam_answers",
-            "Requests answered, by what became of them",
+            "Requests answered, by outcome",
             self.answers.clone(),
         );
         registry.register_with_unit(
             "weft_ipam_add_wait",
-            "From an ADD to its addresses",
+            "Time from an ADD to its addresses",
             Unit::Seconds,
             self.add_wait.clone(),
         );
         registry.register(
             "weft_ipam_commits",
-            "Writes of the store",
+            "Commits of the address store",
             self.commits.clone(),
         );
         registry.register(
             "weft_ipam_store_syncs",
-            "Times that the disk was waited for",
+            "Disk syncs of the address store",
             self.syncs.clone(),
         );
         registry.register_with_unit(
             "weft_ipam_commit",
-            "How long a write of the store takes",
+            "Duration of a commit of the address store",
             Unit::Seconds,
             self.commit_time.clone(),
         );
-        registry.register("weft_ipam_records", "Records written", self.records.clone());
+        registry.register(
+            "weft_ipam_records",
+            "Records written to the address store",
+            self.records.clone(),
+        );
         registry.register(
             "weft_ipam_store_failures",
-            "Writes of the store that failed",
+            "Commits of the address store that failed",
             self.store_failures.clone(),
         );
         registry.register(
@@ -257,7 +261,7 @@ impl IpamMetrics {
         );
         registry.register(
             "weft_ipam_notices",
-            "Things that should not happen often, by what they are",
+            "Conditions that should be rare, by kind",
             self.notices.clone(),
         );
     }
@@ -268,19 +272,19 @@ impl IpamMetrics {
         }
         registry.register_with_unit(
             "http_request_latency",
-            "How long requests take, by path and return code",
+            "Duration of requests, by path and return code",
             Unit::Seconds,
             self.requests.clone(),
         );
         registry.register_with_unit(
             "ip_assignment_latency",
-            "From the first request of a pod to its addresses",
+            "Time from the first request of a pod to its addresses",
             Unit::Seconds,
             self.add_wait.clone(),
         );
         registry.register(
             "nnc_has_nodenetworkconfig",
-            "Whether the NodeNetworkConfig was seen",
+            "1 once the NodeNetworkConfig was observed",
             self.has_config.clone(),
         );
         registry.register("nnc_ncs", "Network containers", self.containers.clone());
@@ -369,7 +373,7 @@ impl IpamMetrics {
             .inc_by(count);
     }
 
-    /// What a look at everything shows.
+    /// Updates the gauges from a snapshot.
     pub(crate) fn measure(&self, picture: &Picture<'_>) {
         let pool = picture.pool;
         for family in pool.served_families() {
@@ -450,7 +454,7 @@ fn states(address_counts: AddressCounts) -> [(&'static str, u32); 6] {
     ]
 }
 
-/// Addresses of both families together.
+/// Sum over both families.
 pub(crate) fn sum(one: AddressCounts, other: AddressCounts) -> AddressCounts {
     AddressCounts {
         available: one.available + other.available,

@@ -1,4 +1,4 @@
-//! What leaves the process, and after which records.
+//! Replies and API writes held back until their records are durable.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use weft_ipam::{
 
 use crate::desk::Send;
 
-/// Something that leaves the process.
+/// An effect outside the process.
 pub(crate) enum Out {
     Reply(RequestId, Reply),
     Seen(Send),
     Write(SpecWrite),
 }
 
-/// Records, and what may leave once they are durable.
+/// Records, and the effects that follow once they are durable.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) records: Vec<Record>,
@@ -40,13 +40,13 @@ impl Batch {
         self.records.is_empty() && self.out.is_empty()
     }
 
-    /// Whether somebody's answer is in it.
+    /// True if it contains the reply to a request.
     pub(crate) fn answers(&self, wanted: RequestId) -> bool {
         let mut out = self.out.iter();
         out.any(|out| matches!(out, Out::Reply(ticket, _) if *ticket == wanted))
     }
 
-    /// The attachments that were made in it for somebody who asked.
+    /// Attachments made in it for a client.
     pub(crate) fn made(&self) -> HashSet<Key> {
         let made = self.records.iter().filter_map(|record| match record {
             Record::Attachment(key, Some(_)) if !key.is_adopted() => Some(key.clone()),

@@ -1,4 +1,4 @@
-//! What people and tools are told about a node's addresses.
+//! Reports on a node's addresses: readiness, CNS debug pages, and explanations for operators.
 
 use std::{
     collections::BTreeMap,
@@ -30,20 +30,20 @@ fn demand(picture: &Picture<'_>) -> u32 {
     needed(picture.pool, u32::try_from(pods).unwrap_or(u32::MAX))
 }
 
-/// Why an ADD cannot be served; `None` if it can.
+/// The reason why an ADD cannot be served; `None` if it can.
 pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
     let full = picture.config.is_some_and(|config| {
         let mut containers = config.status.containers.iter();
         containers.any(|container| container.result == Some(ContainerResult::SubnetFull))
     });
     if !picture.store_open {
-        Some("state cannot be written")
+        Some("the address store cannot be written")
     } else if picture.config.is_none() {
-        Some("the NodeNetworkConfig of this node was not seen yet")
+        Some("the NodeNetworkConfig of this node was not observed yet")
     } else if picture.pool.awaits_pods() {
         Some("the pods of this node were not listed yet")
     } else if !picture.pool.is_ready() {
-        Some("addresses of this node are not known yet")
+        Some("the addresses of this node are not known yet")
     } else if address_counts(picture).available == 0 && full {
         Some("node and subnet have run out of addresses")
     } else {
@@ -51,7 +51,7 @@ pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
     }
 }
 
-/// What an operator should know of a daemon that serves.
+/// A condition that operators should know although ADDs are served.
 fn remark(picture: &Picture<'_>) -> Option<&'static str> {
     let rests = picture.pool.holds_back();
     rests.then_some(
@@ -86,7 +86,8 @@ pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
     }
 }
 
-/// As upstream calls it; what cools is not to be had, and what is quarantined is a pod's.
+/// Upstream's name of a state. It has none for cooldown, which is not available, nor for
+/// quarantine, in which a pod holds the address.
 fn address_state(state: &State) -> AddressState {
     match state {
         State::Programming | State::Cooldown { .. } => AddressState::PendingProgramming,
@@ -96,7 +97,8 @@ fn address_state(state: &State) -> AddressState {
     }
 }
 
-/// Upstream's id of an address is the entry's name; of several in a block it is the address.
+/// Upstream's id of an address is the entry's name; for an address of a block it is name and
+/// address.
 fn address_id(picture: &Picture<'_>, address: IpAddr) -> (String, String) {
     match picture.pool.origin(address) {
         None => (address.to_string(), String::new()),
@@ -175,24 +177,24 @@ pub(crate) fn rest_data(picture: &Picture<'_>) -> RestDataResponse {
     }
 }
 
-/// What is known of a pod's addresses, for people.
+/// State of a pod's addresses, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Namespace and name.
+    /// Namespace and name of the pod.
     pub pod: String,
-    /// Whether the API server says that it runs here and needs an address.
+    /// True if the API server says that it runs here and needs an address.
     pub counted: bool,
-    /// What it holds.
+    /// Attachments that the pod holds.
     pub attachments: Vec<Held>,
-    /// Why an ADD cannot be served at present.
+    /// The reason why an ADD cannot be served at present.
     pub obstacle: Option<String>,
     /// Addresses free to be assigned.
     pub available: u32,
-    /// ADDs that wait.
+    /// Number of waiting ADDs.
     pub waiting: u32,
-    /// Addresses that the node needs.
+    /// Number of addresses that the node needs.
     pub demand: u32,
-    /// Addresses that the node should hold.
+    /// Number of addresses that the node should hold.
     pub target: u32,
 }
 
@@ -201,9 +203,9 @@ pub struct Explanation {
 pub struct Held {
     /// Network, container and interface.
     pub key: String,
-    /// Its addresses, and what they are at.
+    /// Its addresses with their states.
     pub addresses: BTreeMap<IpAddr, String>,
-    /// Since how many seconds.
+    /// Age in seconds.
     pub seconds: u64,
 }
 
@@ -285,7 +287,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A picture of the pool, for people.
+/// The status of the pool as a table, for operators.
 pub fn status_text(status: &StatusResponse) -> String {
     let pool = &status.pool;
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Azure CNS's REST API, with what Weft's own plugin and tools ask besides.
+//! HTTP API of the daemon: Azure CNS's paths, and those of Weft's own plugin and tools.
 //!
-//! Compatible paths answer 200 whatever happened, and say it in the body and in a header.
+//! Compatible paths always answer 200, and report failures in the body and in a header.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -29,31 +29,32 @@ use crate::{
     report,
 };
 
-/// More than any body of ours: a clean-up lists every attachment of a node.
+/// Maximum length of a body in bytes. The longest is a GC request, which lists every attachment of
+/// a node.
 const BODY_LIMIT: usize = 1 << 20;
-/// More than any name of a container, interface or network.
+/// Maximum length of the name of a container, interface or network.
 const NAME_LIMIT: usize = 512;
-/// The network of clients that do not say which, such as Azure's.
+/// Network of clients that name none, such as Azure's.
 const NETWORK: &str = "azure";
 const INTERFACE: &str = "eth0";
-/// Ours: what is known of a pod.
+/// Weft's own: explains the addresses of a pod.
 pub(super) const EXPLAIN: &str = "/v1/pods/{namespace}/{name}";
-/// CNS's page of health.
+/// CNS's health page.
 pub(super) const HEALTH: &str = "/network/health";
 
-/// What the pages need.
+/// The HTTP API with its dependencies.
 #[derive(Clone, Debug)]
 pub struct Rest {
-    /// Who answers.
+    /// Handle of the daemon.
     pub desk: Desk,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: IpamMetrics,
-    /// How long an ADD waits at most.
+    /// Maximum time an ADD waits.
     pub wait: Duration,
 }
 
 impl Rest {
-    /// Everything that is served on the socket.
+    /// All routes of the socket.
     pub fn router(self) -> Router {
         Router::new()
             .route(path::REQUEST_IP_CONFIGS, post(request_ip_configs))
@@ -119,7 +120,7 @@ impl Rest {
         }
     }
 
-    /// No longer than the client waits, and no longer than we want to.
+    /// The client's time limit, at most our own.
     fn patience(&self, headers: &HeaderMap) -> Duration {
         let told = headers.get(header::WAIT_MILLISECONDS);
         let told = told.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -128,7 +129,7 @@ impl Rest {
         })
     }
 
-    /// Gives back what a request names.
+    /// Releases the addresses of the key in a request.
     pub(super) async fn release(&self, request: &IpConfigsRequest) -> Outcome {
         let key = match key_of(request) {
             Ok(key) => key,
@@ -145,7 +146,7 @@ impl Rest {
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
     serde_json::from_slice(body).map_err(|error| {
-        let text = format!("the body cannot be read: {error}");
+        let text = format!("cannot decode the body: {error}");
         Box::new((StatusCode::BAD_REQUEST, text).into_response())
     })
 }
@@ -160,7 +161,7 @@ fn stopping(error: Stopping) -> Outcome {
 
 fn refused(refusal: &Refusal) -> Outcome {
     let code = match refusal {
-        // Worth another try.
+        // A retry may succeed.
         Refusal::Exhausted(_) | Refusal::NotReady | Refusal::Closed => {
             ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG
         }
@@ -173,8 +174,8 @@ fn refused(refusal: &Refusal) -> Outcome {
     Outcome::failure(code, refusal.to_string())
 }
 
-/// Network, container and interface. Upstream's key is the interface id, which Weft's plugin fills
-/// with the container's.
+/// Key of network, container and interface. Upstream's key is the interface id, which Weft's plugin
+/// sets to the container id.
 fn key_of(request: &IpConfigsRequest) -> Result<Key, Outcome> {
     let wrong = |message: String| Outcome::failure(ReturnCode::INVALID_PARAMETER, message);
     let container = if request.pod_interface_id.is_empty() {
@@ -273,8 +274,8 @@ async fn request_ip_config(State(rest): State<Rest>, headers: HeaderMap, body: B
     flat(answer.await)
 }
 
-/// The older form has room for one address, so a node with several containers or families cannot
-/// answer it.
+/// The older form returns one address, so a node with several containers or families cannot serve
+/// it.
 async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpConfigResponse {
     let failed = |response| IpConfigResponse {
         response,
@@ -291,7 +292,8 @@ async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpCo
         Ok((0 | 1, 1)) => {}
         Ok((containers, families)) => {
             let text = format!(
-                "{containers} network containers and {families} families do not fit one address"
+                "cannot return one address: the node has {containers} network containers and {families} \
+                 address families"
             );
             return failed(Outcome::failure(ReturnCode::INVALID_REQUEST, text));
         }
@@ -303,7 +305,10 @@ async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpCo
                 pod_ip_info: info(lease),
                 response: Outcome::success(),
             },
-            _ => failed(unexpected("the pod has not exactly one address")),
+            leases => failed(unexpected(&format!(
+                "expected exactly one address for the pod, got {}",
+                leases.len()
+            ))),
         },
     }
 }
@@ -379,7 +384,7 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-/// Answers with what a look at everything shows.
+/// Answers with a report on a snapshot.
 async fn show<T: Serialize + Send + 'static>(
     rest: &Rest,
     url: &'static str,

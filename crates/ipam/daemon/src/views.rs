@@ -1,4 +1,4 @@
-//! Objects, decoded to what addresses depend on.
+//! Kubernetes objects, decoded to the fields that addresses depend on.
 
 use serde::Deserialize;
 use weft_ipam::{
@@ -21,7 +21,7 @@ pub(crate) struct NodePod {
 
 projection!(NodePod, "", "v1", "pods", "Pod");
 
-/// Of all annotations the one that names a static pod's sandbox.
+/// The only annotation that is decoded: the UID of a static pod's sandbox.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct StaticHash {
@@ -80,7 +80,7 @@ impl NodePod {
     }
 }
 
-/// A NodeNetworkConfig, of Azure's group or of ours.
+/// A NodeNetworkConfig, of Azure's group or of Weft's.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeNetwork {
     metadata: Metadata,
@@ -102,14 +102,14 @@ impl NodeNetwork {
             owner: owner.map(|owner| owner.uid.into()),
             version: self.resource_version().into(),
             deleting: self.is_terminating(),
-            // Of no consequence on a node.
+            // Not used on a node.
             finalized: false,
             spec: self.spec.to_spec(),
             status: self.to_status(),
         }
     }
 
-    /// A static container's primary addresses are blocks of its own, named as they are written.
+    /// The primary addresses of a static container are blocks, named by their text.
     fn to_status(&self) -> NodeStatus {
         let mut status = self.status.to_status();
         let records = self.status.network_containers.iter();
@@ -128,7 +128,7 @@ impl NodeNetwork {
     }
 }
 
-/// A ClusterSubnetState: whether a subnet is nearly out of addresses.
+/// A ClusterSubnetState: whether a subnet is nearly exhausted.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SubnetState {
     metadata: Metadata,

@@ -1,4 +1,4 @@
-//! What is seen of the cluster, and what is asked of it.
+//! The actor's view of the cluster: watched objects, pod counts, and spec writes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl Actor {
         match sighting {
             Sighting::Node(uid) => {
                 if self.node.as_ref() != Some(&uid) {
-                    tracing::info!(node = self.settings.node, %uid, "this node is known");
+                    tracing::info!(node = self.settings.node, %uid, "node UID learned");
                     self.pool.set_node(uid.clone());
                     self.node = Some(uid);
                     self.observe();
@@ -34,8 +34,8 @@ impl Actor {
                 self.observe();
             }
             Sighting::NetworkGone => {
-                tracing::warn!("the NodeNetworkConfig is gone; pods keep their addresses");
-                // Nothing is asked of an object that is not there, and nothing of it handed out.
+                tracing::warn!("NodeNetworkConfig deleted, pods keep their addresses");
+                // A deleted object gets no writes, and none of its addresses is assigned.
                 if let Some(config) = &mut self.config {
                     config.deleting = true;
                 }
@@ -47,7 +47,7 @@ impl Actor {
         }
     }
 
-    /// Nothing is believed of a NodeNetworkConfig before it is known whose it must be.
+    /// A NodeNetworkConfig is ignored until the UID of the Node that must own it is known.
     pub(super) fn observe(&mut self) {
         if let (Some(config), Some(_)) = (self.config.clone(), &self.node) {
             self.handle(Event::Observed(Box::new(config)));
@@ -74,7 +74,7 @@ impl Actor {
         self.adopt();
     }
 
-    /// Decides whether the cluster is to be asked for more, or offered some.
+    /// Decides whether to request addresses from the cluster, or to offer some for release.
     pub(super) fn look(&mut self) {
         if self.blocked.is_some() || self.node.is_none() {
             return;
@@ -92,7 +92,7 @@ impl Actor {
         let now = self.clock.now();
         let decision = self.monitor.evaluate(&mut self.pool, input, now);
         for flaw in &decision.flaws {
-            tracing::debug!(%flaw, "a parameter of the scaler is not used");
+            tracing::debug!(%flaw, "invalid scaler parameter replaced");
         }
         self.absorb(decision.step);
         if let Some(write) = decision.write {

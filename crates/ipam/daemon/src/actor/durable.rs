@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Actor {
-    /// Begins the next commit, if none is under way.
+    /// Starts the next commit, if none is under way.
     pub(super) fn flush(&mut self) {
         loop {
             if self.next.is_empty() {
@@ -41,7 +41,7 @@ impl Actor {
                 broken @ Disk::Broken { .. } => {
                     self.disk = broken;
                     let mut batch = std::mem::take(&mut self.next);
-                    // The snapshot that ends this state has them.
+                    // The snapshot that ends this state contains them.
                     batch.records.clear();
                     self.release(batch);
                 }
@@ -94,7 +94,8 @@ impl Actor {
         tracing::error!(flaw = loss.flaw, moved_to, "{event}");
     }
 
-    /// Makes the pool of what a store had. What was deleted in the meantime stays deleted.
+    /// Rebuilds the pool from the contents of a store. Attachments deleted in the meantime stay
+    /// deleted.
     pub(super) fn restore(&mut self, opened: Opened) {
         if let Some(loss) = &opened.loss {
             self.lost(
@@ -111,7 +112,7 @@ impl Actor {
         let deleted: Vec<Key> = closed.tombstones().keys().cloned().collect();
         let rewrite = restored.rewrite || !deleted.is_empty();
         for key in deleted {
-            // Answered already; the snapshot has the rest.
+            // Answered already; the snapshot contains the rest.
             let _answered = self
                 .pool
                 .handle(Event::Delete(RequestId(u64::MAX), key), now);
@@ -125,7 +126,7 @@ impl Actor {
         self.observe();
     }
 
-    /// Nothing of this batch or after it is durable: whoever got an address in it gets none.
+    /// Nothing of this batch or after it is durable: an ADD in it gets no address.
     pub(super) fn fail(&mut self, mut batch: Batch, error: &StoreError) {
         batch.append(std::mem::take(&mut self.next));
         let made = batch.made();
@@ -147,7 +148,7 @@ impl Actor {
         batch.append(refused);
         for out in std::mem::take(&mut batch.out) {
             match out {
-                // It was decided on what is not durable.
+                // It was decided on records that are not durable.
                 Out::Write(write) => self.written(&write, Err(WriteError::Timeout)),
                 other => batch.out.push(other),
             }
@@ -166,13 +167,13 @@ impl Actor {
         self.disk = Disk::Broken { again };
     }
 
-    /// Nothing is known of who has which address, and nothing can be remembered.
+    /// The assignments are unknown, and none can be recorded.
     pub(super) fn closed(&mut self, error: &StoreError) {
         self.broken(error);
         self.handle(Event::StoreFailed(Vec::new()));
     }
 
-    /// Lets out what was kept back.
+    /// Sends the effects of a durable batch.
     pub(super) fn release(&mut self, batch: Batch) {
         let made = batch.made();
         let (mut answered, mut lost) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,4 @@
-//! A cluster, an allocator that answers requests, and daemons between plugins and them.
+//! Test cluster: API server, an allocator that answers requests, and daemons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,7 +81,7 @@ impl World {
         config["spec"]["requestedIPCount"].as_i64().unwrap()
     }
 
-    /// How often a node's spec was written.
+    /// Number of writes of a node's spec.
     pub(crate) async fn spec_writes(&self, node: &str) -> i64 {
         self.config(node).await["metadata"]["generation"]
             .as_i64()
@@ -107,7 +107,7 @@ impl World {
             .unwrap();
     }
 
-    /// Says that a subnet is nearly empty.
+    /// Reports a subnet as nearly exhausted.
     pub(crate) async fn exhaust(&self, subnet: &str) {
         let state = json!({
             "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "ClusterSubnetState",
@@ -126,7 +126,7 @@ impl World {
         grant(&self.client, node, addresses).await;
     }
 
-    /// Answers every request after a while, from addresses of its own: 10.1.0.0 and on.
+    /// Answers every request after `latency`, from its own addresses: 10.1.0.0 and on.
     pub(crate) fn allocator(&self, nodes: &'static [&'static str], latency: Duration) -> Allocator {
         let client = self.client.clone();
         let task = tokio::spawn(async move {
@@ -261,7 +261,7 @@ async fn allocate(
     }
 }
 
-/// A daemon that runs.
+/// A running daemon.
 pub(crate) struct Running {
     pub(crate) desk: Desk,
     pub(crate) rest: Rest,
@@ -271,7 +271,7 @@ pub(crate) struct Running {
     task: JoinHandle<()>,
 }
 
-/// What a plugin says for a pod.
+/// The request of a plugin for a pod.
 pub(crate) fn request(name: &str) -> IpConfigsRequest {
     IpConfigsRequest {
         pod_interface_id: format!("sandbox-{name}"),
@@ -287,7 +287,7 @@ pub(crate) fn request(name: &str) -> IpConfigsRequest {
     }
 }
 
-/// Asks a page and reads its text.
+/// Sends a request and reads the response as text.
 pub(crate) async fn send(
     router: &Router,
     method: Method,
@@ -350,7 +350,7 @@ impl Running {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until the pool looks as it should.
+    /// Waits until the status meets the condition.
     pub(crate) async fn becomes(&self, what: &str, test: impl Fn(&StatusResponse) -> bool) {
         let poll = async {
             while !test(&self.status().await) {
