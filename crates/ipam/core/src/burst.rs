@@ -207,14 +207,14 @@ impl Run {
 
     fn start(&mut self, pod: u32, now: Moment) {
         self.order += 1;
-        let ticket = RequestId(self.order);
-        self.tickets.insert(ticket, pod);
+        let id = RequestId(self.order);
+        self.tickets.insert(id, pod);
         let patience = match self.mode {
             ScalingMode::Pods => Duration::from_secs(25),
             ScalingMode::Requests => Duration::ZERO,
         };
         let request = AddRequest {
-            ticket,
+            id,
             key: Key::new("podnet", &format!("sandbox-{}", self.order), "eth0"),
             pod: PodIdentity::default(),
             desired: Vec::new(),
@@ -227,8 +227,8 @@ impl Run {
     }
 
     fn answer(&mut self, step: Step, now: Moment) {
-        for (ticket, reply) in step.replies {
-            let Some(pod) = self.tickets.remove(&ticket) else {
+        for (id, reply) in step.replies {
+            let Some(pod) = self.tickets.remove(&id) else {
                 continue;
             };
             match reply {

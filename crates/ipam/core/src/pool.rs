@@ -150,8 +150,8 @@ impl Pool {
         self.expire(now, &mut step);
         match event {
             Event::Add(request) => self.add(request, now, &mut step),
-            Event::Cancel(ticket) => self.waiting.retain(|waiting| waiting.ticket != ticket),
-            Event::Delete(ticket, key) => self.delete(ticket, &key, now, &mut step),
+            Event::Cancel(id) => self.waiting.retain(|waiting| waiting.id != id),
+            Event::Delete(id, key) => self.delete(id, &key, now, &mut step),
             Event::Observed(config) => self.observed(&config, now, &mut step),
             Event::Accepted(config) => self.accepted(&config, now, &mut step),
             Event::Programmed(container, version) => self.programmed(&container, version, now),
@@ -199,20 +199,20 @@ impl Pool {
             let refusal = self
                 .exhausted_family()
                 .map_or(Refusal::NotReady, Refusal::Exhausted);
-            step.refuse(waiting.ticket, refusal);
+            step.refuse(waiting.id, refusal);
         }
     }
 
     fn add(&mut self, mut request: AddRequest, now: Moment, step: &mut Step) {
         request.deadline = request.deadline.min(now + self.settings.wait);
         if !self.gate.store {
-            step.refuse(request.ticket, Refusal::Closed);
+            step.refuse(request.id, Refusal::Closed);
         } else if let Some(attachment) = self.attachments.get(&request.key) {
             step.replies
-                .push((request.ticket, self.again(attachment, &request.pod)));
+                .push((request.id, self.again(attachment, &request.pod)));
         } else if self.tombstones.contains_key(&request.key) {
             step.notices.push(Notice::LateAdd(request.key));
-            step.refuse(request.ticket, Refusal::Deleted);
+            step.refuse(request.id, Refusal::Deleted);
         } else {
             self.waiting.push_back(request);
         }
@@ -229,9 +229,9 @@ impl Pool {
         }
     }
 
-    fn delete(&mut self, ticket: RequestId, key: &Key, now: Moment, step: &mut Step) {
+    fn delete(&mut self, id: RequestId, key: &Key, now: Moment, step: &mut Step) {
         for waiting in take(&mut self.waiting, |waiting| waiting.key == *key) {
-            step.refuse(waiting.ticket, Refusal::DeletedWhileWaiting);
+            step.refuse(waiting.id, Refusal::DeletedWhileWaiting);
         }
         self.detach(key, now, step);
         if !self.tombstones.contains_key(key) {
@@ -240,7 +240,7 @@ impl Pool {
             step.records
                 .push(Record::Tombstone(key.clone(), Some(until)));
         }
-        step.replies.push((ticket, Reply::Released));
+        step.replies.push((id, Reply::Released));
     }
 
     /// Releases all addresses of an attachment.
@@ -326,14 +326,14 @@ impl Pool {
             self.detach(key, now, step);
         }
         for waiting in std::mem::take(&mut self.waiting) {
-            step.refuse(waiting.ticket, Refusal::Closed);
+            step.refuse(waiting.id, Refusal::Closed);
         }
     }
 }
 
 impl Step {
-    fn refuse(&mut self, ticket: RequestId, refusal: Refusal) {
-        self.replies.push((ticket, Reply::Refused(refusal)));
+    fn refuse(&mut self, id: RequestId, refusal: Refusal) {
+        self.replies.push((id, Reply::Refused(refusal)));
     }
 }
 

@@ -16,9 +16,9 @@ use weft_ipam::{
 use weft_model::Moment;
 
 use crate::{
-    desk::{Message, Picture},
     disk::Disk,
     feeds::Feeds,
+    handle::{Message, Snapshot},
     machine::Clock,
     metrics::IpamMetrics,
     outbox::{Batch, Out},
@@ -37,7 +37,7 @@ pub(crate) struct ActorParts {
     pub(crate) messages: mpsc::UnboundedReceiver<Message>,
 }
 
-struct Asker {
+struct Waiter {
     key: Key,
     since: Moment,
     answer: oneshot::Sender<Reply>,
@@ -58,7 +58,7 @@ pub(crate) struct Actor {
     node: Option<Uid>,
     config: Option<NodeConfig>,
     pods: Option<Vec<PodSummary>>,
-    gathering: Debounce,
+    debounce: Debounce,
     sweep_at: Moment,
     disk: Disk,
     /// True once the contents of the store are in the pool. Until then they must not be replaced.
@@ -67,7 +67,7 @@ pub(crate) struct Actor {
     kept: Batch,
     /// The batch after it.
     next: Batch,
-    askers: HashMap<RequestId, Asker>,
+    waiters: HashMap<RequestId, Waiter>,
     writing: Option<Writing>,
     /// No write before this time, unless something new is observed.
     blocked: Option<Moment>,
@@ -75,10 +75,10 @@ pub(crate) struct Actor {
 }
 
 /// Longest sleep. Tokio's clock stops while the machine is suspended, and the boot clock does not.
-const NAP: Duration = Duration::from_secs(30);
+const MAX_SLEEP: Duration = Duration::from_secs(30);
 /// Interval of evaluations while the monitor must not write yet, although its wake-up time has
 /// passed.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const EVALUATION_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Actor {
     /// Reads the store. A store that cannot be opened closes the pool for ADD only. If another
@@ -108,19 +108,19 @@ impl Actor {
             node: None,
             config: None,
             pods: None,
-            gathering: Debounce::default(),
+            debounce: Debounce::default(),
             disk: Disk::Broken { again: now },
             read: false,
             kept: Batch::default(),
             next: Batch::default(),
-            askers: HashMap::new(),
+            waiters: HashMap::new(),
             writing: None,
             blocked: None,
             failures: 0,
         };
         match opened {
             Ok(Ok(opened)) => actor.restore(opened),
-            Ok(Err(error)) if error.is_taken() => return Err(error),
+            Ok(Err(error)) if error.is_locked() => return Err(error),
             Ok(Err(error)) => actor.closed(&error),
             Err(error) => actor.closed(&StoreError::Task(error)),
         }
@@ -129,18 +129,18 @@ impl Actor {
 
     /// Runs until cancelled; decisions made by then are made durable and answered.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        self.look();
+        self.evaluate();
         loop {
             let wake = self.wake();
-            let nap = wake.since(self.clock.now()).min(NAP);
+            let sleep = wake.since(self.clock.now()).min(MAX_SLEEP);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 done = self.disk.done() => self.settle(done),
                 Some(message) = self.messages.recv() => self.receive(message),
                 (write, result) = written(&mut self.writing) => self.written(&write, result),
-                sighting = self.feeds.next() => self.saw(sighting),
-                () = tokio::time::sleep(nap) => self.tick(),
+                observation = self.feeds.next() => self.observed(observation),
+                () = tokio::time::sleep(sleep) => self.tick(),
             }
             // One commit for all requests received by now.
             while let Ok(message) = self.messages.try_recv() {
@@ -149,7 +149,7 @@ impl Actor {
             // Nothing leaves before the running commit has ended, and the loop comes back here
             // then: one evaluation for everything received meanwhile is soon enough.
             if !matches!(self.disk, Disk::Busy(_)) {
-                self.look();
+                self.evaluate();
                 self.measure();
                 self.flush();
             }
@@ -163,34 +163,34 @@ impl Actor {
 
     fn wake(&self) -> Moment {
         let now = self.clock.now();
-        let look = (self.monitor.wake()).map(|at| at.max(now + LOOK_AGAIN));
+        let evaluation = (self.monitor.wake()).map(|at| at.max(now + EVALUATION_INTERVAL));
         let retry = match self.disk {
             Disk::Broken { again, .. } => Some(again),
             _ => None,
         };
         let wakes = [
             self.pool.wake(),
-            self.config.as_ref().and(look),
-            self.gathering.wake(),
+            self.config.as_ref().and(evaluation),
+            self.debounce.wake(),
             Some(self.sweep_at),
             self.blocked,
             retry,
         ];
-        wakes.into_iter().flatten().min().unwrap_or(now + NAP)
+        wakes.into_iter().flatten().min().unwrap_or(now + MAX_SLEEP)
     }
 
     fn receive(&mut self, message: Message) {
         let now = self.clock.now();
         match message {
             Message::Add(add) => {
-                let asker = Asker {
+                let waiter = Waiter {
                     key: add.key.clone(),
                     since: now,
                     answer: add.answer,
                 };
-                self.askers.insert(add.ticket, asker);
+                self.waiters.insert(add.id, waiter);
                 let request = AddRequest {
-                    ticket: add.ticket,
+                    id: add.id,
                     key: add.key,
                     pod: add.pod,
                     desired: add.desired,
@@ -198,24 +198,20 @@ impl Actor {
                 };
                 self.handle(Event::Add(request));
             }
-            Message::Delete {
-                ticket,
-                key,
-                answer,
-            } => {
-                let asker = Asker {
+            Message::Delete { id, key, answer } => {
+                let waiter = Waiter {
                     key: key.clone(),
                     since: now,
                     answer,
                 };
-                self.askers.insert(ticket, asker);
-                self.handle(Event::Delete(ticket, key));
+                self.waiters.insert(id, waiter);
+                self.handle(Event::Delete(id, key));
             }
-            Message::Cancel(ticket) => {
-                self.handle(Event::Cancel(ticket));
+            Message::Cancel(id) => {
+                self.handle(Event::Cancel(id));
                 // A reply that is already in flight finds no receiver, and is undone then.
-                if !self.kept.answers(ticket) && !self.next.answers(ticket) {
-                    self.askers.remove(&ticket);
+                if !self.kept.answers(id) && !self.next.answers(id) {
+                    self.waiters.remove(&id);
                 }
             }
             Message::Collect {
@@ -230,9 +226,9 @@ impl Actor {
                     let _gone = answer.send(released);
                 })));
             }
-            Message::Look(look) => {
+            Message::Read(read) => {
                 let exhausted = self.exhausted();
-                let send = look(&Picture {
+                let send = read(&Snapshot {
                     pool: &self.pool,
                     config: self.config.as_ref(),
                     pods: self.pods.as_deref(),
@@ -270,7 +266,7 @@ impl Actor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.handle(Event::Tick);
-        if self.gathering.take(now) {
+        if self.debounce.take(now) {
             self.count_pods();
         }
         if self.sweep_at <= now {
@@ -324,7 +320,7 @@ impl Actor {
     }
 
     fn measure(&self) {
-        self.metrics.measure(&Picture {
+        self.metrics.measure(&Snapshot {
             pool: &self.pool,
             config: self.config.as_ref(),
             pods: self.pods.as_deref(),

@@ -24,13 +24,13 @@ use weft_runtime::{
 
 use crate::{
     actor::{Actor, ActorParts},
-    desk::Desk,
     feeds::Feeds,
+    handle::DaemonHandle,
     machine::{self, Clock},
     metrics::IpamMetrics,
     replay::{Replayed, replay},
     report,
-    rest::Rest,
+    rest::RestApi,
     settings::IpamSettings,
     store::StoreError,
     writer::Writer,
@@ -60,13 +60,13 @@ pub enum DaemonError {
     Watch(#[from] SelectorError),
     /// Another process owns the addresses of this node.
     #[error("cannot open the address store")]
-    Taken(#[source] StoreError),
+    Locked(#[source] StoreError),
 }
 
 /// The address daemon of a node.
 pub struct Daemon {
     actor: Actor,
-    rest: Rest,
+    rest: RestApi,
 }
 
 impl Daemon {
@@ -82,9 +82,9 @@ impl Daemon {
         let client = cluster.client().clone();
         let limit = settings.write_limit;
         let writer = Writer::new(client, &settings.objects, &parts.process, limit);
-        let (desk, messages) = Desk::new();
-        let rest = Rest {
-            desk,
+        let (handle, messages) = DaemonHandle::new();
+        let rest = RestApi {
+            handle,
             metrics: metrics.clone(),
             wait: settings.pool.wait,
         };
@@ -98,18 +98,18 @@ impl Daemon {
             messages,
         });
         Ok(Self {
-            actor: actor.await.map_err(DaemonError::Taken)?,
+            actor: actor.await.map_err(DaemonError::Locked)?,
             rest,
         })
     }
 
     /// Handle for requests to the daemon.
-    pub fn desk(&self) -> &Desk {
-        &self.rest.desk
+    pub fn handle(&self) -> &DaemonHandle {
+        &self.rest.handle
     }
 
     /// The HTTP API of its socket.
-    pub fn pages(&self) -> Rest {
+    pub fn pages(&self) -> RestApi {
         self.rest.clone()
     }
 
@@ -121,7 +121,7 @@ impl Daemon {
 
 /// Addresses that plugins connect to.
 #[derive(Clone, Debug)]
-pub struct Doors {
+pub struct Listeners {
     /// Path of the Unix socket.
     pub socket: PathBuf,
     /// A TCP port on loopback, which every hostNetwork pod can reach.
@@ -136,7 +136,7 @@ pub struct IpamSetup {
     /// The operator's settings.
     pub settings: IpamSettings,
     /// Addresses that plugins connect to.
-    pub doors: Doors,
+    pub listeners: Listeners,
     /// Root directory of machine id and boot id; `/` except in tests.
     pub root: PathBuf,
 }
@@ -147,7 +147,7 @@ pub struct IpamComponent {
     cluster: Cluster,
     metrics: IpamMetrics,
     /// Handle of the current run.
-    desk: watch::Sender<Option<Desk>>,
+    handle: watch::Sender<Option<DaemonHandle>>,
     obstacle: Obstacle,
 }
 
@@ -158,7 +158,7 @@ impl IpamComponent {
             setup,
             cluster: cluster.clone(),
             metrics,
-            desk: watch::Sender::new(None),
+            handle: watch::Sender::new(None),
             obstacle: Arc::default(),
         }
     }
@@ -167,8 +167,8 @@ impl IpamComponent {
     /// daemon does not run: another check reports that.
     pub fn readiness(&self, stop: &CancellationToken) -> HealthCheck {
         let obstacle = self.obstacle.clone();
-        let desk = self.desk.subscribe();
-        tokio::spawn(follow_readiness(desk, obstacle.clone(), stop.clone()));
+        let handle = self.handle.subscribe();
+        tokio::spawn(follow_readiness(handle, obstacle.clone(), stop.clone()));
         HealthCheck::readiness("addresses", move || match *lock(&obstacle) {
             None => Ok(()),
             Some(obstacle) => Err(obstacle.to_owned()),
@@ -196,23 +196,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn follow_readiness(
-    mut desks: watch::Receiver<Option<Desk>>,
+    mut handles: watch::Receiver<Option<DaemonHandle>>,
     shared: Obstacle,
     stop: CancellationToken,
 ) {
     loop {
-        let desk = desks.borrow_and_update().clone();
-        let obstacle = match desk {
+        let handle = handles.borrow_and_update().clone();
+        let obstacle = match handle {
             None => None,
-            Some(desk) => desk
-                .look(report::obstacle)
+            Some(handle) => handle
+                .read(report::obstacle)
                 .await
                 .unwrap_or(Some("stopping")),
         };
         *lock(&shared) = obstacle;
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = desks.changed() => if changed.is_err() { return },
+            changed = handles.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
@@ -233,15 +233,19 @@ impl Component for IpamComponent {
         Box::pin(async move {
             let daemon = self.open().await?;
             *lock(&self.obstacle) = Some("starting");
-            self.desk.send_replace(Some(daemon.desk().clone()));
-            let served = serve(daemon, &self.setup.doors, scope).await;
-            self.desk.send_replace(None);
+            self.handle.send_replace(Some(daemon.handle().clone()));
+            let served = serve(daemon, &self.setup.listeners, scope).await;
+            self.handle.send_replace(None);
             served
         })
     }
 }
 
-async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(), AnyError> {
+async fn serve(
+    daemon: Daemon,
+    listeners: &Listeners,
+    scope: ComponentScope,
+) -> Result<(), AnyError> {
     let rest = daemon.pages();
     let stop = CancellationToken::new();
     let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
@@ -252,7 +256,7 @@ async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(
     });
     let opened = tokio::select! {
         () = scope.stopped() => Ok(()),
-        opened = open(rest, doors, &stop, &mut parts) => opened,
+        opened = open(rest, listeners, &stop, &mut parts) => opened,
     };
     scope.ready();
     let mut outcome = Ok(());
@@ -275,12 +279,12 @@ fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> 
 
 /// Replays queued releases, then opens the listeners.
 async fn open(
-    rest: Rest,
-    doors: &Doors,
+    rest: RestApi,
+    listeners: &Listeners,
     stop: &CancellationToken,
     parts: &mut JoinSet<Result<(), AnyError>>,
 ) -> Result<(), AnyError> {
-    match replay(&rest, &doors.queue).await {
+    match replay(&rest, &listeners.queue).await {
         Ok(replayed) if replayed == Replayed::default() => {}
         Ok(replayed) => tracing::info!(
             released = replayed.released,
@@ -295,11 +299,11 @@ async fn open(
     }
     let router = rest.router();
     let pool = ConnectionPool::new("plugins", LIMITS);
-    let listener = PrivateSocket::bind(&doors.socket)
-        .map_err(|error| format!("cannot listen on {}: {error}", doors.socket.display()))?;
-    tracing::info!(socket = %doors.socket.display(), "listening for CNI plugins");
+    let listener = PrivateSocket::bind(&listeners.socket)
+        .map_err(|error| format!("cannot listen on {}: {error}", listeners.socket.display()))?;
+    tracing::info!(socket = %listeners.socket.display(), "listening for CNI plugins");
     serve_plugins(listener, &pool, router.clone(), stop, parts);
-    if let Some(address) = doors.loopback {
+    if let Some(address) = listeners.loopback {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;

@@ -25,7 +25,7 @@ fn subnet_kind(objects: &NetworkObjects) -> Kind {
 
 /// A change that a watch reported.
 #[derive(Debug)]
-pub(crate) enum Sighting {
+pub(crate) enum Observation {
     Node(Uid),
     Network(Box<NodeConfig>),
     NetworkGone,
@@ -68,19 +68,19 @@ impl Feeds {
     }
 
     /// The next change. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Sighting {
+    pub(crate) async fn next(&mut self) -> Observation {
         loop {
             tokio::select! {
                 change = self.node.next() => {
                     if let Some(Change::Added { new, .. } | Change::Updated { new, .. }) = change {
-                        return Sighting::Node((&*new.metadata.uid).into());
+                        return Observation::Node((&*new.metadata.uid).into());
                     }
                 }
                 change = self.network.next() => match change {
                     Some(Change::Added { new, .. } | Change::Updated { new, .. }) => {
-                        return Sighting::Network(Box::new(new.to_config()));
+                        return Observation::Network(Box::new(new.to_config()));
                     }
-                    Some(Change::Deleted { .. }) => return Sighting::NetworkGone,
+                    Some(Change::Deleted { .. }) => return Observation::NetworkGone,
                     Some(Change::Undecodable(object)) => {
                         tracing::error!(key = %object.key, error = object.error, "cannot decode the NodeNetworkConfig");
                     }
@@ -92,9 +92,9 @@ impl Feeds {
                         tracing::info!("pod field selector rejected, watching all pods of this node");
                         self.pods.watch(self.every_pod.clone());
                     }
-                    return Sighting::Pods;
+                    return Observation::Pods;
                 }
-                _ = self.subnets.next() => return Sighting::Subnets,
+                _ = self.subnets.next() => return Observation::Subnets,
             }
         }
     }
@@ -105,7 +105,7 @@ impl Feeds {
             return None;
         }
         let pods = self.pods.informer.lister().list().ok()?;
-        let sketches = pods.iter().map(|pod| pod.sketch());
+        let sketches = pods.iter().map(|pod| pod.summary());
         Some(sketches.filter(PodSummary::needs_address).collect())
     }
 

@@ -5,9 +5,9 @@
 
 mod actor;
 mod daemon;
-mod desk;
 mod disk;
 mod feeds;
+mod handle;
 mod machine;
 pub mod metrics;
 mod outbox;
@@ -20,13 +20,13 @@ pub mod store;
 mod views;
 mod writer;
 
-pub use daemon::{Daemon, DaemonError, DaemonParts, Doors, IpamComponent, IpamSetup};
-pub use desk::{Desk, Picture, Stopping};
+pub use daemon::{Daemon, DaemonError, DaemonParts, IpamComponent, IpamSetup, Listeners};
+pub use handle::{DaemonHandle, Snapshot, Stopping};
 pub use machine::{Clock, IdentityError, identity};
 pub use metrics::IpamMetrics;
 pub use process::IpamProcess;
 pub use replay::{ReplayError, Replayed, replay};
-pub use rest::Rest;
+pub use rest::RestApi;
 pub use settings::IpamSettings;
 pub use weft_runtime::{AskError, ask};
 pub use writer::ATTEMPT_ANNOTATION;

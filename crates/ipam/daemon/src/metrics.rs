@@ -23,7 +23,7 @@ use weft_ipam::{
 };
 use weft_model::IpFamily;
 
-use crate::desk::Picture;
+use crate::handle::Snapshot;
 
 /// Metrics of a node's addresses. Clones share the series.
 #[derive(Clone, Debug)]
@@ -374,8 +374,8 @@ impl IpamMetrics {
     }
 
     /// Updates the gauges from a snapshot.
-    pub(crate) fn measure(&self, picture: &Picture<'_>) {
-        let pool = picture.pool;
+    pub(crate) fn measure(&self, snapshot: &Snapshot<'_>) {
+        let pool = snapshot.pool;
         for family in pool.served_families() {
             let family_name = match family {
                 IpFamily::V4 => "ipv4",
@@ -390,24 +390,24 @@ impl IpamMetrics {
             }
         }
         self.waiting.set(pool.waiting().into());
-        self.store_open.set(picture.store_open.into());
-        self.synced.set(picture.synced.into());
-        self.has_config.set(picture.config.is_some().into());
+        self.store_open.set(snapshot.store_open.into());
+        self.synced.set(snapshot.synced.into());
+        self.has_config.set(snapshot.config.is_some().into());
         self.containers
             .set(i64::try_from(pool.container_count()).unwrap_or(i64::MAX));
-        let pods = picture.pods.map_or(0, <[_]>::len);
+        let pods = snapshot.pods.map_or(0, <[_]>::len);
         let demand = needed(pool, u32::try_from(pods).unwrap_or(u32::MAX));
         self.demand.set(demand.into());
-        if let Some(config) = picture.config {
+        if let Some(config) = snapshot.config {
             let (scaler, _) = Scaler::read(config.status.scaler.as_ref());
             self.target.set(scaler.target(demand).into());
             self.requested.set(config.spec.requested);
-            self.measure_azure(picture, scaler, config.spec.requested);
+            self.measure_azure(snapshot, scaler, config.spec.requested);
         }
     }
 
-    fn measure_azure(&self, picture: &Picture<'_>, scaler: Scaler, requested: i64) {
-        let Some(container) = (picture.config).and_then(|config| config.status.containers.first())
+    fn measure_azure(&self, snapshot: &Snapshot<'_>, scaler: Scaler, requested: i64) {
+        let Some(container) = (snapshot.config).and_then(|config| config.status.containers.first())
         else {
             return;
         };
@@ -419,8 +419,8 @@ impl IpamMetrics {
             customer_metric: "customer metric",
         };
         let mut all = AddressCounts::default();
-        for family in picture.pool.served_families() {
-            all = sum(all, picture.pool.address_counts(family));
+        for family in snapshot.pool.served_families() {
+            all = sum(all, snapshot.pool.address_counts(family));
         }
         let held = i64::from(all.held());
         let values: [i64; AZURE.len()] = [
@@ -435,7 +435,7 @@ impl IpamMetrics {
             requested,
             held,
             held,
-            picture.exhausted.into(),
+            snapshot.exhausted.into(),
         ];
         for ((_, family), value) in self.figures.iter().zip(values) {
             family.get_or_create(&labels).set(value);

@@ -7,12 +7,12 @@ use weft_ipam::{
     pool::{Key, Record, Reply, RequestId, Step},
 };
 
-use crate::desk::Send;
+use crate::handle::SendReply;
 
 /// An effect outside the process.
 pub(crate) enum Out {
     Reply(RequestId, Reply),
-    Seen(Send),
+    Seen(SendReply),
     Write(SpecWrite),
 }
 
@@ -28,7 +28,7 @@ impl Batch {
         self.records.extend(step.records);
         let replies = step.replies.into_iter();
         self.out
-            .extend(replies.map(|(ticket, reply)| Out::Reply(ticket, reply)));
+            .extend(replies.map(|(id, reply)| Out::Reply(id, reply)));
     }
 
     pub(crate) fn append(&mut self, later: Self) {
@@ -43,7 +43,7 @@ impl Batch {
     /// True if it contains the reply to a request.
     pub(crate) fn answers(&self, wanted: RequestId) -> bool {
         let mut out = self.out.iter();
-        out.any(|out| matches!(out, Out::Reply(ticket, _) if *ticket == wanted))
+        out.any(|out| matches!(out, Out::Reply(id, _) if *id == wanted))
     }
 
     /// Attachments made in it for a client.

@@ -13,14 +13,14 @@ use tokio::{
 };
 use weft_cni::{Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
 
-use crate::rest::Rest;
+use crate::rest::RestApi;
 
 /// Time to wait for a plugin that is replaying the queue. It finds no daemon, and gives up after a
 /// fraction of this.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Releases in flight at once: they share commits.
-const TOGETHER: usize = 64;
+const CONCURRENCY: usize = 64;
 
 /// Outcome of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum ReplayError {
 }
 
 /// Carries out the releases that are queued in a directory, which need not exist.
-pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayError> {
+pub async fn replay(rest: &RestApi, directory: &Path) -> Result<Replayed, ReplayError> {
     let Some((guard, waiting)) = take(directory).await? else {
         return Ok(Replayed::default());
     };
@@ -64,7 +64,7 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
         (entry, done)
     });
     let mut done = Vec::new();
-    let mut outcomes = releases.buffer_unordered(TOGETHER);
+    let mut outcomes = releases.buffer_unordered(CONCURRENCY);
     while let Some((entry, released)) = outcomes.next().await {
         if released {
             done.push(entry);
@@ -74,8 +74,8 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
     }
     // A release that is not durable would be undone by the next start.
     if !rest
-        .desk
-        .look(|picture| picture.store_open)
+        .handle
+        .read(|snapshot| snapshot.store_open)
         .await
         .unwrap_or(false)
     {
@@ -89,7 +89,7 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
 
 /// The right to remove, with everything that is queued; none if the queue is empty.
 async fn take(directory: &Path) -> Result<Option<(QueueGuard, Waiting)>, ReplayError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         let queue = Queue::new(directory);
         let taken = spawn_blocking(move || {
@@ -117,7 +117,7 @@ enum Taken {
     All(QueueGuard, Waiting),
 }
 
-async fn release(rest: &Rest, entry: &QueuedRelease) -> bool {
+async fn release(rest: &RestApi, entry: &QueuedRelease) -> bool {
     let outcome = rest.release(&entry.request).await;
     let done = outcome.return_code.is_success();
     if !done {

@@ -24,7 +24,7 @@ use weft_ipam::pool::{Key, Lease, PodIdentity, Refusal, Reply};
 use weft_model::SharedStr;
 
 use crate::{
-    desk::{Desk, Stopping},
+    handle::{DaemonHandle, Snapshot, Stopping},
     metrics::IpamMetrics,
     report,
 };
@@ -44,16 +44,16 @@ pub(super) const HEALTH: &str = "/network/health";
 
 /// The HTTP API with its dependencies.
 #[derive(Clone, Debug)]
-pub struct Rest {
+pub struct RestApi {
     /// Handle of the daemon.
-    pub desk: Desk,
+    pub handle: DaemonHandle,
     /// Metrics to update.
     pub metrics: IpamMetrics,
     /// Maximum time an ADD waits.
     pub wait: Duration,
 }
 
-impl Rest {
+impl RestApi {
     /// All routes of the socket.
     pub fn router(self) -> Router {
         Router::new()
@@ -109,9 +109,9 @@ impl Rest {
             let code = ReturnCode::EMPTY_ORCHESTRATOR_CONTEXT;
             return Err(Outcome::failure(code, "the request names no pod"));
         }
-        let wait = self.patience(headers);
+        let wait = self.wait_limit(headers);
         let added = self
-            .desk
+            .handle
             .add(key, identity(&context), request.desired_ip_addresses, wait);
         match added.await.map_err(stopping)? {
             Reply::Assigned(leases) => Ok(leases),
@@ -121,7 +121,7 @@ impl Rest {
     }
 
     /// The client's time limit, at most our own.
-    fn patience(&self, headers: &HeaderMap) -> Duration {
+    fn wait_limit(&self, headers: &HeaderMap) -> Duration {
         let told = headers.get(header::WAIT_MILLISECONDS);
         let told = told.and_then(|value| value.to_str().ok()?.parse().ok());
         told.map_or(self.wait, |millis| {
@@ -135,7 +135,7 @@ impl Rest {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
-        match self.desk.delete(key).await {
+        match self.handle.delete(key).await {
             Ok(Reply::Released) => Outcome::success(),
             Ok(Reply::Refused(refusal)) => refused(&refusal),
             Ok(Reply::Assigned(_)) => unexpected("a DEL was answered as an ADD"),
@@ -242,7 +242,11 @@ fn flat(answer: Answer) -> Response {
     answer.unwrap_or_else(|refused| *refused)
 }
 
-async fn request_ip_configs(State(rest): State<Rest>, headers: HeaderMap, body: Bytes) -> Response {
+async fn request_ip_configs(
+    State(rest): State<RestApi>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let since = Instant::now();
     let answer = async {
         let body = infos(rest.add(read(&body)?, &headers).await);
@@ -252,7 +256,7 @@ async fn request_ip_configs(State(rest): State<Rest>, headers: HeaderMap, body: 
     flat(answer.await)
 }
 
-async fn release_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn release_ip_configs(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let outcome = rest.release(&read(&body)?).await;
@@ -263,7 +267,11 @@ async fn release_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn request_ip_config(State(rest): State<Rest>, headers: HeaderMap, body: Bytes) -> Response {
+async fn request_ip_config(
+    State(rest): State<RestApi>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigRequest = read(&body)?;
@@ -276,15 +284,15 @@ async fn request_ip_config(State(rest): State<Rest>, headers: HeaderMap, body: B
 
 /// The older form returns one address, so a node with several containers or families cannot serve
 /// it.
-async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpConfigResponse {
+async fn one(rest: &RestApi, request: IpConfigRequest, headers: &HeaderMap) -> IpConfigResponse {
     let failed = |response| IpConfigResponse {
         response,
         ..IpConfigResponse::default()
     };
-    let shape = rest.desk.look(|picture| {
+    let shape = rest.handle.read(|snapshot| {
         (
-            picture.pool.container_count(),
-            picture.pool.served_families().len(),
+            snapshot.pool.container_count(),
+            snapshot.pool.served_families().len(),
         )
     });
     match shape.await {
@@ -313,7 +321,7 @@ async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpCo
     }
 }
 
-async fn release_ip_config(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn release_ip_config(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigRequest = read(&body)?;
@@ -325,7 +333,7 @@ async fn release_ip_config(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn check_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn check_ip_configs(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigsRequest = read(&body)?;
@@ -336,19 +344,19 @@ async fn check_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn check(rest: &Rest, request: &IpConfigsRequest) -> Result<Vec<Lease>, Outcome> {
+async fn check(rest: &RestApi, request: &IpConfigsRequest) -> Result<Vec<Lease>, Outcome> {
     let key = key_of(request)?;
     let desired: Vec<IpAddr> = request.desired_ip_addresses.clone();
-    let looked = rest.desk.look(move |picture| {
-        picture.pool.check(&key, &desired)?;
-        let held = picture.pool.attachments().get(&key);
+    let found = rest.handle.read(move |snapshot| {
+        snapshot.pool.check(&key, &desired)?;
+        let held = snapshot.pool.attachments().get(&key);
         Ok(held.map(|held| held.leases.clone()).unwrap_or_default())
     });
-    let looked: Result<Vec<Lease>, weft_ipam::pool::CheckError> = looked.await.map_err(stopping)?;
-    looked.map_err(|error| Outcome::failure(ReturnCode::NOT_FOUND, error.to_string()))
+    let found: Result<Vec<Lease>, weft_ipam::pool::CheckError> = found.await.map_err(stopping)?;
+    found.map_err(|error| Outcome::failure(ReturnCode::NOT_FOUND, error.to_string()))
 }
 
-async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn collect(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: GcRequest = read(&body)?;
@@ -368,7 +376,7 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
             })
             .collect();
         let network = SharedStr::new(&request.network_name);
-        let body = match rest.desk.collect(network, valid).await {
+        let body = match rest.handle.collect(network, valid).await {
             Ok(released) => GcResponse {
                 released,
                 response: Outcome::success(),
@@ -386,48 +394,47 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
 
 /// Answers with a report on a snapshot.
 async fn show<T: Serialize + Send + 'static>(
-    rest: &Rest,
+    rest: &RestApi,
     url: &'static str,
     verb: &'static str,
-    look: impl FnOnce(&crate::desk::Picture<'_>) -> T + Send + 'static,
+    report: impl FnOnce(&Snapshot<'_>) -> T + Send + 'static,
 ) -> Response {
     let since = Instant::now();
-    match rest.desk.look(look).await {
+    match rest.handle.read(report).await {
         Ok(seen) => rest.answer(url, verb, since, ReturnCode::SUCCESS, &seen),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }
 }
 
-async fn status(State(rest): State<Rest>) -> Response {
+async fn status(State(rest): State<RestApi>) -> Response {
     show(&rest, path::STATUS, "GET", report::status).await
 }
 
-async fn addresses(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn addresses(State(rest): State<RestApi>, body: Bytes) -> Response {
     let filter: AddressFilter = match read(&body) {
         Ok(filter) => filter,
         Err(refused) => return *refused,
     };
-    let look = move |picture: &crate::desk::Picture<'_>| report::addresses(picture, &filter);
-    show(&rest, path::DEBUG_ADDRESSES, "POST", look).await
+    let report = move |snapshot: &Snapshot<'_>| report::addresses(snapshot, &filter);
+    show(&rest, path::DEBUG_ADDRESSES, "POST", report).await
 }
 
-async fn pod_context(State(rest): State<Rest>) -> Response {
+async fn pod_context(State(rest): State<RestApi>) -> Response {
     show(&rest, path::DEBUG_POD_CONTEXT, "POST", report::pod_context).await
 }
 
-async fn rest_data(State(rest): State<Rest>) -> Response {
+async fn rest_data(State(rest): State<RestApi>) -> Response {
     show(&rest, path::DEBUG_REST_DATA, "POST", report::rest_data).await
 }
 
-async fn health(State(rest): State<Rest>) -> Response {
+async fn health(State(rest): State<RestApi>) -> Response {
     show(&rest, HEALTH, "GET", report::status).await
 }
 
 async fn explain(
-    State(rest): State<Rest>,
+    State(rest): State<RestApi>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    let look =
-        move |picture: &crate::desk::Picture<'_>| report::explain(picture, &namespace, &name);
-    show(&rest, EXPLAIN, "GET", look).await
+    let report = move |snapshot: &Snapshot<'_>| report::explain(snapshot, &namespace, &name);
+    show(&rest, EXPLAIN, "GET", report).await
 }

@@ -96,7 +96,7 @@ enum Flaw {
 
 impl StoreError {
     /// True if another process has locked it, which then serves this node.
-    pub fn is_taken(&self) -> bool {
+    pub fn is_locked(&self) -> bool {
         match self {
             Self::Locked(_) => true,
             Self::Database(error) => matches!(**error, redb::Error::DatabaseAlreadyOpen),

@@ -62,7 +62,7 @@ struct PodAddress {
 }
 
 impl NodePod {
-    pub(crate) fn sketch(&self) -> PodSummary {
+    pub(crate) fn summary(&self) -> PodSummary {
         let addresses = self.status.addresses.iter();
         PodSummary {
             identity: PodIdentity {

@@ -22,7 +22,7 @@ impl Pool {
         while let Some(request) = self.waiting.pop_front() {
             if let Some(attachment) = self.attachments.get(&request.key) {
                 step.replies
-                    .push((request.ticket, self.again(attachment, &request.pod)));
+                    .push((request.id, self.again(attachment, &request.pod)));
                 continue;
             }
             let chosen = if request.desired.is_empty() {
@@ -31,7 +31,7 @@ impl Pool {
                 match self.desired(&request.desired) {
                     Ok(chosen) => Some(chosen),
                     Err(address) => {
-                        step.refuse(request.ticket, Refusal::Desired(address));
+                        step.refuse(request.id, Refusal::Desired(address));
                         continue;
                     }
                 }
@@ -120,7 +120,7 @@ impl Pool {
             Some(attachment.clone()),
         ));
         self.attachments.insert(request.key, attachment);
-        step.replies.push((request.ticket, Reply::Assigned(leases)));
+        step.replies.push((request.id, Reply::Assigned(leases)));
     }
 
     pub(super) fn lease(&self, address: IpAddr) -> Lease {

@@ -51,7 +51,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AddRequest {
     /// Id for the reply.
-    pub ticket: RequestId,
+    pub id: RequestId,
     /// Key of the attachment.
     pub key: Key,
     /// The pod of the attachment.

@@ -101,9 +101,9 @@ pub(crate) fn observe(pool: &mut Pool, config: &NodeConfig, now: Moment) -> Step
     pool.handle(Event::Observed(Box::new(config.clone())), now)
 }
 
-pub(crate) fn request(ticket: u64, name: &str, now: Moment) -> AddRequest {
+pub(crate) fn request(id: u64, name: &str, now: Moment) -> AddRequest {
     AddRequest {
-        ticket: RequestId(ticket),
+        id: RequestId(id),
         key: key(name),
         pod: pod(name),
         desired: Vec::new(),

@@ -5,16 +5,16 @@ use std::time::Duration;
 use weft_ipam::{MonitorInput, NodeConfig, SpecWrite, pool::Event};
 
 use super::Actor;
-use crate::{feeds::Sighting, outbox::Out, writer::WriteError};
+use crate::{feeds::Observation, outbox::Out, writer::WriteError};
 
 const BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Actor {
-    pub(super) fn saw(&mut self, sighting: Sighting) {
+    pub(super) fn observed(&mut self, observation: Observation) {
         let now = self.clock.now();
-        match sighting {
-            Sighting::Node(uid) => {
+        match observation {
+            Observation::Node(uid) => {
                 if self.node.as_ref() != Some(&uid) {
                     tracing::info!(node = self.settings.node, %uid, "node UID learned");
                     self.pool.set_node(uid.clone());
@@ -22,7 +22,7 @@ impl Actor {
                     self.observe();
                 }
             }
-            Sighting::Network(config) => {
+            Observation::Network(config) => {
                 self.metrics.network_seen();
                 let older = |known: &NodeConfig| {
                     known.uid == config.uid && config.version.is_older_than(&known.version)
@@ -33,7 +33,7 @@ impl Actor {
                 }
                 self.observe();
             }
-            Sighting::NetworkGone => {
+            Observation::NetworkGone => {
                 tracing::warn!("NodeNetworkConfig deleted, pods keep their addresses");
                 // A deleted object gets no writes, and none of its addresses is assigned.
                 if let Some(config) = &mut self.config {
@@ -41,9 +41,9 @@ impl Actor {
                 }
                 self.observe();
             }
-            Sighting::Pods if self.pods.is_none() => self.count_pods(),
-            Sighting::Pods => self.gathering.changed(now),
-            Sighting::Subnets => {}
+            Observation::Pods if self.pods.is_none() => self.count_pods(),
+            Observation::Pods => self.debounce.changed(now),
+            Observation::Subnets => {}
         }
     }
 
@@ -75,7 +75,7 @@ impl Actor {
     }
 
     /// Decides whether to request addresses from the cluster, or to offer some for release.
-    pub(super) fn look(&mut self) {
+    pub(super) fn evaluate(&mut self) {
         if self.blocked.is_some() || self.node.is_none() {
             return;
         }

@@ -134,11 +134,11 @@ impl Actor {
         self.broken(error);
         let failed = self.pool.handle(Event::StoreFailed(keys), self.clock.now());
         for out in &mut batch.out {
-            if let Out::Reply(ticket, reply @ Reply::Assigned(_)) = out
+            if let Out::Reply(id, reply @ Reply::Assigned(_)) = out
                 && self
-                    .askers
-                    .get(ticket)
-                    .is_none_or(|asker| made.contains(&asker.key))
+                    .waiters
+                    .get(id)
+                    .is_none_or(|waiter| made.contains(&waiter.key))
             {
                 *reply = Reply::Refused(Refusal::Closed);
             }
@@ -179,16 +179,16 @@ impl Actor {
         let (mut answered, mut lost) = (HashSet::new(), HashSet::new());
         for out in batch.out {
             match out {
-                Out::Reply(ticket, reply) => {
-                    let Some(asker) = self.askers.remove(&ticket) else {
+                Out::Reply(id, reply) => {
+                    let Some(waiter) = self.waiters.remove(&id) else {
                         continue;
                     };
                     self.metrics
-                        .answered(&reply, self.clock.now().since(asker.since));
+                        .answered(&reply, self.clock.now().since(waiter.since));
                     let assigned = matches!(reply, Reply::Assigned(_));
-                    match asker.answer.send(reply) {
-                        Ok(()) => answered.insert(asker.key),
-                        Err(_) => assigned && lost.insert(asker.key),
+                    match waiter.answer.send(reply) {
+                        Ok(()) => answered.insert(waiter.key),
+                        Err(_) => assigned && lost.insert(waiter.key),
                     };
                 }
                 Out::Seen(send) => send(),
@@ -196,8 +196,8 @@ impl Actor {
             }
         }
         for key in lost {
-            let mut others = self.askers.values();
-            let wanted = answered.contains(&key) || others.any(|asker| asker.key == key);
+            let mut others = self.waiters.values();
+            let wanted = answered.contains(&key) || others.any(|waiter| waiter.key == key);
             if made.contains(&key) && !wanted {
                 tracing::info!(%key, "client disconnected before its ADD was answered; releasing");
                 self.handle(Event::Abandon(key));

@@ -369,7 +369,7 @@ fn a_damaged_store_without_counter_is_a_loss_also_after_a_crash() {
 }
 
 #[test]
-fn a_store_of_a_program_that_did_not_count_is_taken_over_without_alarm() {
+fn a_store_of_a_program_that_did_not_count_is_locked_over_without_alarm() {
     use redb::{Database, TableDefinition};
     let about: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
     let directory = tempfile::tempdir().unwrap();

@@ -25,7 +25,9 @@ use weft_cns::{
     StatusResponse, path as paths,
 };
 use weft_ipam::pool::Identity;
-use weft_ipam_daemon::{Clock, Daemon, DaemonParts, Desk, IpamMetrics, IpamSettings, Rest};
+use weft_ipam_daemon::{
+    Clock, Daemon, DaemonHandle, DaemonParts, IpamMetrics, IpamSettings, RestApi,
+};
 use weft_model::{Moment, SharedStr};
 use weft_runtime::{Cluster, prometheus_text};
 
@@ -187,7 +189,7 @@ impl World {
         let daemon = daemon.await.unwrap();
         let stop = CancellationToken::new();
         Running {
-            desk: daemon.desk().clone(),
+            handle: daemon.handle().clone(),
             rest: daemon.pages(),
             router: daemon.pages().router(),
             task: tokio::spawn(daemon.run(stop.clone())),
@@ -263,8 +265,8 @@ async fn allocate(
 
 /// A running daemon.
 pub(crate) struct Running {
-    pub(crate) desk: Desk,
-    pub(crate) rest: Rest,
+    pub(crate) handle: DaemonHandle,
+    pub(crate) rest: RestApi,
     pub(crate) router: Router,
     registry: Registry,
     stop: CancellationToken,
@@ -362,8 +364,8 @@ impl Running {
     }
 
     pub(crate) async fn attached(&self) -> u32 {
-        self.desk
-            .look(|picture| picture.pool.attached())
+        self.handle
+            .read(|snapshot| snapshot.pool.attached())
             .await
             .unwrap()
     }

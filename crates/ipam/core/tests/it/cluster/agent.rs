@@ -241,7 +241,7 @@ impl Agent {
     /// late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
-            ticket: RequestId(2 * ticket(pod, self.pods[pod].sandbox)),
+            id: RequestId(2 * id(pod, self.pods[pod].sandbox)),
             key: self.key(pod),
             pod: self.identity_of(pod),
             desired: Vec::new(),
@@ -256,8 +256,8 @@ impl Agent {
             self.pods[pod].left = now;
         }
         self.pods[pod].phase = PodPhase::Leaving;
-        let ticket = RequestId(2 * ticket(pod, self.pods[pod].sandbox) + 1);
-        self.handle(Event::Delete(ticket, self.key(pod)), exhausted, now);
+        let id = RequestId(2 * id(pod, self.pods[pod].sandbox) + 1);
+        self.handle(Event::Delete(id, self.key(pod)), exhausted, now);
     }
 
     /// The pod and its sandbox are gone, and no DEL was ever sent.
@@ -290,8 +290,8 @@ impl Agent {
         self.handle(Event::Sweep(pods), exhausted, now);
     }
 
-    fn reply(&mut self, ticket: RequestId, reply: Reply) -> Result<(), Violation> {
-        let (pod, sandbox, delete) = pod_of(ticket);
+    fn reply(&mut self, id: RequestId, reply: Reply) -> Result<(), Violation> {
+        let (pod, sandbox, delete) = pod_of(id);
         let key = self.key(pod);
         let now = self.pods[pod].clone();
         if now.sandbox != sandbox {
@@ -353,12 +353,12 @@ fn identity(boot: u64) -> Identity {
     }
 }
 
-fn ticket(pod: usize, sandbox: u64) -> u64 {
+fn id(pod: usize, sandbox: u64) -> u64 {
     sandbox * 1000 + pod as u64
 }
 
-fn pod_of(ticket: RequestId) -> (usize, u64, bool) {
-    let (number, delete) = (ticket.0 / 2, ticket.0 % 2 == 1);
+fn pod_of(id: RequestId) -> (usize, u64, bool) {
+    let (number, delete) = (id.0 / 2, id.0 % 2 == 1);
     (
         usize::try_from(number % 1000).unwrap(),
         number / 1000,

@@ -21,8 +21,8 @@ impl Agent {
             }
             _ => false,
         };
-        let reported = |(ticket, reply): &(RequestId, Reply)| {
-            let (pod, sandbox, _) = pod_of(*ticket);
+        let reported = |(id, reply): &(RequestId, Reply)| {
+            let (pod, sandbox, _) = pod_of(*id);
             let held = self.pool.attachments().get(&self.key(pod));
             let former = |config: &NodeConfig| held.is_some_and(|held| held.epoch != config.uid);
             matches!(reply, Reply::Assigned(_))

@@ -24,8 +24,8 @@ impl Agent {
             }
         }
         for (step, write) in open {
-            for (ticket, reply) in step.replies {
-                self.reply(ticket, reply)?;
+            for (id, reply) in step.replies {
+                self.reply(id, reply)?;
             }
             writes.extend(write);
         }
@@ -47,8 +47,8 @@ impl Agent {
         let failed = self
             .pool
             .handle(Event::StoreFailed(made.iter().cloned().collect()), now);
-        for (ticket, reply) in open.iter_mut().flat_map(|(step, _)| &mut step.replies) {
-            let (pod, ..) = pod_of(*ticket);
+        for (id, reply) in open.iter_mut().flat_map(|(step, _)| &mut step.replies) {
+            let (pod, ..) = pod_of(*id);
             if matches!(reply, Reply::Assigned(_)) && made.contains(&self.key(pod)) {
                 *reply = Reply::Refused(Refusal::Closed);
             }
@@ -62,8 +62,8 @@ impl Agent {
             }
         }
         open.push((failed, None));
-        for (ticket, reply) in open.into_iter().flat_map(|(step, _)| step.replies) {
-            self.reply(ticket, reply)?;
+        for (id, reply) in open.into_iter().flat_map(|(step, _)| step.replies) {
+            self.reply(id, reply)?;
         }
         if self.pool.is_ready() {
             return Err("I17: nothing can be written, and ADD is open".to_owned());

@@ -25,7 +25,7 @@ pub struct Stopping;
 
 /// A consistent view of the daemon's state.
 #[derive(Debug)]
-pub struct Picture<'a> {
+pub struct Snapshot<'a> {
     /// Addresses and their owners.
     pub pool: &'a Pool,
     /// The last observed NodeNetworkConfig.
@@ -43,12 +43,12 @@ pub struct Picture<'a> {
 }
 
 /// Sends the result of a read, once everything it may contain is durable.
-pub(crate) type Send = Box<dyn FnOnce() + std::marker::Send>;
+pub(crate) type SendReply = Box<dyn FnOnce() + Send>;
 
 pub(crate) enum Message {
     Add(Box<Add>),
     Delete {
-        ticket: RequestId,
+        id: RequestId,
         key: Key,
         answer: oneshot::Sender<Reply>,
     },
@@ -58,11 +58,11 @@ pub(crate) enum Message {
         valid: BTreeSet<(SharedStr, SharedStr)>,
         answer: oneshot::Sender<u64>,
     },
-    Look(Box<dyn FnOnce(&Picture<'_>) -> Send + std::marker::Send>),
+    Read(Box<dyn FnOnce(&Snapshot<'_>) -> SendReply + Send>),
 }
 
 pub(crate) struct Add {
-    pub(crate) ticket: RequestId,
+    pub(crate) id: RequestId,
     pub(crate) key: Key,
     pub(crate) pod: PodIdentity,
     pub(crate) desired: Vec<IpAddr>,
@@ -72,22 +72,22 @@ pub(crate) struct Add {
 
 /// Handle for requests to a daemon of this process. Clones share the daemon.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct DaemonHandle {
     messages: mpsc::UnboundedSender<Message>,
     tickets: Arc<AtomicU64>,
 }
 
-impl Desk {
+impl DaemonHandle {
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
         let (messages, received) = mpsc::unbounded_channel();
-        let desk = Self {
+        let handle = Self {
             messages,
             tickets: Arc::default(),
         };
-        (desk, received)
+        (handle, received)
     }
 
-    fn ticket(&self) -> RequestId {
+    fn id(&self) -> RequestId {
         RequestId(self.tickets.fetch_add(1, Relaxed))
     }
 
@@ -103,10 +103,10 @@ impl Desk {
         desired: Vec<IpAddr>,
         wait: Duration,
     ) -> Result<Reply, Stopping> {
-        let ticket = self.ticket();
+        let id = self.id();
         let (answer, answered) = oneshot::channel();
         self.send(Message::Add(Box::new(Add {
-            ticket,
+            id,
             key,
             pod,
             desired,
@@ -114,26 +114,22 @@ impl Desk {
             answer,
         })))?;
         let mut waiting = Waiting {
-            desk: self,
-            ticket: Some(ticket),
+            handle: self,
+            id: Some(id),
         };
         // Dropped in this order: the actor must find the receiver gone when it gets the
         // cancellation.
         let mut answered = answered;
         let reply = (&mut answered).await;
-        waiting.ticket = None;
+        waiting.id = None;
         reply.map_err(|_| Stopping)
     }
 
     /// Releases the addresses of a key.
     pub async fn delete(&self, key: Key) -> Result<Reply, Stopping> {
-        let ticket = self.ticket();
+        let id = self.id();
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Delete {
-            ticket,
-            key,
-            answer,
-        })?;
+        self.send(Message::Delete { id, key, answer })?;
         answered.await.map_err(|_| Stopping)
     }
 
@@ -153,13 +149,13 @@ impl Desk {
     }
 
     /// Reads a consistent snapshot. The result is sent once everything in it is durable.
-    pub async fn look<T: std::marker::Send + 'static>(
+    pub async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Picture<'_>) -> T + std::marker::Send + 'static,
+        read: impl FnOnce(&Snapshot<'_>) -> T + Send + 'static,
     ) -> Result<T, Stopping> {
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Look(Box::new(move |picture| {
-            let seen = look(picture);
+        self.send(Message::Read(Box::new(move |snapshot| {
+            let seen = read(snapshot);
             Box::new(move || drop(answer.send(seen)))
         })))?;
         answered.await.map_err(|_| Stopping)
@@ -168,15 +164,15 @@ impl Desk {
 
 /// Cancels a request when its client disconnects.
 struct Waiting<'a> {
-    desk: &'a Desk,
-    ticket: Option<RequestId>,
+    handle: &'a DaemonHandle,
+    id: Option<RequestId>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
+        if let Some(id) = self.id {
             // A stopped daemon has forgotten the request anyway.
-            let _ended = self.desk.send(Message::Cancel(ticket));
+            let _ended = self.handle.send(Message::Cancel(id));
         }
     }
 }
