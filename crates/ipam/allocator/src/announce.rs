@@ -1,4 +1,4 @@
-//! What is said about nodes and pools as events.
+//! Events and log lines about nodes and pools, each reported once while it lasts.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use weft_runtime::{EventLevel, EventNote, EventRecorder};
 
 use crate::metrics::reason;
 
-/// Says things once, as events and in the log.
+/// Reports conditions once, as events and in the log.
 #[derive(Clone, Debug, Default)]
 pub struct AllocatorEvents {
-    /// Where to say them.
+    /// Recorder of events; none reports to the log only.
     pub events: Option<EventRecorder>,
 }
 
-/// What was said and is still so.
+/// Conditions that were reported and still last.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     notices: BTreeSet<String>,
@@ -27,13 +27,13 @@ pub(super) struct Said {
 }
 
 impl AllocatorEvents {
-    /// Says what is new.
+    /// Reports new conditions.
     pub(super) fn notices(&self, said: &mut Said, notices: &[Notice]) {
         let mut now = BTreeSet::new();
         for notice in notices {
             let text = notice.to_string();
             if !said.notices.contains(&text) && now.insert(text.clone()) {
-                tracing::warn!("{text}");
+                tracing::warn!(%notice, reason = reason(notice), "allocation problem");
                 self.say(about(notice), reason(notice), text.clone());
             }
             now.insert(text);
@@ -41,7 +41,7 @@ impl AllocatorEvents {
         said.notices = now;
     }
 
-    /// Says what is newly wrong with pools.
+    /// Reports new errors in pools.
     pub(super) fn flaws<'a>(
         &self,
         said: &mut Said,
@@ -51,7 +51,7 @@ impl AllocatorEvents {
         for (pool, flaw) in flaws {
             let text = format!("pool {pool}: {flaw}");
             if !said.flaws.contains(&text) {
-                tracing::warn!("{text}");
+                tracing::warn!(%pool, %flaw, reason = flaw.reason(), "invalid IPPool");
                 self.say(ippool(pool), flaw.reason(), flaw.to_string());
             }
             now.insert(text);

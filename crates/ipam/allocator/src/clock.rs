@@ -5,12 +5,12 @@ use std::{
 
 use weft_ipam::allocator::WallTime;
 
-/// What the clock on the wall shows. Cooldowns are written by it, for other processes to read.
+/// Source of wall-clock time. Cooldowns are written in it, for other processes to read.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> WallTime + Send + Sync>);
 
 impl WallClock {
-    /// The machine's.
+    /// The machine's clock.
     pub fn system() -> Self {
         Self::new(|| {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -20,7 +20,7 @@ impl WallClock {
         })
     }
 
-    /// One that shows what a function says.
+    /// A clock that shows the result of a function.
     pub fn new(read: impl Fn() -> WallTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -30,13 +30,13 @@ impl WallClock {
     }
 }
 
-/// A time as objects have it.
+/// A time in the format of Kubernetes objects.
 pub(super) fn rfc3339(wall: WallTime) -> String {
     let millis = i64::try_from(wall.0).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(millis / 1000).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
-/// How long until the clock shows this.
+/// Duration until the clock shows this time.
 pub(super) fn until(now: WallTime, at: WallTime) -> Duration {
     Duration::from_millis(at.0.saturating_sub(now.0))
 }

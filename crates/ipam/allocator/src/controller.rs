@@ -1,4 +1,4 @@
-//! The allocator as a controller of a process: started, stopped, elected.
+//! The allocator as a controller: watches objects, plans, writes, under leader election.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     writer::{Facts, Writer, Written},
 };
 
-/// The only key there is: all addresses of the cluster.
+/// The only key of the queue: all addresses of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AllocatorKey;
 
@@ -37,30 +37,30 @@ impl fmt::Debug for AllocatorKey {
     }
 }
 
-/// What an allocator is made of.
+/// Dependencies of an allocator.
 pub struct AllocatorParts {
-    /// Where the objects are.
+    /// Access to the API server.
     pub cluster: Cluster,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: AllocatorSettings,
-    /// Where NodeNetworkConfigs are.
+    /// Namespace of the NodeNetworkConfigs.
     pub namespace: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: AllocatorMetrics,
-    /// Where to say what people should know.
+    /// Reporter of events.
     pub events: AllocatorEvents,
-    /// By which claims rest.
+    /// Clock for cooldowns.
     pub clock: WallClock,
 }
 
-/// The name of the controller.
+/// Name of the controller.
 pub const NAME: &str = "ipam";
 
-/// How often everything is looked at although nothing changed.
+/// Interval of planning without a change.
 const AUDIT: Duration = Duration::from_mins(5);
-/// How soon to look again at what should have ended by now.
+/// Delay before planning again for a deadline that should have passed by now.
 const OVERDUE: Duration = Duration::from_secs(10);
-/// How often figures of pools are written while there is no end of changes.
+/// Minimum interval between writes of a pool's figures.
 const FIGURES: Duration = Duration::from_secs(5);
 
 /// Builds the controller, stopped. Only the leader runs it, and only while its kinds are served.
@@ -100,7 +100,7 @@ pub fn controller(parts: AllocatorParts, metrics: Option<&Metrics>) -> Controlle
     })
 }
 
-/// Nodes matter when they change, and not when their hearts beat.
+/// Ignores node updates that are only heartbeats.
 pub(super) fn matters() -> Predicate<NodeView> {
     Predicate::new(|change: &Change<NodeView>| match change {
         Change::Updated { old, new, .. } => !old.is_like(new),
@@ -129,7 +129,7 @@ struct Listers {
     nodes: Lister<NodeView>,
 }
 
-/// Everything as it was observed.
+/// All objects as they were observed.
 struct Observed {
     view: View,
     flaws: BTreeMap<PoolName, Vec<PoolFlaw>>,
@@ -214,7 +214,7 @@ impl AddressReconciler {
             .await
     }
 
-    /// Writes what pools have, where that changed.
+    /// Writes the status of pools that changed.
     async fn write_figures(
         &self,
         state: &mut State,
@@ -248,7 +248,7 @@ impl AddressReconciler {
                 match outcome {
                     Some(Ok(written)) => state.life.expect(written),
                     Some(Err(error)) => {
-                        tracing::debug!(error = chain(&error), %name, "pool status not written");
+                        tracing::debug!(error = chain(&error), %name, "cannot write the pool status");
                     }
                     None => return,
                 }
@@ -260,7 +260,7 @@ impl AddressReconciler {
     }
 }
 
-/// When a plan may say something new although nothing has changed.
+/// Time until a plan may change without a new observation.
 pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: WallTime) -> Duration {
     let grace = core
         .wake()
@@ -330,7 +330,7 @@ impl Listers {
             exhausted: exhausted
                 .map(|view| PoolName::from(&*view.0.metadata.name))
                 .collect(),
-            // A controller begins when all of its sources were listed to the end.
+            // A controller starts once all of its sources were listed completely.
             complete: true,
         };
         Ok(Observed {

@@ -1,5 +1,6 @@
-//! Hands out `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but
-//! claimed first: two processes that both believe to lead cannot give one range to two nodes.
+//! Assigns `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but claims
+//! them first: two processes that both believe they are the leader cannot give one range to two
+//! nodes.
 
 use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
@@ -24,28 +25,28 @@ use crate::{
     writer::{Facts, Writer, Written},
 };
 
-/// The name of the controller.
+/// Name of the controller.
 pub const POD_CIDR_NAME: &str = "pod-cidr";
 
-/// What hands out pod CIDRs.
+/// Dependencies of the pod CIDR controller.
 pub struct PodCidrParts {
-    /// Where the objects are.
+    /// Access to the API server.
     pub cluster: Cluster,
-    /// What is handed out: at most one range of each family.
+    /// Ranges to assign from: at most one of each family.
     pub ranges: Vec<ClusterCidr>,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: AllocatorSettings,
-    /// Where NodeNetworkConfigs are: a node's range is nobody's before its config is gone.
+    /// Namespace of the NodeNetworkConfigs: a node's range is not free before its config is gone.
     pub namespace: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: AllocatorMetrics,
-    /// Where to say what people should know.
+    /// Reporter of events.
     pub events: AllocatorEvents,
-    /// By which claims rest.
+    /// Clock for cooldowns.
     pub clock: WallClock,
 }
 
-/// Builds the controller, stopped. Only the leader runs it, and only while claims can be kept.
+/// Builds the controller, stopped. Only the leader runs it, and only while claims can be stored.
 pub fn pod_cidr_controller(
     parts: PodCidrParts,
     metrics: Option<&Metrics>,
@@ -54,7 +55,7 @@ pub fn pod_cidr_controller(
         weft_runtime::Change::Updated { new, .. } => new.0.spec.pool.as_str() == POD_CIDR_POOL,
         _ => true,
     });
-    // What they publish is read when one of them is gone, and not before.
+    // Their addresses are read when one of them is deleted, and not before.
     let gone = Predicate::new(|change: &weft_runtime::Change<ConfigView>| {
         !matches!(change, weft_runtime::Change::Updated { .. })
     });

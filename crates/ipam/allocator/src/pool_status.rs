@@ -1,4 +1,4 @@
-//! What the status of a pool says.
+//! The status of an IPPool: figures and the condition `Ready`.
 
 use weft_ipam::{
     allocator::{IpPool, Usage, WallTime},
@@ -9,7 +9,7 @@ use crate::clock::rfc3339;
 
 const READY: &str = "Ready";
 
-/// The status that a pool should have, if it has another.
+/// The status to write; none if the pool has it already.
 pub(super) fn wanted(
     object: &objects::IpPool,
     pool: &IpPool,
@@ -50,7 +50,7 @@ fn ready(pool: &IpPool, flaws: &[PoolFlaw]) -> PoolCondition {
     }
 }
 
-/// Others' conditions stay; ours keeps its time unless it turns.
+/// Keeps conditions of other writers; ours keeps its time unless its status changes.
 fn conditions(
     before: &[PoolCondition],
     mut ready: PoolCondition,

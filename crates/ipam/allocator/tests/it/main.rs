@@ -1,4 +1,4 @@
-//! The allocator on a whole API server.
+//! Integration tests of the allocator against the embedded API server.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"
