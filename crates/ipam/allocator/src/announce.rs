@@ -21,45 +21,45 @@ pub struct AllocatorEvents {
 
 /// Conditions that were reported and still last.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Reported {
     notices: BTreeSet<String>,
     flaws: BTreeSet<String>,
 }
 
 impl AllocatorEvents {
     /// Reports new conditions.
-    pub(super) fn notices(&self, said: &mut Said, notices: &[Notice]) {
+    pub(super) fn notices(&self, reported: &mut Reported, notices: &[Notice]) {
         let mut now = BTreeSet::new();
         for notice in notices {
             let text = notice.to_string();
-            if !said.notices.contains(&text) && now.insert(text.clone()) {
+            if !reported.notices.contains(&text) && now.insert(text.clone()) {
                 tracing::warn!(%notice, reason = reason(notice), "allocation problem");
-                self.say(about(notice), reason(notice), text.clone());
+                self.record(about(notice), reason(notice), text.clone());
             }
             now.insert(text);
         }
-        said.notices = now;
+        reported.notices = now;
     }
 
     /// Reports new errors in pools.
     pub(super) fn flaws<'a>(
         &self,
-        said: &mut Said,
+        reported: &mut Reported,
         flaws: impl Iterator<Item = (&'a PoolName, &'a PoolFlaw)>,
     ) {
         let mut now = BTreeSet::new();
         for (pool, flaw) in flaws {
             let text = format!("pool {pool}: {flaw}");
-            if !said.flaws.contains(&text) {
+            if !reported.flaws.contains(&text) {
                 tracing::warn!(%pool, %flaw, reason = flaw.reason(), "invalid IPPool");
-                self.say(ippool(pool), flaw.reason(), flaw.to_string());
+                self.record(ippool(pool), flaw.reason(), flaw.to_string());
             }
             now.insert(text);
         }
-        said.flaws = now;
+        reported.flaws = now;
     }
 
-    fn say(&self, about: ObjectReference, reason: &'static str, note: String) {
+    fn record(&self, about: ObjectReference, reason: &'static str, note: String) {
         if let Some(events) = &self.events {
             let note = EventNote {
                 level: EventLevel::Warning,

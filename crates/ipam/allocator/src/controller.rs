@@ -18,11 +18,11 @@ use weft_runtime::{
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Said,
+    announce::Reported,
     clock::{rfc3339, until},
-    life::{Life, Seen, chain, label},
     metrics::ADDRESS_REASONS,
     pool_status,
+    term::{Seen, Term, chain, label},
     views::{ConfigView, NodeView, PoolView, ShardView, StateView},
     writer::{Facts, Writer, Written},
 };
@@ -115,9 +115,9 @@ struct AddressReconciler {
 }
 
 struct State {
-    life: Life,
+    term: Term,
     core: Allocator,
-    said: Said,
+    reported: Reported,
     figures_at: Option<Instant>,
 }
 
@@ -140,13 +140,13 @@ struct Observed {
 impl Reconciler<AllocatorKey> for AddressReconciler {
     async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
         let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.life.is_over()) {
+        if state.as_ref().is_none_or(|state| state.term.is_over()) {
             *state = None;
         }
         let state = state.get_or_insert_with(|| State {
-            life: Life::begin(context.cancelled().clone()),
+            term: Term::begin(context.cancelled().clone()),
             core: Allocator::new(self.parts.settings),
-            said: Said::default(),
+            reported: Reported::default(),
             figures_at: None,
         });
         self.work(state, &context).await
@@ -160,20 +160,22 @@ impl AddressReconciler {
         context: &Context<AllocatorKey>,
     ) -> Result<Action, ReconcileError> {
         let listers = Listers::of(context)?;
-        if let Some(wait) = state.life.waits_for_cache(&listers.seen())? {
+        if let Some(wait) = state.term.waits_for_cache(&listers.seen())? {
             return Ok(Action::requeue(wait));
         }
         let wall = self.parts.clock.now();
         let observed = listers.observe(wall)?;
         let begun = Instant::now();
-        let plan = state.core.plan(&observed.view, state.life.now(), wall);
+        let plan = state.core.plan(&observed.view, state.term.now(), wall);
         self.parts
             .metrics
             .planned(begun.elapsed(), &plan.notices, &ADDRESS_REASONS);
-        self.parts.events.notices(&mut state.said, &plan.notices);
+        self.parts
+            .events
+            .notices(&mut state.reported, &plan.notices);
         let flaws = observed.flaws.iter();
         let flaws = flaws.flat_map(|(pool, flaws)| flaws.iter().map(move |flaw| (pool, flaw)));
-        self.parts.events.flaws(&mut state.said, flaws);
+        self.parts.events.flaws(&mut state.reported, flaws);
         let again = self
             .carry_out(state, context, &observed, &plan.writes, wall)
             .await;
@@ -184,7 +186,7 @@ impl AddressReconciler {
             self.write_figures(state, context, &observed, wall).await;
         }
         Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_look(&state.core, state.life.now(), &observed.view, wall)
+            next_plan(&state.core, state.term.now(), &observed.view, wall)
         })))
     }
 
@@ -209,7 +211,7 @@ impl AddressReconciler {
         let metrics = &self.parts.metrics;
         let work = (writes, &facts);
         state
-            .life
+            .term
             .carry_out(context, &self.writer, metrics, work)
             .await
     }
@@ -246,7 +248,7 @@ impl AddressReconciler {
                     .metrics
                     .wrote_object("pool_status", label(outcome.as_ref()));
                 match outcome {
-                    Some(Ok(written)) => state.life.expect(written),
+                    Some(Ok(written)) => state.term.expect(written),
                     Some(Err(error)) => {
                         tracing::debug!(error = chain(&error), %name, "cannot write the pool status");
                     }
@@ -261,7 +263,7 @@ impl AddressReconciler {
 }
 
 /// Time until a plan may change without a new observation.
-pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: WallTime) -> Duration {
+pub(super) fn next_plan(core: &Allocator, now: Moment, view: &View, wall: WallTime) -> Duration {
     let grace = core
         .wake()
         .map(|at| if at > now { at.since(now) } else { OVERDUE });

@@ -8,11 +8,11 @@
 mod announce;
 mod clock;
 mod controller;
-mod life;
 mod metrics;
 mod pod_cidrs;
 mod pool_status;
 mod process;
+mod term;
 mod views;
 mod writer;
 

@@ -16,11 +16,11 @@ use weft_runtime::{
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Said,
+    announce::Reported,
     clock::rfc3339,
-    controller::{AllocatorKey, matters, next_look},
-    life::Life,
+    controller::{AllocatorKey, matters, next_plan},
     metrics::CIDR_REASONS,
+    term::Term,
     views::{ConfigView, NodeView, ShardView},
     writer::{Facts, Writer, Written},
 };
@@ -101,21 +101,21 @@ struct CidrReconciler {
 }
 
 struct State {
-    life: Life,
+    term: Term,
     core: Allocator,
-    said: Said,
+    reported: Reported,
 }
 
 impl Reconciler<AllocatorKey> for CidrReconciler {
     async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
         let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.life.is_over()) {
+        if state.as_ref().is_none_or(|state| state.term.is_over()) {
             *state = None;
         }
         let state = state.get_or_insert_with(|| State {
-            life: Life::begin(context.cancelled().clone()),
+            term: Term::begin(context.cancelled().clone()),
             core: Allocator::new(self.parts.settings),
-            said: Said::default(),
+            reported: Reported::default(),
         });
         self.work(state, &context).await
     }
@@ -124,7 +124,11 @@ impl Reconciler<AllocatorKey> for CidrReconciler {
 impl CidrReconciler {
     async fn work(
         &self,
-        State { life, core, said }: &mut State,
+        State {
+            term,
+            core,
+            reported,
+        }: &mut State,
         context: &Context<AllocatorKey>,
     ) -> Result<Action, ReconcileError> {
         let shards: Lister<ShardView> = context.lister()?;
@@ -137,7 +141,7 @@ impl CidrReconciler {
                 nodes.has_reached(&written.key, &written.version)
             }
         };
-        if let Some(wait) = life.waits_for_cache(&seen)? {
+        if let Some(wait) = term.waits_for_cache(&seen)? {
             return Ok(Action::requeue(wait));
         }
         let wall = self.parts.clock.now();
@@ -157,11 +161,11 @@ impl CidrReconciler {
             ..View::default()
         };
         let begun = Instant::now();
-        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, life.now(), wall);
+        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, term.now(), wall);
         self.parts
             .metrics
             .planned(begun.elapsed(), &plan.notices, &CIDR_REASONS);
-        self.parts.events.notices(said, &plan.notices);
+        self.parts.events.notices(reported, &plan.notices);
         let timestamp = rfc3339(wall);
         let facts = Facts {
             block_prefix: &|shard| self.block_prefix(shard),
@@ -174,9 +178,9 @@ impl CidrReconciler {
         };
         let work = (plan.writes.as_slice(), &facts);
         let metrics = &self.parts.metrics;
-        let again = life.carry_out(context, &self.writer, metrics, work).await;
+        let again = term.carry_out(context, &self.writer, metrics, work).await;
         Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_look(core, life.now(), &view, wall)
+            next_plan(core, term.now(), &view, wall)
         })))
     }
 

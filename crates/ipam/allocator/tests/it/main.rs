@@ -4,6 +4,7 @@
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod disruption;
 mod failing;
 mod lossy;
 mod objects;
@@ -13,5 +14,4 @@ mod rights;
 mod scale;
 mod scarcity;
 mod serving;
-mod upheaval;
 mod world;

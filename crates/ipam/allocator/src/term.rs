@@ -21,19 +21,19 @@ use crate::{
 /// Number of concurrent writes.
 const PARALLEL: usize = 32;
 /// Time that the cache may lag behind our own writes before planning continues anyway.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of checking whether the cache has caught up.
-const GLANCE: Duration = Duration::from_millis(10);
+const CACHE_LAG_LIMIT: Duration = Duration::from_secs(10);
+/// Interval of checking whether the cache has caught up, and the first back-off.
+const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest back-off after failures.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// State of one leadership term, or of one run without election. Nothing survives it: the next term
 /// starts from the objects observed then.
-pub(super) struct Life {
+pub(super) struct Term {
     token: CancellationToken,
     begun: Instant,
     unseen: Vec<Written>,
-    patience: Instant,
+    cache_deadline: Instant,
     failures: u32,
     /// Writes that the API server refused. Each backs off on its own: a refusal of one object says
     /// nothing about the others. A different write to the object is tried at once.
@@ -48,13 +48,13 @@ struct RetryState {
 /// Returns whether the cache shows a write.
 pub(super) type Seen<'a> = dyn Fn(&Written) -> Result<bool, InformerStopped> + 'a;
 
-impl Life {
+impl Term {
     pub(super) fn begin(token: CancellationToken) -> Self {
         Self {
             token,
             begun: Instant::now(),
             unseen: Vec::new(),
-            patience: Instant::now(),
+            cache_deadline: Instant::now(),
             failures: 0,
             refused: HashMap::new(),
         }
@@ -74,12 +74,12 @@ impl Life {
         &mut self,
         seen: &Seen<'_>,
     ) -> Result<Option<Duration>, InformerStopped> {
-        if Instant::now() >= self.patience {
+        if Instant::now() >= self.cache_deadline {
             self.unseen.clear();
         }
         while let Some(last) = self.unseen.last() {
             if !seen(last)? {
-                return Ok(Some(GLANCE));
+                return Ok(Some(CACHE_POLL_INTERVAL));
             }
             self.unseen.pop();
         }
@@ -143,28 +143,33 @@ impl Life {
         }
         self.failures = if failed { self.failures + 1 } else { 0 };
         let now = Instant::now();
-        self.patience = now + PATIENCE;
+        self.cache_deadline = now + CACHE_LAG_LIMIT;
         let refused = self.refused.values().map(|one| one.again);
         let retry = refused
             .min()
             .map(|again| again.saturating_duration_since(now));
         // The writes may be the first of several steps.
         let next = (failed || written_any).then(|| pause(self.failures));
-        Some(next.into_iter().chain(retry).min().unwrap_or(GLANCE))
+        Some(
+            next.into_iter()
+                .chain(retry)
+                .min()
+                .unwrap_or(CACHE_POLL_INTERVAL),
+        )
     }
 
     /// Adds a write that the cache must show.
     pub(super) fn expect(&mut self, written: Option<Written>) {
         self.unseen.extend(written);
-        self.patience = Instant::now() + PATIENCE;
+        self.cache_deadline = Instant::now() + CACHE_LAG_LIMIT;
     }
 }
 
 /// Retries at once after the first failure, since other processes write as well; then backs off.
 fn pause(failures: u32) -> Duration {
     match failures {
-        0 | 1 => GLANCE,
-        failures => (GLANCE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
+        0 | 1 => CACHE_POLL_INTERVAL,
+        failures => (CACHE_POLL_INTERVAL * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
     }
 }
 
