@@ -13,7 +13,7 @@ use weft_ipam::{
     objects::{GROUP, NetworkObjects},
 };
 use weft_ipam_daemon::{
-    Doors, IpamProcess, IpamSettings, IpamSetup,
+    IpamProcess, IpamSettings, IpamSetup, Listeners,
     report::{Explanation, status_text},
     socket_get,
 };
@@ -227,7 +227,7 @@ impl PoolFlags {
         };
         Ok(IpamSetup {
             settings,
-            doors: Doors {
+            listeners: Listeners {
                 socket: socket.to_owned(),
                 loopback: self.loopback_bind_address,
                 queue: self.cni_queue.clone(),

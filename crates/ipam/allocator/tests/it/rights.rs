@@ -1,4 +1,5 @@
-//! The rights in `deploy/controller` and `deploy/node` are enough, and not too many.
+//! The RBAC rules and admission policies in `deploy/controller` and `deploy/node` are sufficient
+//! and minimal.
 
 use http::Method;
 use kube::Client;
@@ -34,7 +35,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
         .await;
     world.add_nodes(8).await;
     let controller = world.server.client_as(account("weft-controller"));
-    // The whole life of the allocator, exhaustion included.
+    // The whole life cycle, exhaustion included.
     let _running = world.start_with(controller, Gate::always_open());
     world
         .until("exhausted", |configs| {
@@ -54,7 +55,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
             .map_err(|error| error.to_string())
     };
     let spec = json!({"spec": {"requestedIPCount": 8}});
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     while patch(&agent, "node-1", spec.clone()).await.is_ok() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -75,7 +76,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
     assert!(error.contains("its own node only"), "{error}");
 }
 
-/// Rights beyond those in `deploy/node`, so that nothing but the policy stands in the way.
+/// RBAC rules beyond those in `deploy/node`, so that only the policy can refuse.
 const TOO_MANY_RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -101,7 +102,7 @@ fn config(node: &str) -> Value {
         "spec": {"requestedIPCount": 16}})
 }
 
-/// What an agent is told.
+/// Requests of an agent.
 struct Attempts {
     admin: Client,
     agent: Client,
@@ -116,7 +117,7 @@ impl Attempts {
         }
     }
 
-    /// The object as it is now, with some of it replaced.
+    /// The current object with a part replaced.
     async fn put(&self, name: &str, part: &str, change: &Value) -> String {
         let stored = path("nodenetworkconfigs", name);
         let stored = call(&self.admin, Method::GET, &stored, &Value::Null).await;
@@ -147,7 +148,7 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     let agent = world.server.client_as(agent);
     let attempts = Attempts { admin, agent };
     let more = json!({"requestedIPCount": 32});
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     while attempts.put("node-1", "", &more).await == "done" {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -188,7 +189,7 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     for (index, (answer, expected)) in answers.iter().enumerate() {
         assert!(answer.contains(expected), "attempt {index}: {answer}");
     }
-    // Nor may an agent make its own one: who makes it says whose it is.
+    // Nor may an agent create its own config: its creator determines the owner.
     let other = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-2");
     let attempts = Attempts {
         agent: world.server.client_as(other),
@@ -215,7 +216,7 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
             Err(error) => error.to_string(),
         }
     };
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     let tried = json!({"metadata": {"labels": {"tried": "1"}}});
     until("the policy", async || {
         patch("node-1", tried.clone()).await != "done"
@@ -255,7 +256,7 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
         let answer = patch("node-0", body.clone()).await;
         assert!(answer.contains(expected), "{body}: {answer}");
     }
-    // These the API server itself refuses as well, whoever asks.
+    // These the API server itself refuses as well, for every user.
     for body in [
         json!({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}}),
         json!({"spec": {"podCIDR": null, "podCIDRs": null}}),

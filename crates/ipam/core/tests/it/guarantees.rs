@@ -1,4 +1,4 @@
-//! The table of what always holds, in `docs/ipam.md`, names what shows it.
+//! Checks that each guarantee in the table of `docs/ipam.md` names an existing test.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 const PAGE: &str = include_str!("../../../../../docs/ipam.md");
 
-/// What each row of the table names.
+/// Test names in each row of the table.
 fn rows() -> BTreeMap<String, Vec<String>> {
     let cells = PAGE
         .lines()
@@ -46,7 +46,7 @@ fn functions(below: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_promise_is_shown_by_something_that_exists() {
+fn every_guarantee_names_an_existing_test() {
     let mut known = BTreeSet::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for below in [
@@ -62,7 +62,7 @@ fn every_promise_is_shown_by_something_that_exists() {
     for number in 1..=24 {
         let names = rows.get(&format!("I{number}"));
         let names = names.unwrap_or_else(|| panic!("I{number} is not in the table"));
-        assert!(!names.is_empty(), "I{number} is shown by nothing");
+        assert!(!names.is_empty(), "I{number} names no test");
         for name in names {
             assert!(known.contains(name), "I{number}: there is no {name}");
         }

@@ -1,4 +1,4 @@
-//! Files in the queue, or in place of the log, that are not what they should be.
+//! Irregular files in the queue and in place of the log.
 
 use std::{
     fs::{self, OpenOptions},
@@ -55,7 +55,7 @@ fn containers(waiting: &Waiting) -> Vec<&str> {
 }
 
 #[test]
-fn odd_files_are_put_aside_and_releases_are_replayed() {
+fn irregular_files_are_put_aside_and_releases_are_replayed() {
     let node = Node::new();
     let directory = node.path("queue");
     node.call("DEL", "c1").assert_silent_success();
@@ -114,7 +114,7 @@ fn in_place_of_release(node: &Node, container: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_fifo_under_the_name_of_a_release_holds_no_call() {
+fn a_fifo_under_the_name_of_a_release_blocks_no_call() {
     let node = Node::new();
     let path = in_place_of_release(&node, "c1");
     let call = |command: &str| -> Ended { in_time(&path, || node.call(command, "c1")) };
@@ -123,7 +123,7 @@ fn a_fifo_under_the_name_of_a_release_holds_no_call() {
     let releases = files(&node.path("queue"));
     assert_eq!(releases.len(), 2, "{releases:?}");
     // It waits there, so its ADD has to; and the FIFO is put aside on the way.
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     call("DEL").assert_silent_success();
     let left = files(&node.path("queue"));
     assert_eq!(left.len(), 1, "{left:?}");
@@ -139,7 +139,7 @@ fn a_fifo_under_the_name_of_a_release_holds_no_call() {
 fn a_fifo_in_place_of_a_release_does_not_refuse_its_add() {
     let node = Node::new();
     let path = in_place_of_release(&node, "c1");
-    let _daemon = FakeDaemon::generous(&node.socket());
+    let _daemon = FakeDaemon::granting(&node.socket());
     let ended = in_time(&path, || node.call("ADD", "c1"));
     assert!(ended.succeeded, "{ended:?}");
 }
@@ -150,7 +150,7 @@ fn a_fifo_in_place_of_the_queue_is_an_error() {
     let path = node.path("queue");
     fifo(&path);
     assert_eq!(in_time(&path, || node.call("DEL", "c1")).code(), 5);
-    let _daemon = FakeDaemon::generous(&node.socket());
+    let _daemon = FakeDaemon::granting(&node.socket());
     assert_eq!(in_time(&path, || node.call("ADD", "c1")).code(), 5);
     in_time(&path, || node.call("DEL", "c1")).assert_silent_success();
 }
@@ -158,7 +158,7 @@ fn a_fifo_in_place_of_the_queue_is_an_error() {
 #[test]
 fn a_log_that_is_not_a_regular_file_is_skipped() {
     let node = Node::new();
-    let _daemon = FakeDaemon::generous(&node.socket());
+    let _daemon = FakeDaemon::granting(&node.socket());
     let log = node.path("log");
     fifo(&log);
     let ended = in_time(&log, || node.call("ADD", "c1"));

@@ -1,5 +1,5 @@
-//! What the allocator and whoever hands out pod CIDRs have in common: writing, and waiting until
-//! what was written is seen.
+//! A leadership term of a controller: carries out planned writes and waits until the cache shows
+//! them. Shared by the allocator and the pod CIDR controller.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,25 +18,25 @@ use crate::{
     writer::{Facts, WriteError, Writer, Written},
 };
 
-/// Writes that are under way at a time.
+/// Number of concurrent writes.
 const PARALLEL: usize = 32;
-/// How long a cache may lag behind our own writes before we go on anyway.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether the cache has caught up.
-const GLANCE: Duration = Duration::from_millis(10);
-/// The longest wait after failures.
+/// Time that the cache may lag behind our own writes before planning continues anyway.
+const CACHE_LAG_LIMIT: Duration = Duration::from_secs(10);
+/// Interval of checking whether the cache has caught up, and the first back-off.
+const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Longest back-off after failures.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// From the beginning of leading, or of running, to its end. Nothing outlives it: whoever comes
-/// next starts from what is observed then.
-pub(super) struct Life {
+/// State of one leadership term, or of one run without election. Nothing survives it: the next term
+/// starts from the objects observed then.
+pub(super) struct Term {
     token: CancellationToken,
     begun: Instant,
     unseen: Vec<Written>,
-    patience: Instant,
+    cache_deadline: Instant,
     failures: u32,
-    /// Writes that the API server refused. Each waits on its own: a refusal of one object says
-    /// nothing about the others. A write that differs is another one, and tried at once.
+    /// Writes that the API server refused. Each backs off on its own: a refusal of one object says
+    /// nothing about the others. A different write to the object is tried at once.
     refused: HashMap<Write, RetryState>,
 }
 
@@ -45,16 +45,16 @@ struct RetryState {
     times: u32,
 }
 
-/// Whether the cache shows a write.
+/// Returns whether the cache shows a write.
 pub(super) type Seen<'a> = dyn Fn(&Written) -> Result<bool, InformerStopped> + 'a;
 
-impl Life {
+impl Term {
     pub(super) fn begin(token: CancellationToken) -> Self {
         Self {
             token,
             begun: Instant::now(),
             unseen: Vec::new(),
-            patience: Instant::now(),
+            cache_deadline: Instant::now(),
             failures: 0,
             refused: HashMap::new(),
         }
@@ -68,26 +68,26 @@ impl Life {
         Moment::after_start(self.begun.elapsed())
     }
 
-    /// How long to wait for a cache that does not show what was written. Planning from it would do
-    /// no harm, and no good either: every write would fail.
+    /// Time to wait for a cache that does not show our writes yet; none if it does. Planning from
+    /// it would do no harm, but every write would fail.
     pub(super) fn waits_for_cache(
         &mut self,
         seen: &Seen<'_>,
     ) -> Result<Option<Duration>, InformerStopped> {
-        if Instant::now() >= self.patience {
+        if Instant::now() >= self.cache_deadline {
             self.unseen.clear();
         }
         while let Some(last) = self.unseen.last() {
             if !seen(last)? {
-                return Ok(Some(GLANCE));
+                return Ok(Some(CACHE_POLL_INTERVAL));
             }
             self.unseen.pop();
         }
         Ok(None)
     }
 
-    /// Carries out writes within the time left to lead. Returns when to look again, if anything
-    /// was to be written.
+    /// Carries out writes within the leadership term. Returns the time until the next plan, if
+    /// there were any writes.
     pub(super) async fn carry_out<Q: QueueKey>(
         &mut self,
         context: &Context<Q>,
@@ -122,13 +122,13 @@ impl Life {
             metrics.wrote(write, label(outcome.as_ref()));
             match outcome {
                 Some(Ok(written)) => {
-                    tracing::debug!("{write}");
+                    tracing::debug!(%write, "written");
                     written_any = true;
                     self.refused.remove(write);
                     self.unseen.extend(written);
                 }
                 Some(Err(error @ WriteError::Refused(_))) => {
-                    tracing::warn!(error = chain(&error), "cannot write: {write}");
+                    tracing::warn!(error = chain(&error), %write, "API server refused a write");
                     let times = self.refused.get(write).map_or(0, |one| one.times) + 1;
                     let again = Instant::now() + pause(times);
                     self.refused
@@ -136,35 +136,40 @@ impl Life {
                 }
                 Some(Err(error)) => {
                     failed = true;
-                    tracing::debug!(error = chain(&error), "not written: {write}");
+                    tracing::debug!(error = chain(&error), %write, "write failed, planning again");
                 }
                 None => failed = true,
             }
         }
         self.failures = if failed { self.failures + 1 } else { 0 };
         let now = Instant::now();
-        self.patience = now + PATIENCE;
+        self.cache_deadline = now + CACHE_LAG_LIMIT;
         let refused = self.refused.values().map(|one| one.again);
         let retry = refused
             .min()
             .map(|again| again.saturating_duration_since(now));
-        // What was written may be the first of several steps.
+        // The writes may be the first of several steps.
         let next = (failed || written_any).then(|| pause(self.failures));
-        Some(next.into_iter().chain(retry).min().unwrap_or(GLANCE))
+        Some(
+            next.into_iter()
+                .chain(retry)
+                .min()
+                .unwrap_or(CACHE_POLL_INTERVAL),
+        )
     }
 
-    /// Waits until the cache shows something else that was written.
+    /// Adds a write that the cache must show.
     pub(super) fn expect(&mut self, written: Option<Written>) {
         self.unseen.extend(written);
-        self.patience = Instant::now() + PATIENCE;
+        self.cache_deadline = Instant::now() + CACHE_LAG_LIMIT;
     }
 }
 
-/// After the first failure at once, since others write as well; then less and less often.
+/// Retries at once after the first failure, since other processes write as well; then backs off.
 fn pause(failures: u32) -> Duration {
     match failures {
-        0 | 1 => GLANCE,
-        failures => (GLANCE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
+        0 | 1 => CACHE_POLL_INTERVAL,
+        failures => (CACHE_POLL_INTERVAL * 2_u32.saturating_pow(failures.min(16))).min(LONGEST),
     }
 }
 

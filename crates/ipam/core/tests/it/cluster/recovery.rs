@@ -1,18 +1,17 @@
-//! How a day ends.
+//! Recovery of the simulated cluster: no more faults, until nothing changes.
 
-use super::{Action, Cluster, Complaint, Mail};
+use super::{Action, Cluster, Message, Violation};
 
 impl Cluster {
-    /// No more mishaps: everything arrives and everybody looks, until nothing changes any more.
-    pub(crate) fn settle(&mut self) -> Result<(), Complaint> {
+    /// Delivers every message and runs every participant, until nothing changes any more.
+    pub(crate) fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..200 {
             let before = self.api.revision;
-            self.put_right()?;
-            self.empty_mail()?;
+            self.repair()?;
+            self.deliver_all()?;
             for agent in 0..self.agents.len() {
-                let waits =
-                    |mail: &Mail| matches!(mail, Mail::Spec(sender, ..) if *sender == agent);
-                if !self.agents[agent].has_open_steps() && !self.mail.iter().any(waits) {
+                let waits = |message: &Message| matches!(message, Message::Spec(sender, ..) if *sender == agent);
+                if !self.agents[agent].has_open_steps() && !self.messages.iter().any(waits) {
                     self.act(Action::GiveUp(agent))?;
                 }
             }
@@ -23,23 +22,23 @@ impl Cluster {
                     }
                     self.act(Action::SeeShards(controller))?;
                     let writes = self.planned(controller)?;
-                    self.mail.extend(writes.into_iter().map(Mail::Write));
-                    self.empty_mail()?;
+                    self.messages.extend(writes.into_iter().map(Message::Write));
+                    self.deliver_all()?;
                 }
             }
             for agent in 0..self.agents.len() {
                 self.act(Action::See(agent))?;
                 self.act(Action::Commit(agent))?;
             }
-            if self.api.revision == before && self.mail.is_empty() {
+            if self.api.revision == before && self.messages.is_empty() {
                 return self.check_settled();
             }
         }
-        Err("never comes to rest".to_owned())
+        Err("never becomes quiescent".to_owned())
     }
 
-    /// Daemons know their Nodes and can write, controllers have listed everything.
-    fn put_right(&mut self) -> Result<(), Complaint> {
+    /// Daemons learn their Nodes and can write, controllers list everything.
+    fn repair(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             if self.agents[agent].broken {
                 self.act(Action::RecoverStore(agent))?;
@@ -57,19 +56,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everything that is under way arrives; what follows from it is sent later.
-    fn empty_mail(&mut self) -> Result<(), Complaint> {
+    /// Delivers every message in flight; the messages that follow are sent later.
+    fn deliver_all(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             self.act(Action::Commit(agent))?;
         }
-        for _ in 0..self.mail.len() {
+        for _ in 0..self.messages.len() {
             self.act(Action::Deliver(0))?;
         }
         Ok(())
     }
 
-    /// Nodes are back, cooldowns and graces over, leaks swept; then everything comes to rest.
-    pub(crate) fn evening(&mut self) -> Result<(), Complaint> {
+    /// Nodes are back, cooldowns and grace periods over, leaks swept; then the cluster becomes
+    /// quiescent.
+    pub(crate) fn recover(&mut self) -> Result<(), Violation> {
         for agent in 0..self.agents.len() {
             if !self.api.view.nodes.contains_key(&self.node(agent)) {
                 self.act(Action::AddNode(agent))?;

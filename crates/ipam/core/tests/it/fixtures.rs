@@ -1,12 +1,12 @@
-//! Short words for objects.
+//! Builders of objects and events for tests.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use weft_ipam::{
     Entry, NetworkContainer, NodeConfig, NodeSpec, NodeStatus, Uid,
     pool::{
-        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, Settings,
-        Step, Ticket,
+        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, RequestId,
+        Settings, Step,
     },
 };
 use weft_model::{Moment, SharedStr};
@@ -101,9 +101,9 @@ pub(crate) fn observe(pool: &mut Pool, config: &NodeConfig, now: Moment) -> Step
     pool.handle(Event::Observed(Box::new(config.clone())), now)
 }
 
-pub(crate) fn request(ticket: u64, name: &str, now: Moment) -> AddRequest {
+pub(crate) fn request(id: u64, name: &str, now: Moment) -> AddRequest {
     AddRequest {
-        ticket: Ticket(ticket),
+        id: RequestId(id),
         key: key(name),
         pod: pod(name),
         desired: Vec::new(),
@@ -116,7 +116,7 @@ pub(crate) fn add(pool: &mut Pool, name: &str, now: Moment) -> Step {
 }
 
 pub(crate) fn delete(pool: &mut Pool, name: &str, now: Moment) -> Step {
-    pool.handle(Event::Delete(Ticket(2), key(name)), now)
+    pool.handle(Event::Delete(RequestId(2), key(name)), now)
 }
 
 /// The addresses of the only reply.
@@ -135,8 +135,8 @@ pub(crate) fn names(names: &[&str]) -> BTreeSet<weft_ipam::GrantName> {
     names.iter().map(|name| (*name).into()).collect()
 }
 
-/// The pool that a crash leaves: only what was recorded.
-pub(crate) fn reborn(settings: Settings, records: &[Record], boot: &str, now: Moment) -> Pool {
+/// The pool after a crash: restored from these records only.
+pub(crate) fn restarted(settings: Settings, records: &[Record], boot: &str, now: Moment) -> Pool {
     let journal = Journal::Kept(records.to_vec());
     Pool::restore(settings, identity(boot), journal, now).pool
 }

@@ -1,4 +1,4 @@
-//! Objects that people delete or restore.
+//! Objects that are deleted or restored by hand.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn addresses(config: &NodeNetworkConfig) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_config_that_a_person_deletes_is_made_again_with_the_same_addresses() {
+async fn a_config_deleted_by_hand_is_recreated_with_the_same_addresses() {
     let world = served().await;
     let _running = world.start();
     world.all_have(2, 16).await;

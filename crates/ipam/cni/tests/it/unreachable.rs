@@ -1,4 +1,4 @@
-//! A daemon that is not there, or does not answer.
+//! Calls while the daemon does not run, does not listen or does not respond.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use serde_json::json;
 use weft_cni::{Limits, Output, Queue, call};
 
 use crate::{
-    daemon::{FakeDaemon, Say, generous},
+    daemon::{FakeDaemon, Reply, grant_all},
     plugin::{Node, files},
 };
 
-/// The library with less patience than the program has.
-fn call_impatiently(node: &Node, command: &str, container: &str) -> Output {
+/// Calls the library with shorter time limits than the program has.
+fn call_with_short_limits(node: &Node, command: &str, container: &str) -> Output {
     let variables = BTreeMap::from([
         ("CNI_COMMAND", command),
         ("CNI_CONTAINERID", container),
@@ -37,7 +37,7 @@ fn call_impatiently(node: &Node, command: &str, container: &str) -> Output {
 }
 
 #[test]
-fn add_is_to_be_tried_again() {
+fn add_fails_with_try_again_later() {
     let node = Node::new();
     let ended = node.call("ADD", "c1");
     assert_eq!(ended.code(), 11);
@@ -51,7 +51,7 @@ fn add_is_to_be_tried_again() {
 }
 
 #[test]
-fn status_check_and_gc_say_so() {
+fn status_check_and_gc_fail() {
     let node = Node::new();
     assert_eq!(node.call("STATUS", "").code(), 50);
     let mut config = node.config("1.1.0");
@@ -62,7 +62,7 @@ fn status_check_and_gc_say_so() {
 }
 
 #[test]
-fn del_succeeds_and_the_release_waits_on_disk() {
+fn del_succeeds_and_the_release_is_queued() {
     let node = Node::new();
     for container in ["c2", "c1", "c2"] {
         node.call("DEL", container).assert_silent_success();
@@ -73,7 +73,7 @@ fn del_succeeds_and_the_release_waits_on_disk() {
 }
 
 #[test]
-fn a_socket_that_nobody_serves_counts_as_away() {
+fn a_socket_without_a_listener_counts_as_unreachable() {
     let node = Node::new();
     drop(UnixListener::bind(node.socket()).unwrap());
     assert!(node.socket().exists());
@@ -88,21 +88,21 @@ fn the_next_call_replays_in_order_before_its_own() {
         for container in ["c2", "c1"] {
             node.call("DEL", container).assert_silent_success();
         }
-        let daemon = FakeDaemon::generous(&node.socket());
+        let daemon = FakeDaemon::granting(&node.socket());
         let mut config = node.config("1.1.0");
         config["cni.dev/valid-attachments"] = json!([]);
         assert!(node.call_with(command, "c3", &config).succeeded);
         assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
-        assert_eq!(daemon.asked().last().unwrap().path, own);
+        assert_eq!(daemon.received().last().unwrap().path, own);
         assert_eq!(node.queued(), [""; 0]);
     }
 }
 
 #[test]
-fn a_release_does_its_own_first_and_then_the_queue() {
+fn a_del_releases_its_own_key_before_the_queue() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     node.call("DEL", "c2").assert_silent_success();
     assert_eq!(daemon.containers("/network/releaseipconfigs"), ["c2", "c1"]);
     daemon.leave();
@@ -114,11 +114,11 @@ fn a_release_does_its_own_first_and_then_the_queue() {
 fn an_add_waits_for_the_release_of_its_own_key() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::start(&node.socket(), |asked| match &*asked.path {
+    let daemon = FakeDaemon::start(&node.socket(), |received| match &*received.path {
         "/network/releaseipconfigs" => {
-            Say::json(&json!({"response": {"ReturnCode": 99, "Message": "not now"}}))
+            Reply::json(&json!({"response": {"ReturnCode": 99, "Message": "not now"}}))
         }
-        _ => Say::json(&generous(asked)),
+        _ => Reply::json(&grant_all(received)),
     });
     assert_eq!(node.call("ADD", "c1").code(), 11);
     let requested = daemon.containers("/network/requestipconfigs");
@@ -130,10 +130,10 @@ fn an_add_waits_for_the_release_of_its_own_key() {
 }
 
 #[test]
-fn an_add_waits_while_somebody_else_replays_its_key() {
+fn an_add_waits_while_another_process_replays_its_key() {
     let node = Node::new();
     node.call("DEL", "c1").assert_silent_success();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let queue = Queue::new(node.path("queue"));
     let guard = queue.lock().unwrap().unwrap();
     let entries = guard.waiting().unwrap().releases;
@@ -144,55 +144,58 @@ fn an_add_waits_while_somebody_else_replays_its_key() {
 }
 
 #[test]
-fn a_daemon_that_is_silent_is_left_after_the_time_limit() {
+fn a_daemon_that_does_not_respond_is_given_up_at_the_time_limit() {
     let node = Node::new();
-    let _daemon = FakeDaemon::start(&node.socket(), |_| Say::Silence);
+    let _daemon = FakeDaemon::start(&node.socket(), |_| Reply::Silence);
     let begun = Instant::now();
-    let output = call_impatiently(&node, "ADD", "c1");
+    let output = call_with_short_limits(&node, "ADD", "c1");
     // Without a limit of its own it would have waited for 30 s. A DEL writes to the disk as well,
     // which takes as long as it takes.
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(output.text.contains("\"code\":11"), "{}", output.text);
-    let output = call_impatiently(&node, "DEL", "c1");
+    let output = call_with_short_limits(&node, "DEL", "c1");
     assert!(output.succeeded, "{}", output.text);
     assert_eq!(
         node.queued(),
         ["c1"],
-        "the daemon may or may not have heard it"
+        "the daemon may or may not have received it"
     );
 }
 
 #[test]
-fn a_daemon_that_takes_no_connection_holds_nobody() {
+fn a_daemon_with_a_full_backlog_does_not_block_a_call() {
     let node = Node::new();
     let listener = UnixListener::bind(node.socket()).unwrap();
     // The backlog of a listener that never accepts is full at some point; a blocking connect
     // would hang there.
     rustix::net::listen(&listener, 0).unwrap();
     let _held = std::os::unix::net::UnixStream::connect(node.socket()).unwrap();
-    let output = call_impatiently(&node, "DEL", "c1");
+    let output = call_with_short_limits(&node, "DEL", "c1");
     assert!(output.succeeded, "{}", output.text);
     assert_eq!(node.queued(), ["c1"]);
 }
 
 #[test]
-fn a_release_that_can_be_put_nowhere_is_not_forgotten() {
+fn a_release_that_cannot_be_queued_is_an_error() {
     let node = Node::new();
     fs::write(node.path("queue"), "a file where the directory should be").unwrap();
     let ended = node.call("DEL", "c1");
     assert_eq!(ended.code(), 5);
     let details = ended.json()["details"].as_str().unwrap().to_owned();
-    assert!(details.contains("nobody answers"), "why at all: {details}");
-    assert!(details.contains("queue"), "and why not: {details}");
+    assert!(
+        details.contains("cannot connect to the daemon's socket"),
+        "{details}"
+    );
+    assert!(details.contains("queue"), "{details}");
 }
 
 #[test]
 fn an_add_is_refused_when_the_queue_cannot_be_read() {
     let node = Node::new();
     fs::write(node.path("queue"), "a file where the directory should be").unwrap();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     assert_eq!(node.call("ADD", "c1").code(), 5);
-    assert!(daemon.asked().is_empty());
+    assert!(daemon.received().is_empty());
     node.call("DEL", "c1").assert_silent_success();
 }
 

@@ -1,4 +1,4 @@
-//! Where requests come in: the way from sockets to the one who owns the pool.
+//! Handle for requests to the actor that owns the pool.
 
 use std::{
     collections::BTreeSet,
@@ -13,56 +13,56 @@ use std::{
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use weft_ipam::{
-    NodeConfig, PodSketch,
-    pool::{Key, PodIdentity, Pool, Reply, Ticket},
+    NodeConfig, PodSummary,
+    pool::{Key, PodIdentity, Pool, Reply, RequestId},
 };
 use weft_model::{Moment, SharedStr};
 
-/// The daemon ends, and answers nothing any more.
+/// The daemon is stopping and answers no requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("daemon is stopping")]
+#[error("the daemon is stopping")]
 pub struct Stopping;
 
-/// What can be seen of a daemon.
+/// A consistent view of the daemon's state.
 #[derive(Debug)]
-pub struct Picture<'a> {
-    /// Who has which address.
+pub struct Snapshot<'a> {
+    /// Addresses and their owners.
     pub pool: &'a Pool,
-    /// The NodeNetworkConfig as it was seen last.
+    /// The last observed NodeNetworkConfig.
     pub config: Option<&'a NodeConfig>,
-    /// The pods that need addresses, if a complete list was seen.
-    pub pods: Option<&'a [PodSketch]>,
-    /// Whether pods are followed at present.
+    /// Pods that need addresses; `None` before the first complete list.
+    pub pods: Option<&'a [PodSummary]>,
+    /// True if the watch of pods is up to date.
     pub synced: bool,
-    /// Whether one of the node's subnets is nearly out of addresses.
+    /// True if one of the node's subnets is nearly exhausted.
     pub exhausted: bool,
-    /// Whether the store takes records.
+    /// True if the store accepts records.
     pub store_open: bool,
-    /// The present moment.
+    /// Time of the snapshot.
     pub now: Moment,
 }
 
-/// Sends what was read, once everything that it may show is durable.
-pub(crate) type Send = Box<dyn FnOnce() + std::marker::Send>;
+/// Sends the result of a read, once everything it may contain is durable.
+pub(crate) type SendReply = Box<dyn FnOnce() + Send>;
 
 pub(crate) enum Message {
     Add(Box<Add>),
     Delete {
-        ticket: Ticket,
+        id: RequestId,
         key: Key,
         answer: oneshot::Sender<Reply>,
     },
-    Cancel(Ticket),
+    Cancel(RequestId),
     Collect {
         network: SharedStr,
         valid: BTreeSet<(SharedStr, SharedStr)>,
         answer: oneshot::Sender<u64>,
     },
-    Look(Box<dyn FnOnce(&Picture<'_>) -> Send + std::marker::Send>),
+    Read(Box<dyn FnOnce(&Snapshot<'_>) -> SendReply + Send>),
 }
 
 pub(crate) struct Add {
-    pub(crate) ticket: Ticket,
+    pub(crate) id: RequestId,
     pub(crate) key: Key,
     pub(crate) pod: PodIdentity,
     pub(crate) desired: Vec<IpAddr>,
@@ -70,32 +70,32 @@ pub(crate) struct Add {
     pub(crate) answer: oneshot::Sender<Reply>,
 }
 
-/// Asks a daemon of this process. Clones ask the same one.
+/// Handle for requests to a daemon of this process. Clones share the daemon.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct DaemonHandle {
     messages: mpsc::UnboundedSender<Message>,
     tickets: Arc<AtomicU64>,
 }
 
-impl Desk {
+impl DaemonHandle {
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
         let (messages, received) = mpsc::unbounded_channel();
-        let desk = Self {
+        let handle = Self {
             messages,
             tickets: Arc::default(),
         };
-        (desk, received)
+        (handle, received)
     }
 
-    fn ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Relaxed))
+    fn id(&self) -> RequestId {
+        RequestId(self.tickets.fetch_add(1, Relaxed))
     }
 
     fn send(&self, message: Message) -> Result<(), Stopping> {
         self.messages.send(message).map_err(|_| Stopping)
     }
 
-    /// Asks for addresses and waits for them. Whoever drops this gets none.
+    /// Requests addresses and waits for them. Dropping the future cancels the request.
     pub async fn add(
         &self,
         key: Key,
@@ -103,10 +103,10 @@ impl Desk {
         desired: Vec<IpAddr>,
         wait: Duration,
     ) -> Result<Reply, Stopping> {
-        let ticket = self.ticket();
+        let id = self.id();
         let (answer, answered) = oneshot::channel();
         self.send(Message::Add(Box::new(Add {
-            ticket,
+            id,
             key,
             pod,
             desired,
@@ -114,29 +114,26 @@ impl Desk {
             answer,
         })))?;
         let mut waiting = Waiting {
-            desk: self,
-            ticket: Some(ticket),
+            handle: self,
+            id: Some(id),
         };
-        // Dropped in this order: the actor must find nobody to answer when it is told.
+        // Dropped in this order: the actor must find the receiver gone when it gets the
+        // cancellation.
         let mut answered = answered;
         let reply = (&mut answered).await;
-        waiting.ticket = None;
+        waiting.id = None;
         reply.map_err(|_| Stopping)
     }
 
-    /// Gives back what a key holds.
+    /// Releases the addresses of a key.
     pub async fn delete(&self, key: Key) -> Result<Reply, Stopping> {
-        let ticket = self.ticket();
+        let id = self.id();
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Delete {
-            ticket,
-            key,
-            answer,
-        })?;
+        self.send(Message::Delete { id, key, answer })?;
         answered.await.map_err(|_| Stopping)
     }
 
-    /// Gives back what no listed attachment of a network holds, and says how many that were.
+    /// Releases every attachment of a network that is not listed; returns their number.
     pub async fn collect(
         &self,
         network: SharedStr,
@@ -151,31 +148,31 @@ impl Desk {
         answered.await.map_err(|_| Stopping)
     }
 
-    /// Looks at everything in one piece. The answer comes when all that it shows is durable.
-    pub async fn look<T: std::marker::Send + 'static>(
+    /// Reads a consistent snapshot. The result is sent once everything in it is durable.
+    pub async fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Picture<'_>) -> T + std::marker::Send + 'static,
+        read: impl FnOnce(&Snapshot<'_>) -> T + Send + 'static,
     ) -> Result<T, Stopping> {
         let (answer, answered) = oneshot::channel();
-        self.send(Message::Look(Box::new(move |picture| {
-            let seen = look(picture);
+        self.send(Message::Read(Box::new(move |snapshot| {
+            let seen = read(snapshot);
             Box::new(move || drop(answer.send(seen)))
         })))?;
         answered.await.map_err(|_| Stopping)
     }
 }
 
-/// Takes a request back when whoever made it has gone.
+/// Cancels a request when its client disconnects.
 struct Waiting<'a> {
-    desk: &'a Desk,
-    ticket: Option<Ticket>,
+    handle: &'a DaemonHandle,
+    id: Option<RequestId>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            // A daemon that has ended has forgotten it anyway.
-            let _ended = self.desk.send(Message::Cancel(ticket));
+        if let Some(id) = self.id {
+            // A stopped daemon has forgotten the request anyway.
+            let _ended = self.handle.send(Message::Cancel(id));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the allocator does when objects are lost, restored, moved or deleted by hand.
+//! The allocator when objects are lost, restored, moved or deleted by hand.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,16 +12,16 @@ use weft_model::LabelSelector;
 use crate::{
     allocator::{WALL, count, offer_all, plan, pool, settle, settle_at},
     cluster::Api,
-    world::at,
+    fixtures::at,
 };
 
-/// What a node publishes.
+/// Networks that a node publishes.
 fn nets(api: &Api, node: &str) -> BTreeSet<IpNet> {
     let entries = api.config(node).status.entries();
     entries.map(|(_, entry)| entry.net().unwrap()).collect()
 }
 
-/// What is held for the config that a node has now, in blocks of 16.
+/// Networks claimed for the current config of a node, in blocks of 16.
 fn held(api: &Api, node: &str) -> BTreeSet<IpNet> {
     let shards = api.view.shards.values();
     let claims = shards.flat_map(|shard| shard.claims(28));
@@ -33,7 +33,7 @@ fn held(api: &Api, node: &str) -> BTreeSet<IpNet> {
         .collect()
 }
 
-/// No two configs publish the same.
+/// Asserts that no two configs publish the same addresses.
 fn check_apart(api: &Api) {
     let configs: Vec<_> = api.view.configs.values().collect();
     for (index, one) in configs.iter().enumerate() {
@@ -76,14 +76,14 @@ fn a_config_made_again_for_the_same_node_gets_what_the_node_had() {
     };
     assert!(
         names(&now.status).is_disjoint(&names(&old.status)),
-        "what the old one offered must not mean anything in the new one"
+        "offers of the old one must not apply to the new one"
     );
-    // Nobody else gets any of it, however long they wait.
+    // No other node gets any of it, however long it waits.
     api.edit("n2", |spec| spec.requested = 64);
     let later = WALL.after(Duration::from_secs(3600));
     settle_at(&mut allocator, &mut api, at(3600), later);
     check_apart(&api);
-    // It goes as everything else goes.
+    // It is released like any other.
     offer_all(&mut api, "n1");
     api.edit("n1", |spec| spec.requested = 0);
     settle_at(&mut allocator, &mut api, at(3600), later);
@@ -119,7 +119,7 @@ fn moved_claims_are_published_only_after_the_move_is_written() {
 }
 
 #[test]
-fn a_config_restored_without_its_owner_is_its_nodes_again() {
+fn a_config_restored_without_its_owner_gets_its_node_as_owner_again() {
     let (mut api, mut allocator) = served("10.0.0.0/26", &["n1"]);
     let before = nets(&api, "n1");
     let owner = api.config("n1").owner.clone();
@@ -136,7 +136,7 @@ fn a_config_restored_without_its_owner_is_its_nodes_again() {
 }
 
 #[test]
-fn a_config_of_nobody_waits_for_the_grace() {
+fn a_config_without_a_node_waits_for_the_grace_period() {
     let (mut api, mut allocator) = served("10.0.0.0/26", &["n1"]);
     api.view.configs.get_mut(&"n1".into()).unwrap().owner = None;
     api.view.nodes.clear();
@@ -147,7 +147,7 @@ fn a_config_of_nobody_waits_for_the_grace() {
 }
 
 #[test]
-fn what_nodes_that_went_still_publish_is_adopted_when_claims_are_lost() {
+fn addresses_that_removed_nodes_still_publish_are_adopted_when_claims_are_lost() {
     let (mut api, mut allocator) = served("10.0.0.0/26", &["gone", "going"]);
     api.remove_node("gone");
     api.view.configs.get_mut(&"going".into()).unwrap().deleting = true;
@@ -159,7 +159,7 @@ fn what_nodes_that_went_still_publish_is_adopted_when_claims_are_lost() {
     check_apart(&api);
     assert_eq!(held(&api, "gone"), nets(&api, "gone"));
     assert_eq!(held(&api, "going"), nets(&api, "going"));
-    // And it comes back when they are gone.
+    // They become free once the nodes are gone.
     let later = WALL.after(Duration::from_secs(3600));
     settle(&mut allocator, &mut api, at(400));
     settle_at(&mut allocator, &mut api, at(3600), later);
@@ -205,7 +205,7 @@ fn nodes_whose_own_cidrs_overlap_do_not_get_the_same_addresses() {
     }
     settle(&mut allocator, &mut api, at(0));
     check_apart(&api);
-    assert_eq!(count(&api, "n1"), 16, "what it has it keeps");
+    assert_eq!(count(&api, "n1"), 16, "it keeps its addresses");
     let text = plan(&mut allocator, &api, at(0)).to_string();
     for name in ["n1", "n2", "n3"] {
         assert!(text.contains(&format!("! node {name}: pod CIDR")), "{text}");
@@ -239,7 +239,7 @@ fn a_nodes_own_cidr_is_not_used_where_a_pool_has_ranges() {
 }
 
 #[test]
-fn a_cidr_that_was_another_nodes_is_used_beside_what_that_one_still_publishes() {
+fn a_reassigned_cidr_is_used_except_for_what_its_former_node_still_publishes() {
     let mut api = Api::new([IpPool::new("own", PoolSource::NodeCidrs)]);
     let mut allocator = Allocator::default();
     api.add_node("n1", &[], &["10.1.0.0/24"]);
@@ -333,14 +333,14 @@ fn what_was_claimed_before_a_node_changed_its_pool_is_published() {
 }
 
 #[test]
-fn a_node_that_went_is_let_go_although_its_pool_is_gone() {
+fn a_removed_node_is_released_although_its_pool_is_gone() {
     let (mut api, mut allocator) = served("10.0.0.0/26", &["n1"]);
     let pools = std::mem::take(&mut api.view.pools);
     api.remove_node("n1");
     settle(&mut allocator, &mut api, at(1));
     settle(&mut allocator, &mut api, at(400));
     assert!(api.view.configs.is_empty(), "{:?}", api.view.configs);
-    // Should the pool come back, its addresses do, too.
+    // If the pool is restored, its addresses are, too.
     api.view.pools = pools;
     settle(&mut allocator, &mut api, at(401));
     api.add_node("n2", &[], &[]);
@@ -366,14 +366,18 @@ fn a_pool_that_is_deleted_stays_until_nothing_is_claimed_of_it() {
     assert!(text.contains("! pool pods was deleted"), "{text}");
     offer_all(&mut api, "n1");
     settle(&mut allocator, &mut api, at(0));
-    assert_eq!(api.view.pools.len(), 1, "what rests is not free yet");
+    assert_eq!(
+        api.view.pools.len(),
+        1,
+        "addresses in cooldown are not free yet"
+    );
     let later = WALL.after(Duration::from_secs(60));
     settle_at(&mut allocator, &mut api, at(60), later);
     assert!(api.view.pools.is_empty());
 }
 
 #[test]
-fn those_who_lack_the_same_get_the_same_and_take_turns_for_the_rest() {
+fn equal_needs_get_equal_shares_and_the_remainder_rotates() {
     let mut small = pool("10.0.0.0/27");
     small.reserved = vec!["10.0.0.0/28".parse().unwrap()];
     small.cooldown = Duration::ZERO;
@@ -387,7 +391,7 @@ fn those_who_lack_the_same_get_the_same_and_take_turns_for_the_rest() {
     let mut counts = names.map(|name| count(&api, name));
     counts.sort_unstable();
     assert_eq!(counts, [5, 5, 6]);
-    // One address comes back again and again: whose turn it is does not go by the name.
+    // One address becomes free again and again: the recipient is not chosen by name.
     let mut lucky = BTreeSet::new();
     for _ in 0..6 {
         let most = names

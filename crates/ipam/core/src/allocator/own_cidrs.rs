@@ -1,4 +1,4 @@
-//! Addresses of nodes' own CIDRs.
+//! Pools whose addresses are the nodes' own pod CIDRs.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use weft_model::IpFamily;
 
 use super::{
     Notice, Plan, View,
-    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall, first_usable, net},
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, WallTime, first_usable, net},
     reconcile::{Client, grant},
     space::{ClaimChange, Space},
     status::{Published, write_status},
 };
 use crate::{NodeName, PoolName, range::number};
 
-/// Who may have addresses besides the node whose CIDR they are in.
+/// An owner of addresses other than the node whose CIDR contains them.
 #[derive(Clone, Copy, Debug)]
 enum Owner<'a> {
-    /// A pool, in one of its ranges.
+    /// A pool, with one of its ranges.
     Pool(&'a PoolName),
-    /// A Node, in its CIDR.
+    /// A Node, with its pod CIDR.
     Node(&'a NodeName),
     /// A config, by publishing them.
     Config(&'a NodeName),
 }
 
-/// What everybody has. One of two networks that overlap is in the other.
+/// Networks with all their owners. Of two networks that overlap, one contains the other.
 struct Taken<'a>(BTreeMap<IpNet, Vec<Owner<'a>>>);
 
 impl<'a> Taken<'a> {
@@ -54,7 +54,7 @@ impl<'a> Taken<'a> {
         Self(taken)
     }
 
-    /// What overlaps a network, with those who have it.
+    /// Networks that overlap a network, with their owners.
     fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (IpNet, Owner<'a>)> {
         let around = std::iter::successors(net.supernet(), IpNet::supernet);
         let around = around.filter_map(|wider| self.0.get_key_value(&wider.trunc()));
@@ -64,8 +64,9 @@ impl<'a> Taken<'a> {
         both.flat_map(|(net, owners)| owners.iter().map(|owner| (*net, *owner)))
     }
 
-    /// What of a node's CIDRs somebody else may have: it is not handed out there. That somebody
-    /// still publishes some of it is usual after a Node went and its CIDR was given to the next.
+    /// Parts of a node's CIDRs that may belong to another owner and are not assigned. A config that
+    /// still publishes some of it is normal after a Node was removed and its CIDR was given to the
+    /// next.
     fn by_others(&self, node: &Node, plan: &mut Plan) -> Vec<IpNet> {
         let mut taken = Vec::new();
         for cidr in &node.pod_cidrs {
@@ -92,8 +93,8 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Everything about a pool whose addresses are the nodes' own: nobody else gets them, so the status
-/// itself is the claim.
+/// Plans everything about a pool of nodes' own CIDRs. No other node gets the addresses, so the
+/// status itself is the claim.
 pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
     let taken = Taken::read(view);
     for config in view.configs.values() {
@@ -116,8 +117,8 @@ pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
         reserved.extend(taken.by_others(node, plan));
         reserved.sort();
         reserved.dedup();
-        // Names grow with the status, and differ from those of a config made again.
-        let sequence = Wall((published.age() + 1) << 20);
+        // Names grow with the status, and differ from those of a recreated config.
+        let sequence = WallTime((published.age() + 1) << 20);
         let uid: String = config.uid.as_str().chars().take(8).collect();
         let label = format!("{}-{uid}", pool.name);
         let mut space = Space::new(pool, &node.pod_cidrs, &reserved, [], sequence).labelled(label);
@@ -152,7 +153,7 @@ pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
     }
 }
 
-/// The network's own address, the gateway, and of IPv4 the broadcast address.
+/// The network address, the gateway, and for IPv4 the broadcast address.
 fn own_reserved(pool: &IpPool, ranges: &[IpNet]) -> Vec<IpNet> {
     let mut reserved = pool.reserved.clone();
     for range in ranges {
