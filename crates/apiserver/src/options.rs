@@ -49,11 +49,11 @@ impl ListOptions {
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let options = Self {
-            filter: Filter {
-                namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            filter: Filter::new(
+                (!namespace.is_empty()).then_some(namespace),
                 labels,
-                fields: kind.fields.resolve(&fields)?,
-            },
+                kind.fields.resolve(&fields)?,
+            ),
             version: query.get("resourceVersion").unwrap_or_default().to_owned(),
             version_match: match query.get("resourceVersionMatch") {
                 Some("Exact") => VersionMatch::Exact,

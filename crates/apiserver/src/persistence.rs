@@ -236,6 +236,7 @@ fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
+    check_owner(&fs::metadata(directory)?)?;
     fs::OpenOptions::new()
         .write(true)
         .create(true)
@@ -245,6 +246,23 @@ fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
         .set_permissions(fs::Permissions::from_mode(0o600))?;
     // Without a sync of the directory a power failure can lose the new file's name.
     fs::File::open(directory)?.sync_all()
+}
+
+/// Refuses a directory that another user may write to: the objects and the signing key that are read
+/// from it decide who gets in. Root is no other user, since it can write everywhere.
+fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let reason = if owner != own && owner != 0 {
+        format!("it belongs to user {owner}: expected {own}")
+    } else if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        let mode = metadata.mode() & 0o7777;
+        format!("other users may write to it: its mode is {mode:04o}")
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
 fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {

@@ -20,6 +20,10 @@ const MAX_OPERATIONS: usize = 10_000;
 /// document.
 const MAX_COPIED: usize = BODY_LIMIT;
 
+/// Elements of lists that all operations of a patch may shift: each insertion and removal shifts those
+/// behind it, so a patch of a long list could take minutes. All operations on a list of 5,000 fit.
+const MAX_SHIFTED: usize = 50_000_000;
+
 /// One operation of a patch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
@@ -99,28 +103,29 @@ fn operation(step: &Value) -> Option<Operation> {
 /// depth limit, so that measuring a copied value cannot recurse deeply.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
     let mut budget = MAX_COPIED;
+    let mut shifts = MAX_SHIFTED;
     for operation in operations {
         match operation {
             Operation::Add(path, value) => {
                 path.check_depth(value)?;
-                path.add(document, value.clone())?;
+                path.add(document, value.clone(), &mut shifts)?;
             }
-            Operation::Remove(path) => drop(path.remove(document)?),
+            Operation::Remove(path) => drop(path.remove(document, &mut shifts)?),
             Operation::Replace(path, value) => {
                 path.check_depth(value)?;
                 path.replace(document, value.clone())?;
             }
             Operation::Move(from, path) => {
-                let value = from.remove(document)?;
+                let value = from.remove(document, &mut shifts)?;
                 size::take(&mut budget, &value)?;
                 path.check_depth(&value)?;
-                path.add(document, value)?;
+                path.add(document, value, &mut shifts)?;
             }
             Operation::Copy(from, path) => {
                 let value = from.get(document).ok_or(StepError::Missing)?;
                 size::take(&mut budget, value)?;
                 path.check_depth(value)?;
-                path.add(document, value.clone())?;
+                path.add(document, value.clone(), &mut shifts)?;
             }
             Operation::Test(path, value) => {
                 if path.get(document).unwrap_or(&Value::Null) != value {
@@ -174,7 +179,7 @@ impl Pointer {
         Some((parent, last))
     }
 
-    fn add(&self, document: &mut Value, value: Value) -> Result<(), StepError> {
+    fn add(&self, document: &mut Value, value: Value, shifts: &mut usize) -> Result<(), StepError> {
         if self.0.is_empty() {
             *document = value;
             return Ok(());
@@ -186,20 +191,24 @@ impl Pointer {
                 let position = position
                     .parse::<usize>()
                     .ok()
-                    .filter(|at| *at <= list.len());
-                list.insert(position.ok_or(StepError::Missing)?, value);
+                    .filter(|at| *at <= list.len())
+                    .ok_or(StepError::Missing)?;
+                shift(shifts, list.len() - position)?;
+                list.insert(position, value);
             }
             _ => return Err(StepError::Missing),
         }
         Ok(())
     }
 
-    fn remove(&self, document: &mut Value) -> Result<Value, StepError> {
+    fn remove(&self, document: &mut Value, shifts: &mut usize) -> Result<Value, StepError> {
         match self.parent(document).ok_or(StepError::Missing)? {
             (Value::Object(object), name) => object.remove(name).ok_or(StepError::Missing),
             (Value::Array(list), position) => {
                 let position = position.parse::<usize>().ok().filter(|at| *at < list.len());
-                Ok(list.remove(position.ok_or(StepError::Missing)?))
+                let position = position.ok_or(StepError::Missing)?;
+                shift(shifts, list.len() - position)?;
+                Ok(list.remove(position))
             }
             _ => Err(StepError::Missing),
         }
@@ -220,6 +229,12 @@ impl Pointer {
         }
         Ok(())
     }
+}
+
+/// Takes the elements that a step shifts from those that are left.
+fn shift(left: &mut usize, elements: usize) -> Result<(), StepError> {
+    *left = left.checked_sub(elements).ok_or(StepError::TooMuch)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -276,5 +291,26 @@ mod tests {
         let wide = vec![json!({"op": "copy", "from": "/l", "path": "/l/-"}); 30];
         let document = json!({"l": ["x".repeat(1000)]});
         assert_eq!(patched(document, &wide.into()), Err(StepError::TooMuch));
+    }
+
+    #[test]
+    fn a_long_list_is_not_shifted_without_end() {
+        let steps = |op: &str, count: usize| -> Value {
+            let step = json!({"op": op, "path": "/l/0", "value": 1});
+            vec![step; count].into()
+        };
+        for op in ["add", "remove"] {
+            let list = |length: usize| json!({"l": vec![1; length]});
+            assert_eq!(
+                patched(list(100_000), &steps(op, MAX_OPERATIONS)),
+                Err(StepError::TooMuch),
+                "{op}"
+            );
+            assert!(patched(list(100_000), &steps(op, 100)).is_ok(), "{op}");
+        }
+        // What is added at the end shifts nothing.
+        let appended = vec![json!({"op": "add", "path": "/l/-", "value": 1}); MAX_OPERATIONS];
+        let long = json!({"l": vec![1; 100_000]});
+        assert!(patched(long, &appended.into()).is_ok());
     }
 }

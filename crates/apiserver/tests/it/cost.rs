@@ -490,6 +490,51 @@ async fn the_cost_of_a_decision_does_not_grow_with_unrelated_subjects() {
         );
     }
 }
+
+/// Makes the n-th term of a selector.
+type Term<'a> = &'a dyn Fn(usize) -> String;
+
+#[tokio::test]
+async fn an_object_costs_no_more_the_more_requirements_a_selector_has() {
+    let server = ApiServer::builder().build();
+    for number in 0..2000 {
+        let mut map = config_map(&format!("map-{number}"));
+        map["metadata"]["labels"] = json!({"a": "x", "b": "y"});
+        assert_eq!(post(&server, MAPS, &map).await.status, StatusCode::CREATED);
+    }
+    // The last term matches nothing, so that all are compared with every object.
+    let selectors: [(&str, Term<'_>, &str); 3] = [
+        ("labelSelector", &|number| format!("a!={number}"), "zz"),
+        ("labelSelector", &|number| format!("!l{number}"), "zz"),
+        (
+            "fieldSelector",
+            &|number| format!("metadata.name!={number}"),
+            "metadata.namespace%3Dzz",
+        ),
+    ];
+    for (parameter, term, last) in selectors {
+        let listed = async |collection: &str, count: usize| {
+            let terms: Vec<String> = (0..count).map(term).collect();
+            let path = format!("{collection}?{parameter}={},{last}", terms.join(","));
+            cost(&server, support::request(Method::GET, &path, ""), 200).await
+        };
+        // Without what it takes to read the selector, which a list without objects takes as well.
+        let empty = "/api/v1/namespaces/kube-system/configmaps";
+        let compared = async |count: usize| {
+            let read = fastest(&async |count| listed(empty, count).await, count).await;
+            let all = fastest(&async |count| listed(MAPS, count).await, count).await;
+            all.saturating_sub(read)
+        };
+        let (few, many) = (compared(100).await, compared(2500).await);
+        let few = few.max(Duration::from_millis(1));
+        assert!(
+            many < few * 10,
+            "{}: {few:?} for 100 requirements, {many:?} for 2,500",
+            term(0)
+        );
+    }
+}
+
 /// A server with one policy, which is bound.
 async fn with_policy(policy: &Value) -> ApiServer {
     let server = ApiServer::builder().build();

@@ -274,3 +274,37 @@ async fn a_directory_without_checksums_is_read_and_given_them() {
     let transaction = database.begin_read().unwrap();
     assert!(transaction.open_table(UNSEALED).is_err(), "moved");
 }
+
+/// Why a server does not use a directory, with all causes.
+fn refusal(directory: &Path) -> String {
+    let error = ApiServer::builder().open(directory).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap();
+    format!("{error}: {cause}")
+}
+
+#[tokio::test]
+async fn a_directory_that_others_may_write_to_is_refused_and_untouched() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    for mode in [0o1777, 0o777, 0o775] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let reason = format!("other users may write to it: its mode is {mode:04o}");
+        let refusal = refusal(directory.path());
+        assert!(refusal.ends_with(&reason), "{refusal}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+    if !rustix::process::geteuid().is_root() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "only root can give a directory away"
+        );
+        eprintln!("not run: only root can give a directory away");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    chown(directory.path(), Some(65534), None).unwrap();
+    let refusal = refusal(directory.path());
+    let reason = "it belongs to user 65534: expected 0";
+    assert!(refusal.ends_with(reason), "{refusal}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -75,7 +75,7 @@ async fn clients_that_never_finish_a_request_keep_no_browser_out() {
     let stopped = stop.clone().cancelled_owned();
     let serving = tokio::spawn(async move { server.serve(stopped).await });
     let flooding = move || weft_testkit::Flood::tcp(address, 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
     let page = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -86,6 +86,7 @@ async fn clients_that_never_finish_a_request_keep_no_browser_out() {
     };
     let answer = timeout(Duration::from_secs(10), page).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(flood.is_cut_to(128));
     stop.cancel();
     let ended = timeout(Duration::from_secs(20), serving).await;
     ended.expect("still serving").unwrap().unwrap();

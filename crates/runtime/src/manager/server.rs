@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use serde::Serialize;
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 use weft_listener::{ConnectionPool, HostCheck, Limits, MISDIRECTED, Protocols, accept, serve};
 
 use super::{
@@ -97,10 +97,14 @@ impl StatusServer {
     }
 
     fn router(&self) -> Router {
+        let guarding = Guarding {
+            access: self.access.clone(),
+            reviews: Arc::new(Semaphore::new(REVIEWS)),
+        };
         let router = pages()
             .with_state(self.manager.clone())
             .merge(self.extra.clone())
-            .layer(middleware::from_fn_with_state(self.access.clone(), guard));
+            .layer(middleware::from_fn_with_state(guarding, guard));
         check_host(router, self.address)
     }
 }
@@ -250,8 +254,16 @@ pub(super) fn json(value: &impl Serialize) -> Response {
     }
 }
 
-async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
-    let Access::Review(client) = access else {
+#[derive(Clone)]
+struct Guarding {
+    access: Access,
+    /// Room for reviews. Each needs nothing but a connection and any token, and takes as long as the
+    /// API server does: without a limit they would fill the pool, and probes would have to wait.
+    reviews: Arc<Semaphore>,
+}
+
+async fn guard(State(guarding): State<Guarding>, request: Request, next: Next) -> Response {
+    let Access::Review(client) = guarding.access else {
         return next.run(request).await;
     };
     let path = request.uri().path().to_owned();
@@ -264,6 +276,10 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
         .and_then(|value| value.to_str().ok());
     let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, "bearer token required\n").into_response();
+    };
+    let Ok(_room) = guarding.reviews.try_acquire() else {
+        let busy = "cannot review the token: too many are being reviewed\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, busy).into_response();
     };
     let Ok(reviewed) = timeout(REVIEW_LIMIT, review(&client, token, &path)).await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "cannot review the token\n").into_response();
@@ -279,6 +295,9 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
         }
     }
 }
+
+/// Reviews at the same time: a fraction of the connections that the pool has room for.
+const REVIEWS: usize = 16;
 
 /// Time limit of a TokenReview together with its SubjectAccessReview.
 const REVIEW_LIMIT: Duration = Duration::from_secs(10);

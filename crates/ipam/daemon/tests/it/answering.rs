@@ -330,9 +330,10 @@ async fn clients_that_never_finish_a_request_keep_no_plugin_out() {
     let server = serve(PrivateSocket::bind(&path).unwrap(), daemon.router.clone());
     let socket = path.clone();
     let flooding = move || weft_testkit::Flood::unix(&socket, 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
     let asked = socket_get::<StatusResponse>(&path, paths::STATUS);
     let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
     answer.expect("an answer").unwrap();
+    assert!(flood.is_cut_to(512));
     server.abort();
 }

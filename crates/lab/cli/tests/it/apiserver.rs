@@ -179,9 +179,13 @@ async fn clients_that_never_finish_a_request_keep_no_other_client_out() {
         .unwrap();
     let flooding =
         move || [Flood::tcp(address, 2_000), Flood::unix(&socket, 2_000)].map(Result::unwrap);
-    let _floods = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let floods = tokio::task::spawn_blocking(flooding).await.unwrap();
     let listed = tokio::time::timeout(Duration::from_secs(20), namespaces(&kubeconfig)).await;
     assert!(!listed.expect("an answer").is_empty());
+    // Half of the descriptors, for both listeners together.
+    for mut flood in floods {
+        assert!(flood.is_cut_to(512));
+    }
     server.signal(Signal::TERM);
     assert_eq!(server.exit_code(), Some(0));
 }
@@ -305,7 +309,8 @@ fn a_signal_to_stop_is_obeyed_while_requests_are_worked_on() {
     let socket = directory.path().join("socket");
     let flags = ["--unix-socket", socket.to_str().unwrap()];
     let mut server = Server::start_with(&directory.path().join("kubeconfig"), &flags);
-    let containers = vec!["{}"; 300_000].join(",");
+    // As many as fit: longer work than the server may take to stop.
+    let containers = vec!["{}"; 1_040_000].join(",");
     let body =
         format!("{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{containers}]}}}}");
     let request = format!(

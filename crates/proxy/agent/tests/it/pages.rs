@@ -219,11 +219,15 @@ async fn clients_that_never_finish_a_request_delay_no_probe() {
         health.updated(IpFamily::V4, Moment::now());
     });
     let addresses = [servers.health_address, servers.metrics_address];
-    let flooding = move || addresses.map(|address| weft_testkit::Flood::tcp(address, 2_000));
-    let _floods = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let flood = |address| weft_testkit::Flood::tcp(address, 2_000).unwrap();
+    let flooding = move || addresses.map(flood);
+    let floods = tokio::task::spawn_blocking(flooding).await.unwrap();
     for (address, path) in addresses.into_iter().zip(["/healthz", "/metrics"]) {
         let answer = tokio::time::timeout(Duration::from_secs(10), get(address, path)).await;
         assert_eq!(answer.expect("an answer").code, 200, "{path}");
+    }
+    for mut flood in floods {
+        assert!(flood.is_cut_to(256));
     }
     servers.stop().await;
 }

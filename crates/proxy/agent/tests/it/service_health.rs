@@ -181,12 +181,13 @@ async fn clients_of_one_service_that_never_finish_a_request_keep_no_load_balance
     let both = wanted(&[("flooded", PORT, 1), ("other", OTHER_PORT, 1)]);
     assert!(services.sync(&both).await.is_empty());
     let flooding = move || weft_testkit::Flood::tcp(place.at(PORT), 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
     for port in [PORT, OTHER_PORT] {
         let answer = tokio::time::timeout(Duration::from_secs(10), get(place.at(port), "/")).await;
         let answer = answer.expect("an answer");
         assert!(answer.body.contains("\"localEndpoints\": 1"), "{answer:?}");
     }
+    assert!(flood.is_cut_to(256));
     services.sync(&wanted(&[])).await;
 }
 
