@@ -9,7 +9,7 @@ use crate::{
     setup, suites,
 };
 
-/// What a change must pass before anything else is tried with it.
+/// The checks that every change must pass.
 pub(crate) fn test() -> anyhow::Result<()> {
     let mut progress = Progress::of(7);
     progress.step("set-up", || {

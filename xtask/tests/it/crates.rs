@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::tree;
 
-/// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
+/// The crates of the workspace that each may use. A new crate gets its row here and in ARCHITECTURE.md.
 const ARROWS: [(&str, &[&str]); 29] = [
     ("weft-check", &[]),
     (
@@ -144,7 +144,7 @@ const ARROWS: [(&str, &[&str]); 29] = [
     ("xtask", &[]),
 ];
 
-/// What only tests may use besides: the server to test against, and the lab.
+/// Crates that tests may use in addition.
 const FOR_TESTS: [&str; 4] = [
     "weft-apiserver",
     "weft-heap",
@@ -162,7 +162,7 @@ const PURE: [&str; 6] = [
     "weft-ruleset",
 ];
 
-/// What acting takes: whoever depends on one of these, even by detour, is not pure.
+/// Dependencies that do I/O: a crate that reaches one of these, also indirectly, is not pure.
 const IMPURE: [&str; 12] = [
     "axum",
     "http",

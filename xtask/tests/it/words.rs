@@ -109,7 +109,7 @@ fn file_headers_say_what_the_thing_is() {
         Some(format!("{}: {line}", file.display()))
     });
     let asking: Vec<String> = asking.collect();
-    at_most(2, "file headers begin with a question word", &asking);
+    at_most(0, "file headers begin with a question word", &asking);
 }
 
 #[test]
@@ -126,24 +126,27 @@ fn doc_comments_add_something_to_the_name() {
             }
         }
     }
-    at_most(5, "doc comments are one word", &words);
-    at_most(60, "doc comments begin with a question word", &asking);
+    at_most(3, "doc comments are one word", &words);
+    at_most(0, "doc comments begin with a question word", &asking);
 }
 
 #[test]
 fn strings_that_people_read_use_the_words_of_the_field() {
     let private: Vec<String> = PRIVATE_WORDS.map(|halves| halves.concat()).into();
     let mut found = Vec::new();
-    for (file, text) in sources() {
+    let is_test = |file: &Path| file.components().any(|part| part.as_os_str() == "tests");
+    for (file, text) in sources().into_iter().filter(|(file, _)| !is_test(file)) {
         for (index, line) in text.lines().enumerate() {
             let spoken = literals(line)
+                // The name of a group of Kubernetes.
+                .filter(|literal| *literal != "system:masters")
                 .any(|literal| private.iter().any(|word| contains_word(literal, word)));
             if spoken {
                 found.push(format!("{}:{}: {}", file.display(), index + 1, line.trim()));
             }
         }
     }
-    at_most(5, "strings have private words", &found);
+    at_most(1, "strings have private words", &found);
 }
 
 #[test]

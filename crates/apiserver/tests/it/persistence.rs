@@ -275,7 +275,7 @@ async fn a_directory_without_checksums_is_read_and_given_them() {
     assert!(transaction.open_table(UNSEALED).is_err(), "moved");
 }
 
-/// Why a server does not use a directory, with all causes.
+/// The error of a server that refuses a directory, with all causes.
 fn refusal(directory: &Path) -> String {
     let error = ApiServer::builder().open(directory).unwrap_err();
     let cause = std::error::Error::source(&error).unwrap();

@@ -13,7 +13,7 @@ use weft_testkit::bench::{Report, Target, is_quick};
 
 const POLLING: Arm = Arm::Polling(Duration::from_secs(10));
 const VERIFY: Duration = Duration::from_secs(30 * 60);
-/// What a mutation takes at a provider that answers at once.
+/// Time of a mutation at a provider without latency.
 const PROVIDER: f64 = 0.15;
 
 pub(crate) fn measure(report: &mut Report) {

@@ -44,7 +44,7 @@ pub(crate) struct Arena {
     client: Client,
     pub(crate) programs: tempfile::TempDir,
     pub(crate) variant: String,
-    /// How many marks there were.
+    /// Number of marks so far.
     marks: AtomicU16,
 }
 
@@ -96,7 +96,7 @@ impl Mark {
         edits
     }
 
-    /// What of it a kernel does not hold yet.
+    /// The part of the mark that a kernel does not have yet.
     fn missing(&self, rules: &Ruleset) -> Option<String> {
         let text = rules.to_string();
         let shows = |wanted: String| text.lines().any(|line| line.contains(&wanted));
@@ -248,7 +248,7 @@ impl Arena {
         });
     }
 
-    /// What a shortened list of edits never made is gone already.
+    /// Removing an object that a shortened list of edits never created succeeds.
     async fn delete(&self, name: &ObjectName) {
         let deletion = DeleteParams::default();
         match self.api(name).delete(&name.name, &deletion).await {
@@ -341,7 +341,7 @@ impl Arena {
         }
     }
 
-    /// What a proxy said.
+    /// The log of a proxy.
     pub(crate) fn log(&self, name: &str) -> String {
         let log = self.programs.path().join(format!("{name}.log"));
         fs::read_to_string(log).unwrap_or_default()

@@ -244,7 +244,7 @@ impl Daemon {
     }
 }
 
-/// What is known of a name.
+/// The daemon's explanation of a pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     Asked,

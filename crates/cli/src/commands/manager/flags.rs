@@ -62,7 +62,7 @@ pub(crate) struct ManagerFlags {
     /// Policy for the Node condition NetworkUnavailable
     #[arg(long, value_name = "POLICY", default_value = "own")]
     pub(super) node_conditions: NodeConditions,
-    /// What to do with unmarked routes in --cluster-cidr that match no node
+    /// Policy for unmarked routes in --cluster-cidr that match no node
     #[arg(long, value_name = "POLICY", default_value = "leave")]
     pub(super) unmarked_routes: UnmarkedRoutes,
     /// Refuse a pass that would delete more than this percentage of our routes
