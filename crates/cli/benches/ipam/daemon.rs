@@ -72,7 +72,7 @@ impl Daemon {
     }
 }
 
-/// Paths of a daemon's state.
+/// Directory of a daemon's state.
 pub(crate) fn state(directory: &Path) -> PathBuf {
     directory.join("state")
 }

@@ -244,7 +244,7 @@ impl Daemon {
     }
 }
 
-/// The daemon's explanation of a pod.
+/// State of a pod as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     Asked,

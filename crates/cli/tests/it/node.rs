@@ -19,7 +19,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Namespace, directories and server of a node's process.
+/// API server, proxy setup and directory of a node's process.
 struct Stage {
     arena: Arena,
     directory: tempfile::TempDir,

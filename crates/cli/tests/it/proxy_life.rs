@@ -342,7 +342,7 @@ fn the_rights_in_the_manifest_are_enough() {
     });
 }
 
-/// Privileges and mounts of a container of a manifest.
+/// Capabilities of a container of a manifest.
 struct Privileges {
     capabilities: Vec<String>,
 }

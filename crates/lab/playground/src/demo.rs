@@ -1,4 +1,4 @@
-//! The demo of `weft up`: builds a small cluster, changes and breaks it, and checks every step.
+//! The demo of `weft-lab up`: builds a small cluster, changes and breaks it, and checks every step.
 
 mod checks;
 mod objects;

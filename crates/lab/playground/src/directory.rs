@@ -31,7 +31,7 @@ const WORLD: &str = "world";
 pub enum DirectoryError {
     /// The files in it are not ours to remove.
     #[error(
-        "cannot use {0}: it is not empty and was not created by weft up: expected a new or empty \
+        "cannot use {0}: it is not empty and was not created by weft-lab up: expected a new or empty \
          directory"
     )]
     NotOurs(PathBuf),
@@ -50,7 +50,7 @@ pub enum DirectoryError {
     /// A system call failed.
     #[error("cannot use {path}")]
     System {
-        /// As given to `weft up`.
+        /// As given to `weft-lab up`.
         path: PathBuf,
         /// Error on the directory or on a file in it.
         source: io::Error,

@@ -9,7 +9,7 @@
 //! - [`free_port`]: ports that no other process gets by chance.
 //! - [`usage`]: processor time and memory of other processes.
 //!
-//! A dev-dependency, except of `weft testkit`, which starts the doubles, and of the comparisons
+//! A dev-dependency, except of `weft-lab testkit`, which starts the doubles, and of the comparisons
 //! (`make conformance`). No command that serves a cluster depends on it.
 
 pub mod bench;

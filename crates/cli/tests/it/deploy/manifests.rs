@@ -117,7 +117,7 @@ impl Container {
         command[0] == "weft" && command[1] != "cni" && !prepares
     }
 
-    /// Its environment, without expansion.
+    /// The value of an environment variable, without expansion.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let variables = self.value["env"].as_array()?;
         let variable = variables.iter().find(|variable| variable["name"] == name)?;

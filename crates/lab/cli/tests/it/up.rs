@@ -161,7 +161,7 @@ fn a_directory_with_files_of_the_user_is_refused_and_untouched() {
         let output = command.current_dir(precious.path()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{said}");
-        let reason = "it is not empty and was not created by weft up";
+        let reason = "it is not empty and was not created by weft-lab up";
         assert!(said.contains(reason), "{said}");
         for (name, text) in files {
             let path = precious.path().join(name);
