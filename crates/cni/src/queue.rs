@@ -9,7 +9,8 @@
 //! A directory (0700) with a file (0600) for each release, `<20 digits>-<16 hex digits>.json`: a
 //! number that orders them and a hash of the key. Content: `{"version":1,"request":{...}}` with
 //! the body of `/network/releaseipconfigs`. Files appear by rename, so they are whole. Hidden files
-//! are being written; `*.unreadable` were put aside: not a regular file, too long, or no release.
+//! are being written; `*.unreadable` were put aside: not a regular file, too long, not a release, or
+//! a release without a container, which every daemon refuses.
 //! Files of a newer version are left alone.
 //!
 //! # Who may do what
@@ -238,7 +239,14 @@ impl Queue {
             let reason = format!("it is longer than {LONGEST} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        decode(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let request = decode(&text).map_err(|error| invalid(error.to_string()))?;
+        match &request {
+            Some(request) if names_no_container(request) => {
+                Err(invalid("it names no container".to_owned()))
+            }
+            _ => Ok(request),
+        }
     }
 
     fn create(&self) -> Result<(), QueueError> {
@@ -396,6 +404,11 @@ fn decode(text: &str) -> Result<Option<IpConfigsRequest>, serde_json::Error> {
     }
     let content: Content = serde_json::from_str(text)?;
     Ok(Some(content.request))
+}
+
+/// Whether the daemon can never do it: it finds addresses by the container.
+fn names_no_container(request: &IpConfigsRequest) -> bool {
+    request.pod_interface_id.is_empty() && request.infra_container_id.is_empty()
 }
 
 /// What makes two requests the same.
@@ -567,6 +580,31 @@ mod tests {
         assert!(queue.directory.join(aside).exists());
         let newer = "00000000000000000002-00000000000000aa.json";
         assert!(queue.directory.join(newer).exists());
+    }
+
+    #[test]
+    fn a_release_without_a_container_is_put_aside() {
+        let (_directory, queue) = queue();
+        queue.push(&request("c1")).unwrap();
+        let texts = [
+            "{\"version\":1,\"request\":{}}",
+            "{\"version\":1,\"request\":{\"ifname\":\"eth0\",\"networkName\":\"podnet\"}}",
+        ];
+        let name = |number: usize| format!("{number:020}-00000000000000aa.json");
+        for (number, text) in texts.iter().enumerate() {
+            fs::write(queue.directory.join(name(number)), text).unwrap();
+        }
+        // By either of its names a container is enough.
+        let text = "{\"version\":1,\"request\":{\"podInterfaceID\":\"c2\"}}";
+        fs::write(queue.directory.join(name(2)), text).unwrap();
+        let waiting = queue.lock().unwrap().unwrap().waiting().unwrap();
+        assert_eq!(waiting.releases.len(), 2, "{waiting:?}");
+        let reasons: Vec<&str> = waiting.unreadable.iter().map(|it| &*it.reason).collect();
+        assert_eq!(reasons, ["it names no container"; 2]);
+        for number in 0..texts.len() {
+            let aside = queue.directory.join(format!("{}.unreadable", name(number)));
+            assert!(aside.exists(), "{}", aside.display());
+        }
     }
 
     #[test]
