@@ -342,3 +342,80 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
     let after = stored("node-0").await;
     assert_eq!(before, after);
 }
+
+/// Rights on pools beyond those in `deploy/`, so that nothing but the policy is in the way.
+const TOO_MANY_RIGHTS_ON_POOLS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: too-many}
+rules:
+  - apiGroups: [ipam.weft.dev]
+    resources: [ippools]
+    verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: too-many}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: too-many}
+subjects: [{kind: ServiceAccount, name: weft-controller, namespace: kube-system}]
+";
+
+#[tokio::test(start_paused = true)]
+async fn the_controller_changes_its_finalizer_of_a_pool_and_nothing_else() {
+    const FINALIZER: &str = "ipam.weft.dev/ipam";
+    let world = guarded().await;
+    apply(&world.server.client(), TOO_MANY_RIGHTS_ON_POOLS).await;
+    let spec = json!({"cidrs": ["10.0.0.0/24"], "reserved": ["10.0.0.1"]});
+    world.add_pool("pods", spec.clone()).await;
+    let pool = "/apis/ipam.weft.dev/v1alpha1/ippools/pods";
+    let foreign = json!({"metadata": {"finalizers": ["a.example/kept"]}});
+    world.call(Method::PATCH, pool, &foreign).await;
+    let controller = world.server.client_as(account("weft-controller"));
+    let patch = async |body: Value| match call(&controller, Method::PATCH, pool, &body).await {
+        Ok(_) => "done".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // A policy is enforced a moment after it was made.
+    let tried = json!({"metadata": {"labels": {"tried": "1"}}});
+    until("the policy", async || patch(tried.clone()).await != "done").await;
+    let (metadata, finalizer) = ("the metadata of pools", "its own finalizer of pools only");
+    let spec_of_pools = "the spec of pools";
+    let attempts = [
+        (json!({"metadata": {"labels": {"a": "b"}}}), metadata),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), metadata),
+        (
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}}),
+            metadata,
+        ),
+        (json!({"metadata": {"finalizers": null}}), finalizer),
+        (json!({"metadata": {"finalizers": [FINALIZER]}}), finalizer),
+        (
+            json!({"metadata": {"finalizers": ["a.example/kept", "a.example/new"]}}),
+            finalizer,
+        ),
+        (
+            json!({"spec": {"cidrs": ["10.0.0.0/24", "10.9.0.0/24"]}}),
+            spec_of_pools,
+        ),
+        (json!({"spec": {"reserved": null}}), spec_of_pools),
+        (json!({"spec": {"disabled": true}}), spec_of_pools),
+    ];
+    for (body, expected) in attempts {
+        let answer = patch(body.clone()).await;
+        assert!(answer.contains(expected), "{body}: {answer}");
+    }
+    let fresh = json!({"apiVersion": "ipam.weft.dev/v1alpha1", "kind": "IPPool",
+        "metadata": {"name": "more"}, "spec": spec});
+    let all = "/apis/ipam.weft.dev/v1alpha1/ippools";
+    let made = call(&controller, Method::POST, all, &fresh).await;
+    let answer = made.unwrap_err().to_string();
+    assert!(answer.contains("may not create pools"), "{answer}");
+    for finalizers in [
+        json!(["a.example/kept", FINALIZER]),
+        json!(["a.example/kept"]),
+    ] {
+        let body = json!({"metadata": {"finalizers": finalizers}});
+        assert_eq!(patch(body).await, "done", "{finalizers}");
+    }
+}
