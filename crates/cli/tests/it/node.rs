@@ -247,7 +247,7 @@ fn parts_of_a_node_start_stop_fail_and_restart_each_for_itself() {
 
         // Without a machine id no address is given out, and the other parts work.
         stage.shows([
-            ("ipam", "failed: read"),
+            ("ipam", "failed: cannot read"),
             ("proxy", "running"),
             ("routes", "running"),
         ]);
