@@ -15,6 +15,13 @@ pub(crate) struct Selection {
     pub(crate) has_endpoints: bool,
 }
 
+impl Selection {
+    /// Whether an endpoint is in one of the lists.
+    pub(crate) fn contains(&self, address: SocketAddr) -> bool {
+        self.cluster.contains(&address) || self.local.contains(&address)
+    }
+}
+
 /// Whose hints are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topology {
