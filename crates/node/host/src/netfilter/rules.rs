@@ -115,7 +115,7 @@ impl Netfilter {
     }
 
     /// Begins again when the kernel says that what it sent does not fit together.
-    fn consistent_dump(
+    pub(crate) fn consistent_dump(
         &mut self,
         operation: &'static str,
         question: &Request,
@@ -137,7 +137,7 @@ impl Netfilter {
 }
 
 /// Of a dump.
-enum Step<'a> {
+pub(crate) enum Step<'a> {
     /// Whatever came before does not count.
     Begin,
     Message(&'a [u8]),
