@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
         "weft-iptables",
         &["weft-host", "weft-model", "weft-proxy", "weft-ruleset"],
     ),
+    ("weft-nftables", &["weft-host", "weft-model", "weft-proxy"]),
     (
         "weft-agent",
         &[

@@ -1,0 +1,31 @@
+//! Keeps nftables maps in step with the Services, behind a ruleset that never changes.
+//!
+//! `program` has the maps, chains and rules, which are the same for every cluster; `entry` says
+//! which elements a Service becomes. [`Nftables`] keeps track of what was written (`state`),
+//! collects what differs into transactions (`writer`) and commits them through a [`Kernel`].
+//! docs/adr/0027 says why.
+
+mod backend;
+mod cleanup;
+mod code;
+mod collection;
+mod entry;
+mod front;
+mod host_kernel;
+mod kernel;
+mod observed;
+mod order;
+mod program;
+mod repair;
+mod scratch;
+mod state;
+mod transaction;
+mod watch;
+mod writer;
+
+pub use backend::Nftables;
+pub use cleanup::cleanup;
+pub use host_kernel::HostKernel;
+pub use kernel::{Kernel, KernelError, Structure};
+pub use program::TABLE;
+pub use watch::{Notifications, Watch};

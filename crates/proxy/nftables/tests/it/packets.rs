@@ -1,0 +1,1 @@
+//! Real packets through the table.
