@@ -14,6 +14,7 @@ mod config;
 mod exit;
 mod logging;
 mod output;
+mod process;
 mod signals;
 
 fn main() -> ExitCode {

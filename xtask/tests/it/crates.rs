@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 28] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
@@ -39,23 +39,48 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ),
     ("weft-nftables", &["weft-host", "weft-model", "weft-proxy"]),
     (
-        "weft-agent",
+        "weft-ipam-allocator",
+        &["weft-ipam", "weft-model", "weft-process", "weft-runtime"],
+    ),
+    (
+        "weft-ipam-daemon",
         &[
             "weft-cni",
             "weft-cns",
-            "weft-dashboard",
-            "weft-host",
             "weft-ipam",
+            "weft-listener",
+            "weft-model",
+            "weft-process",
+            "weft-runtime",
+        ],
+    ),
+    ("weft-process", &["weft-host", "weft-model", "weft-runtime"]),
+    (
+        "weft-proxy-agent",
+        &[
+            "weft-host",
             "weft-iptables",
             "weft-listener",
             "weft-model",
-            "weft-providers",
+            "weft-process",
             "weft-proxy",
-            "weft-routes",
             "weft-ruleset",
             "weft-runtime",
         ],
     ),
+    (
+        "weft-routes-agent",
+        &[
+            "weft-host",
+            "weft-ipam",
+            "weft-model",
+            "weft-process",
+            "weft-providers",
+            "weft-routes",
+            "weft-runtime",
+        ],
+    ),
+    ("weft-testserver", &["weft-apiserver"]),
     (
         "weft-dashboard",
         &[
@@ -84,7 +109,6 @@ const ARROWS: [(&str, &[&str]); 23] = [
     (
         "weft",
         &[
-            "weft-agent",
             "weft-apiserver",
             "weft-check",
             "weft-cni",
@@ -93,13 +117,18 @@ const ARROWS: [(&str, &[&str]); 23] = [
             "weft-heap",
             "weft-host",
             "weft-ipam",
+            "weft-ipam-allocator",
+            "weft-ipam-daemon",
             "weft-iptables",
             "weft-listener",
             "weft-model",
             "weft-playground",
+            "weft-process",
             "weft-providers",
             "weft-proxy",
+            "weft-proxy-agent",
             "weft-routes",
+            "weft-routes-agent",
             "weft-ruleset",
             "weft-runtime",
             "weft-testkit",
@@ -109,7 +138,12 @@ const ARROWS: [(&str, &[&str]); 23] = [
 ];
 
 /// What only tests may use besides: the server to test against, and the lab.
-const FOR_TESTS: [&str; 3] = ["weft-apiserver", "weft-heap", "weft-testkit"];
+const FOR_TESTS: [&str; 4] = [
+    "weft-apiserver",
+    "weft-heap",
+    "weft-testkit",
+    "weft-testserver",
+];
 
 /// Crates that decide and never act.
 const PURE: [&str; 6] = [
@@ -251,7 +285,7 @@ fn crates_are_named_after_their_directories() {
             "cli" => "weft".to_owned(),
             "xtask" => "xtask".to_owned(),
             "core" => format!("weft-{parent}"),
-            "agent" if parent != "crates" => format!("weft-{parent}-agent"),
+            "agent" | "allocator" | "daemon" => format!("weft-{parent}-{folder}"),
             other => format!("weft-{other}"),
         };
         assert_eq!(strings(package, "name"), expected);

@@ -2,8 +2,8 @@
 
 use std::{net::IpAddr, time::Instant};
 
-use weft_agent::ipam::store::Store;
 use weft_ipam::pool::{Attachment, Identity, Key, Lease, PodIdentity, Record};
+use weft_ipam_daemon::store::Store;
 use weft_model::{Moment, SharedStr};
 use weft_testkit::bench::{Report, Target, median};
 

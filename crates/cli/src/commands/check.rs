@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use weft_agent::client;
 use weft_check::{Echo, Options};
+use weft_process::client;
 
 use super::{manager::start_logging, up::Output};
 use crate::{args::SharedArguments, output, signals};

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use weft_agent::dashboard::Dashboard;
 use weft_dashboard::Reach;
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
-use crate::{args::SharedArguments, config::ConfigError};
+use crate::{args::SharedArguments, config::ConfigError, process::dashboard::Dashboard};
 
 const AFTER_HELP: &str = "\
 Several replicas may run; the one that holds the lease works and the others stand by. Each

@@ -7,12 +7,15 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use weft_agent::ipam::{
-    Doors, IpamProcess, IpamSettings, IpamSetup, Objects, WEFT_GROUP, ask,
+use weft_cns::{StatusResponse, path};
+use weft_ipam::{
+    ScalingMode,
+    objects::{GROUP, NetworkObjects},
+};
+use weft_ipam_daemon::{
+    Doors, IpamProcess, IpamSettings, IpamSetup, ask,
     report::{Explanation, status_text},
 };
-use weft_cns::{StatusResponse, path};
-use weft_ipam::ScalingMode;
 
 use super::manager::{ControlFlags, GoTime, node_name, start_logging, wrong};
 use crate::{args::SharedArguments, config::ConfigError, output, signals};
@@ -78,7 +81,7 @@ pub(crate) struct PoolFlags {
     #[arg(long, value_enum, default_value = "pods")]
     scaling_mode: Mode,
     /// The API group of NodeNetworkConfigs
-    #[arg(long, value_name = "GROUP", default_value = WEFT_GROUP)]
+    #[arg(long, value_name = "GROUP", default_value = GROUP)]
     nnc_group: String,
     /// The namespace of NodeNetworkConfigs
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
@@ -226,8 +229,8 @@ impl PoolFlags {
     }
 
     /// Whose NodeNetworkConfigs are used.
-    pub(crate) fn objects(&self) -> Objects {
-        Objects {
+    pub(crate) fn objects(&self) -> NetworkObjects {
+        NetworkObjects {
             group: self.nnc_group.clone(),
             namespace: self.nnc_namespace.clone(),
         }

@@ -5,15 +5,15 @@ use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 use anyhow::Context as _;
 use ipnet::IpNet;
 use tracing::{info, warn};
-use weft_agent::{
-    dashboard::Dashboard,
-    ipam::Objects,
-    manager::{ManagerProcess, Pages, RoutesProcess, Table, flush, identity},
-    routes::{Egress, Mode, RoutesSettings},
-};
+use weft_ipam::objects::NetworkObjects;
+use weft_process::identity;
 use weft_providers::netlink::NetlinkSettings;
 use weft_proxy::config::{DurationError, GoDuration};
 use weft_routes::{ConditionPolicy, DeleteCap, Timing};
+use weft_routes_agent::{
+    Egress, Mode, RoutesSettings,
+    process::{RoutesProcess, Table, flush},
+};
 use weft_runtime::{
     FeatureGate, FeatureGates, Features, LeaderConfig, Stage, TlsFiles, UnknownGates,
 };
@@ -22,6 +22,10 @@ use crate::{
     args::SharedArguments,
     config::{Config, ConfigError, Layer},
     logging::{self, LogFilter},
+    process::{
+        controller::{ControllerProcess, Pages},
+        dashboard::Dashboard,
+    },
     signals,
 };
 
@@ -73,7 +77,7 @@ pub(crate) fn run(
     shared: SharedArguments,
 ) -> anyhow::Result<()> {
     let (features, warnings) = flags.features()?;
-    let process = ManagerProcess {
+    let process = ControllerProcess {
         dashboard,
         ..flags.process(selection, who, features.clone())?
     };
@@ -135,7 +139,7 @@ impl ManagerFlags {
         selection: &Selection,
         who: Identity,
         features: Features,
-    ) -> Result<ManagerProcess, ConfigError> {
+    ) -> Result<ControllerProcess, ConfigError> {
         let routes = if selection.includes("route") && self.configure_cloud_routes {
             Some(self.routes_process(&features)?)
         } else {
@@ -144,7 +148,7 @@ impl ManagerFlags {
         // Whoever only looks may look beside whoever leads, and a kernel has one node.
         let shared = !self.is_kernel() || selection.includes_others("route");
         let elects = self.leader_elect && !self.observe && shared;
-        Ok(ManagerProcess {
+        Ok(ControllerProcess {
             name: who.manager,
             kubeconfig: self.kubeconfig.clone(),
             master: self.master.clone(),
@@ -293,9 +297,9 @@ impl ManagerFlags {
             force: self.force_deletes,
             observe: self.observe,
             check_addresses: self.check_node_addresses,
-            blocks: self.route_blocks.then(|| Objects {
+            blocks: self.route_blocks.then(|| NetworkObjects {
                 group: self.addresses.nnc_group.clone(),
-                ..Objects::default()
+                ..NetworkObjects::default()
             }),
             ..RoutesSettings::new(ranges.iter().copied())
         })

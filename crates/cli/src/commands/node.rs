@@ -10,21 +10,26 @@ use anyhow::Context as _;
 use clap::Args;
 use ipnet::IpNet;
 use tracing::warn;
-use weft_agent::{
-    manager::{RoutesProcess, Table},
-    node::{NodeProcess, ProxyPart},
-    proxy::{config_file::ConfigFile, process::ProxySetup},
-    routes::RoutesSettings,
-};
 use weft_proxy::config::{KubeProxyConfiguration, METRICS_PORT};
+use weft_proxy_agent::{config_file::ConfigFile, process::ProxySetup};
 use weft_routes::ConditionPolicy;
+use weft_routes_agent::{
+    RoutesSettings,
+    process::{RoutesProcess, Table},
+};
 
 use super::{
     ipam::PoolFlags,
     manager::{KernelFlags, Selection, check_ranges, node_name, start_logging, wrong},
     proxy::{IptablesVariant, Resolved, read},
 };
-use crate::{args::SharedArguments, build::BuildInfo, config::ConfigError, signals};
+use crate::{
+    args::SharedArguments,
+    build::BuildInfo,
+    config::ConfigError,
+    process::node::{NodeProcess, ProxyPart},
+    signals,
+};
 
 mod orders;
 

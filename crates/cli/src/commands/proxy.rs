@@ -8,11 +8,11 @@ use std::{
 use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
 use tracing::{info, warn};
-use weft_agent::proxy::{
+use weft_host::iptables::VariantChoice;
+use weft_proxy_agent::{
     config_file::ConfigFile,
     process::{self, ProxyProcess},
 };
-use weft_host::iptables::VariantChoice;
 
 use super::manager::ControlFlags;
 use crate::{

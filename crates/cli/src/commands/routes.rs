@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use weft_agent::{
-    client,
-    routes::{preview, status::RoutesStatus},
-};
+use weft_process::client;
 use weft_providers::Calls;
+use weft_routes_agent::{preview, status::RoutesStatus};
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
 use crate::{args::SharedArguments, output};

@@ -14,10 +14,10 @@ use kube::{
     api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
 };
 use serde_json::{Value, json};
-use weft_agent::proxy::offline::Snapshot;
 use weft_apiserver::{ApiServer, Builder};
 use weft_model::IpFamily;
 use weft_proxy::config::KubeProxyConfiguration;
+use weft_proxy_agent::offline::Snapshot;
 use weft_ruleset::{ComparisonOptions, Ruleset, compare};
 use weft_testkit::{
     cluster::{Edit, NODE, ObjectName, RandomCluster},

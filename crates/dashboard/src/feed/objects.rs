@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use weft_ipam::objects::{GROUP, NodeNetworkConfigSpec, NodeNetworkConfigStatus, VERSION};
-use weft_model::SharedStr;
-use weft_proxy::objects::{Conditions, SERVICE_NAME_LABEL, ServiceSpec, null_is_default};
+use weft_model::{SharedStr, null_is_default};
+use weft_proxy::objects::{Conditions, SERVICE_NAME_LABEL, ServiceSpec};
 use weft_runtime::{Kind, Kinded, Metadata, projection};
 
 use super::Source;

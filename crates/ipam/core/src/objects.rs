@@ -5,6 +5,7 @@
 
 mod ip_pool;
 mod meta;
+mod network_objects;
 mod node_network_config;
 mod pools;
 mod shard;
@@ -12,6 +13,7 @@ mod subnet_state;
 
 pub use ip_pool::{ExhaustionPercent, IpPool, IpPoolSpec, IpPoolStatus, PoolCondition, PoolFlaw};
 pub use meta::{Meta, OwnerReference};
+pub use network_objects::NetworkObjects;
 pub use node_network_config::{
     ContainerRecord, EntryRecord, NodeNetworkConfig, NodeNetworkConfigSpec, NodeNetworkConfigStatus,
 };

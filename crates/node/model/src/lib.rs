@@ -1,16 +1,22 @@
-//! The words of the domain, shared by every crate: object keys, shared strings, selectors,
-//! address families and protocols, moments and chance.
+//! Values that every crate uses: object keys, shared strings, selectors, IP families and
+//! protocols, points in time, seeded random numbers, and decoding helpers.
 //!
 //! Pure data: no I/O, no clock, no Kubernetes client.
 
+mod address;
+mod decode;
 mod key;
+mod labels;
 mod moment;
 mod network;
 mod random;
 pub mod selector;
 mod shared;
 
+pub use address::parse_sloppy;
+pub use decode::null_is_default;
 pub use key::ObjectKey;
+pub use labels::ZONE_LABEL;
 pub use moment::Moment;
 pub use network::{IpFamily, Protocol};
 pub use random::Random;

@@ -5,10 +5,9 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use weft_model::{IpFamily, Protocol, SharedStr};
+use weft_model::{IpFamily, Protocol, SharedStr, parse_sloppy};
 
 use crate::{
-    address::parse_sloppy,
     frontend::{port_number, protocol},
     objects::{Hint, SliceEndpoint, SlicePortSpec, SliceView},
 };

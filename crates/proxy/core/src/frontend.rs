@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use weft_model::{IpFamily, Protocol, SharedStr};
+use weft_model::{IpFamily, Protocol, SharedStr, parse_sloppy};
 
 use crate::{
-    address::{parse_network, parse_sloppy},
+    address::parse_network,
     objects::{ServicePortSpec, ServiceSpec, ServiceStatus},
 };
 

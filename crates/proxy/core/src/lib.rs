@@ -19,7 +19,6 @@ mod service;
 mod settings;
 mod slices;
 
-pub use address::parse_sloppy;
 pub use backend::{
     AuditReport, Backend, ChainCount, Desired, Owner, Refusal, RuleCount, Scope, SyncError,
     SyncReport,

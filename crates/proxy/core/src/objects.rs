@@ -1,7 +1,7 @@
 //! The fields of Kubernetes objects that matter here, decoded and nothing else.
 
 use serde::Deserialize;
-use weft_model::SharedStr;
+use weft_model::{SharedStr, null_is_default};
 
 mod decoded;
 
@@ -13,8 +13,6 @@ pub const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 /// Label that names the Service of a slice.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// Label that names the zone of a node.
-pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Annotation of a slice: when the change that led to it happened.
 pub const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
@@ -186,13 +184,4 @@ pub struct SliceView<'a> {
     pub endpoints: &'a [SliceEndpoint],
     /// Their ports.
     pub ports: &'a [SlicePortSpec],
-}
-
-/// Kubernetes' Go types write `null` for empty lists and structs.
-pub fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

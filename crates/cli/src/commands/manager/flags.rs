@@ -2,9 +2,9 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
-use weft_agent::routes::Egress;
 use weft_providers::netlink::{Gateways, NetlinkSettings};
 use weft_routes::{ConditionPolicy, Unmarked};
+use weft_routes_agent::Egress;
 
 use super::GoTime;
 

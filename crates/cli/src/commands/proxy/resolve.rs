@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use weft_agent::proxy::process::ProxySetup;
 use weft_host::iptables::VariantChoice;
 use weft_proxy::config::{
     self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
     address_with_port,
 };
+use weft_proxy_agent::process::ProxySetup;
 use weft_runtime::{FeatureGate, FeatureGates, Features, Stage, UnknownGates};
 
 use super::{ProxyArguments, flags::FLAGS};

@@ -9,13 +9,13 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
-use weft_agent::proxy::HostAddresses as _;
-use weft_agent::proxy::{
+use weft_model::IpFamily;
+use weft_proxy_agent::HostAddresses as _;
+use weft_proxy_agent::{
     host::HostDevices,
     offline::{Outlook, Snapshot},
     process,
 };
-use weft_model::IpFamily;
 
 use super::{ProxyArguments, resolve::Resolved};
 use crate::output;

@@ -2,9 +2,9 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use weft_model::{LabelSelector, SharedStr};
+use weft_model::{LabelSelector, SharedStr, null_is_default};
 
-use super::{Meta, POD_CIDR_POOL, ShardFlaw, meta::null_is_default};
+use super::{Meta, POD_CIDR_POOL, ShardFlaw};
 use crate::{
     PoolName, allocator,
     allocator::{Exhaustion, PoolSource},

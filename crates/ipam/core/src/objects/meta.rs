@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
-use weft_model::SharedStr;
+use serde::{Deserialize, Serialize};
+use weft_model::{SharedStr, null_is_default};
 
 use super::FINALIZER;
 
@@ -77,15 +77,6 @@ pub struct OwnerReference {
     pub uid: SharedStr,
     /// Whether it manages the object.
     pub controller: bool,
-}
-
-/// Reads null as absent: clients in Go write it for an empty list.
-pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Whether a number need not be written.

@@ -2,12 +2,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use weft_model::{IpFamily, SharedStr};
+use weft_model::{IpFamily, SharedStr, null_is_default};
 
-use super::{
-    Meta,
-    meta::{is_zero, null_is_default},
-};
+use super::{Meta, meta::is_zero};
 use crate::{
     ContainerId, ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeSpec,
     NodeStatus, Phase, ResourceVersion, scaling::ScalerParameters,

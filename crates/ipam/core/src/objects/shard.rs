@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use weft_model::SharedStr;
+use weft_model::{SharedStr, null_is_default};
 
-use super::{Meta, meta::null_is_default};
+use super::Meta;
 use crate::{
     GrantName, NodeName, PoolName, ResourceVersion, Uid,
     allocator::{Block, Claim, ClaimState, Holder, Shard, Wall},

@@ -49,7 +49,13 @@ fn functions(below: &Path, found: &mut BTreeSet<String>) {
 fn every_promise_is_shown_by_something_that_exists() {
     let mut known = BTreeSet::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for below in ["tests", "src", "../../agent/tests", "../../cli/tests"] {
+    for below in [
+        "tests",
+        "src",
+        "../allocator/tests",
+        "../daemon/tests",
+        "../../cli/tests",
+    ] {
         functions(&here.join(below), &mut known);
     }
     let rows = rows();

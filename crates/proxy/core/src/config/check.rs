@@ -8,13 +8,13 @@ use std::{
 
 use ipnet::IpNet;
 use thiserror::Error;
-use weft_model::IpFamily;
+use weft_model::{IpFamily, parse_sloppy};
 
 use super::{
     ClientConfig, ConntrackLimits, DetectLocal, EXTERNAL_IPS_GATE, GoDuration,
     KubeProxyConfiguration, NodePortSource, ProxyConfig,
 };
-use crate::{address::parse_network, parse_sloppy};
+use crate::address::parse_network;
 
 /// A field and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use weft_model::{IpFamily, SharedStr};
+use weft_model::{IpFamily, SharedStr, parse_sloppy};
 
-use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings, parse_sloppy};
+use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
 
 /// What a checked configuration says.
 #[derive(Clone, Debug, PartialEq)]

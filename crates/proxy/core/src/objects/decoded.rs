@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::Value;
-use weft_model::{ObjectKey, SharedStr};
+use weft_model::{ObjectKey, SharedStr, ZONE_LABEL, null_is_default, parse_sloppy};
 
 use super::{
     HEADLESS_LABEL, OTHER_PROXY_LABEL, SERVICE_NAME_LABEL, ServiceSpec, ServiceStatus,
-    SliceEndpoint, SlicePortSpec, SliceView, ZONE_LABEL, null_is_default,
+    SliceEndpoint, SlicePortSpec, SliceView,
 };
-use crate::{Model, Problem, parse_sloppy};
+use crate::{Model, Problem};
 
 /// An object of one of the kinds that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use weft_agent::proxy::{
+use weft_host::iptables::{Iptables, VariantChoice};
+use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
+use weft_proxy_agent::{
     host,
     offline::{Outlook, Snapshot},
     process,
 };
-use weft_host::iptables::{Iptables, VariantChoice};
-use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
 use weft_runtime::connect;
 
 use super::{ABLE, ObjectFiles, outlook};
@@ -91,7 +91,7 @@ fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Sna
     let kubeconfig = kubeconfig.map(PathBuf::from);
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     let read = runtime.block_on(async {
-        let config = weft_agent::client::config(kubeconfig, master).await?;
+        let config = weft_process::client::config(kubeconfig, master).await?;
         Snapshot::read(&connect(&config, None)?).await
     });
     read.map_err(anyhow::Error::from_boxed)

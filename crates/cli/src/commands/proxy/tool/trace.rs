@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use weft_agent::proxy::{HostAddresses as _, host::HostDevices};
 use weft_host::iptables::{Iptables, VariantChoice};
 use weft_model::{IpFamily, Protocol};
+use weft_proxy_agent::{HostAddresses as _, host::HostDevices};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
 use super::{ABLE, ObjectFiles, outlook};

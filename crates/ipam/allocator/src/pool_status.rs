@@ -1,0 +1,62 @@
+//! What the status of a pool says.
+
+use weft_ipam::{
+    allocator::{IpPool, Usage, Wall},
+    objects::{self, IpPoolStatus, PoolCondition, PoolFlaw},
+};
+
+use crate::clock::rfc3339;
+
+const READY: &str = "Ready";
+
+/// The status that a pool should have, if it has another.
+pub(super) fn wanted(
+    object: &objects::IpPool,
+    pool: &IpPool,
+    usage: Usage,
+    exhausted: bool,
+    flaws: &[PoolFlaw],
+    now: Wall,
+) -> Option<IpPoolStatus> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let before = &object.status;
+    let status = IpPoolStatus {
+        total: number(usage.total),
+        free: number(usage.free()),
+        claimed: number(usage.claimed),
+        cooldown: number(usage.cooldown),
+        exhausted,
+        observed_generation: object.metadata.generation.unwrap_or_default(),
+        conditions: conditions(&before.conditions, ready(pool, flaws), now),
+    };
+    (status != *before).then_some(status)
+}
+
+/// The condition without its time.
+fn ready(pool: &IpPool, flaws: &[PoolFlaw]) -> PoolCondition {
+    let fatal = flaws.iter().find(|flaw| flaw.is_fatal());
+    let (status, reason) = match (fatal, pool.disabled) {
+        (Some(flaw), _) => ("False", flaw.reason()),
+        (None, true) => ("False", "Disabled"),
+        (None, false) => ("True", "Served"),
+    };
+    let messages: Vec<String> = flaws.iter().map(ToString::to_string).collect();
+    PoolCondition {
+        r#type: READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: messages.join("; "),
+        last_transition_time: String::new(),
+    }
+}
+
+/// Others' conditions stay; ours keeps its time unless it turns.
+fn conditions(before: &[PoolCondition], mut ready: PoolCondition, now: Wall) -> Vec<PoolCondition> {
+    let old = before.iter().find(|condition| condition.r#type == READY);
+    ready.last_transition_time = match old {
+        Some(old) if old.status == ready.status => old.last_transition_time.clone(),
+        _ => rfc3339(now),
+    };
+    let others = before.iter().filter(|condition| condition.r#type != READY);
+    others.cloned().chain([ready]).collect()
+}

@@ -1,0 +1,396 @@
+//! Carries out planned writes: each only to the object as it was read.
+
+use axum::http::{Method, Request};
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weft_ipam::{
+    NodeName, NodeStatus, PoolName, Precondition,
+    allocator::{Holder, Shard, Write},
+    objects::{FINALIZER, Meta, NodeNetworkConfigStatus, ShardSpec},
+};
+use weft_model::SharedStr;
+use weft_runtime::{Kind, Kinded as _, ObjectKey};
+
+use crate::views::{ConfigView, NodeView, PoolView, ShardView, StateView};
+
+/// Writes objects.
+#[derive(Clone)]
+pub(super) struct Writer {
+    pub(super) client: Client,
+    /// Where NodeNetworkConfigs are.
+    pub(super) namespace: SharedStr,
+}
+
+/// What was written, to wait until the cache shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) kind: Kind,
+    pub(super) key: ObjectKey,
+    pub(super) version: SharedStr,
+}
+
+/// What a write needs to know besides itself.
+pub(super) struct Facts<'a> {
+    /// The prefix length of a shard's blocks.
+    pub(super) block_prefix: &'a (dyn Fn(&Shard) -> Option<u8> + Sync),
+    /// All finalizers of a NodeNetworkConfig.
+    pub(super) finalizers: &'a (dyn Fn(&NodeName) -> Vec<SharedStr> + Sync),
+    /// All owner references of a NodeNetworkConfig.
+    pub(super) owners: &'a (dyn Fn(&NodeName) -> Vec<Value> + Sync),
+    /// What a pool is.
+    pub(super) pool_meta: &'a (dyn Fn(&PoolName) -> Option<Meta> + Sync),
+    /// The owner reference to a pool.
+    pub(super) pool_owner: &'a (dyn Fn(&str) -> Option<Value> + Sync),
+    /// Whether holders of claims are Nodes.
+    pub(super) held_by_nodes: bool,
+    /// Now, as objects have it.
+    pub(super) timestamp: &'a str,
+}
+
+/// Why something was not written. The next plan starts from what is observed then.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// Somebody else was there first.
+    #[error("the object was changed by somebody else")]
+    Conflict(#[source] Box<kube::Error>),
+    /// A claim cannot be freed.
+    #[error("{0} is still there")]
+    StillThere(NodeName),
+    /// A claim cannot be given to a config.
+    #[error("nodenetworkconfig {0} was changed by somebody else")]
+    Changed(NodeName),
+    /// No range of the pool has it.
+    #[error("shard {0} is in no range of its pool")]
+    NoRange(String),
+    /// Any other answer, or none.
+    #[error("the API server does not accept it")]
+    Refused(#[source] Box<kube::Error>),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if matches!(status.code, 404 | 409) => {
+                Self::Conflict(Box::new(error))
+            }
+            _ => Self::Refused(Box::new(error)),
+        }
+    }
+}
+
+/// The reference of a config to its Node.
+fn node_owner(node: &NodeName, uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true})
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    metadata: Meta,
+}
+
+impl Writer {
+    /// Carries out one write.
+    pub(super) async fn write(
+        &self,
+        write: &Write,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Written>, WriteError> {
+        match write {
+            Write::CreateConfig {
+                node,
+                owner,
+                requested,
+            } => {
+                let object = self.new_config(node, owner.as_str(), *requested);
+                let path = self.configs();
+                self.put(ConfigView::resource_kind(), Method::POST, &path, &object)
+                    .await
+            }
+            Write::Status {
+                name,
+                precondition,
+                status,
+            } => self.status(name, precondition, status).await,
+            Write::Shard {
+                shard,
+                gone,
+                unchanged,
+                ..
+            } => {
+                for holder in gone {
+                    self.ensure_gone(holder, facts.held_by_nodes).await?;
+                }
+                for (name, precondition) in unchanged {
+                    self.ensure_unchanged(name, precondition).await?;
+                }
+                self.shard(shard, facts).await
+            }
+            Write::OwnConfig {
+                name,
+                precondition,
+                owner,
+            } => {
+                let mut owners = (facts.owners)(name);
+                owners.push(node_owner(name, owner.as_str()));
+                let body = json!({"metadata": {
+                    "uid": precondition.uid.as_str(),
+                    "resourceVersion": precondition.version.as_str(),
+                    "ownerReferences": owners,
+                }});
+                let path = format!("{}/{name}", self.configs());
+                self.put(ConfigView::resource_kind(), Method::PATCH, &path, &body)
+                    .await
+            }
+            Write::DeleteConfig { name, precondition } => {
+                let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {
+                    "uid": precondition.uid.as_str(),
+                    "resourceVersion": precondition.version.as_str(),
+                }});
+                let path = format!("{}/{name}", self.configs());
+                self.send::<Value>(Method::DELETE, &path, &body).await?;
+                Ok(None)
+            }
+            Write::RemoveFinalizer { name, precondition } => {
+                let mut finalizers = (facts.finalizers)(name);
+                finalizers.retain(|finalizer| &**finalizer != FINALIZER);
+                let body = json!({"metadata": {
+                    "uid": precondition.uid.as_str(),
+                    "resourceVersion": precondition.version.as_str(),
+                    "finalizers": finalizers,
+                }});
+                let path = format!("{}/{name}", self.configs());
+                self.send::<Value>(Method::PATCH, &path, &body).await?;
+                Ok(None)
+            }
+            Write::HoldPool(pool) => self.hold_pool(pool, true, facts).await,
+            Write::ReleasePool(pool) => self.hold_pool(pool, false, facts).await,
+            Write::SubnetState { pool, exhausted } => {
+                self.subnet_state(pool.as_str(), *exhausted, facts).await
+            }
+            Write::PodCidrs {
+                name,
+                precondition,
+                cidrs,
+            } => {
+                // Heartbeats change Nodes all the time, and whoever was first stays: the API server
+                // does not let pod CIDRs be changed.
+                let body = json!({
+                    "metadata": {"uid": precondition.uid.as_str()},
+                    "spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs},
+                });
+                let path = format!("/api/v1/nodes/{name}");
+                self.put(NodeView::resource_kind(), Method::PATCH, &path, &body)
+                    .await
+            }
+        }
+    }
+
+    fn configs(&self) -> String {
+        ConfigView::resource_kind().collection_path(Some(&self.namespace))
+    }
+
+    fn new_config(&self, node: &NodeName, owner: &str, requested: i64) -> Value {
+        let kind = ConfigView::resource_kind();
+        json!({
+            "apiVersion": kind.api_version(),
+            "kind": &*kind.kind,
+            "metadata": {
+                "name": node,
+                "namespace": self.namespace,
+                "finalizers": [FINALIZER],
+                "ownerReferences": [node_owner(node, owner)],
+            },
+            "spec": {"requestedIPCount": requested},
+        })
+    }
+
+    async fn status(
+        &self,
+        name: &NodeName,
+        precondition: &Precondition,
+        status: &NodeStatus,
+    ) -> Result<Option<Written>, WriteError> {
+        let kind = ConfigView::resource_kind();
+        let object = json!({
+            "apiVersion": kind.api_version(),
+            "kind": &*kind.kind,
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "uid": precondition.uid.as_str(),
+                "resourceVersion": precondition.version.as_str(),
+            },
+            "status": NodeNetworkConfigStatus::from(status),
+        });
+        let path = format!("{}/{name}/status", self.configs());
+        self.put(kind, Method::PUT, &path, &object).await
+    }
+
+    async fn shard(&self, shard: &Shard, facts: &Facts<'_>) -> Result<Option<Written>, WriteError> {
+        let kind = ShardView::resource_kind();
+        let name = shard.object_name();
+        let Some(block_prefix) = (facts.block_prefix)(shard) else {
+            return Err(WriteError::NoRange(name));
+        };
+        let mut object = json!({
+            "apiVersion": kind.api_version(),
+            "kind": &*kind.kind,
+            "metadata": {"name": name},
+            "spec": ShardSpec::of(shard, block_prefix),
+        });
+        let all = kind.collection_path(None);
+        match &shard.version {
+            None => self.put(kind, Method::POST, &all, &object).await,
+            Some(version) => {
+                object["metadata"]["resourceVersion"] = version.as_str().into();
+                let path = format!("{all}/{name}");
+                self.put(kind, Method::PUT, &path, &object).await
+            }
+        }
+    }
+
+    /// Puts our finalizer on a pool, or takes it off.
+    async fn hold_pool(
+        &self,
+        pool: &PoolName,
+        hold: bool,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Written>, WriteError> {
+        let Some(meta) = (facts.pool_meta)(pool) else {
+            return Ok(None);
+        };
+        let mut finalizers = meta.finalizers;
+        finalizers.retain(|finalizer| &**finalizer != FINALIZER);
+        if hold {
+            finalizers.push(SharedStr::new(FINALIZER));
+        }
+        let body = json!({"metadata": {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "finalizers": finalizers,
+        }});
+        let kind = PoolView::resource_kind();
+        let path = format!("{}/{pool}", kind.collection_path(None));
+        if hold {
+            return self.put(kind, Method::PATCH, &path, &body).await;
+        }
+        self.send::<Value>(Method::PATCH, &path, &body).await?;
+        Ok(None)
+    }
+
+    async fn subnet_state(
+        &self,
+        pool: &str,
+        exhausted: bool,
+        facts: &Facts<'_>,
+    ) -> Result<Option<Written>, WriteError> {
+        let kind = StateView::resource_kind();
+        let all = kind.collection_path(Some(&self.namespace));
+        let path = format!("{all}/{pool}/status");
+        let status = json!({"status": {"exhausted": exhausted, "timestamp": facts.timestamp}});
+        let patched = self.put(kind.clone(), Method::PATCH, &path, &status).await;
+        let Err(WriteError::Conflict(_)) = patched else {
+            return patched;
+        };
+        let owners: Vec<Value> = (facts.pool_owner)(pool).into_iter().collect();
+        let object = json!({
+            "apiVersion": kind.api_version(),
+            "kind": &*kind.kind,
+            "metadata": {"name": pool, "namespace": self.namespace, "ownerReferences": owners},
+        });
+        self.send::<Value>(Method::POST, &all, &object).await?;
+        self.put(kind, Method::PATCH, &path, &status).await
+    }
+
+    /// Asks the API server itself: a cache may not have heard of a holder yet.
+    async fn ensure_gone(&self, holder: &Holder, is_node: bool) -> Result<(), WriteError> {
+        let there = || WriteError::StillThere(holder.node.clone());
+        let config = format!("{}/{}", self.configs(), holder.node);
+        if !is_node {
+            return match self.find(&config).await? {
+                Some(found) if *found.uid == *holder.config.as_str() => Err(there()),
+                _ => Ok(()),
+            };
+        }
+        let node = self.find(&format!("/api/v1/nodes/{}", holder.node)).await?;
+        if node.is_some_and(|found| *found.uid == *holder.config.as_str()) {
+            return Err(there());
+        }
+        // It publishes addresses of the range until it is gone. One without an owner may be this
+        // node's, too.
+        let config = self.find(&config).await?;
+        let owner = |found: &Meta| found.controlling_node().cloned();
+        match config.map(|found| owner(&found)) {
+            Some(None) => Err(there()),
+            Some(Some(owner)) if *owner == *holder.node_uid.as_str() => Err(there()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the API server itself whether a config is as it was when claims were given to it.
+    async fn ensure_unchanged(
+        &self,
+        name: &NodeName,
+        precondition: &Precondition,
+    ) -> Result<(), WriteError> {
+        let found = self.find(&format!("{}/{name}", self.configs())).await?;
+        let same = found.is_some_and(|found| {
+            *found.uid == *precondition.uid.as_str()
+                && *found.resource_version == *precondition.version.as_str()
+        });
+        if same {
+            Ok(())
+        } else {
+            Err(WriteError::Changed(name.clone()))
+        }
+    }
+
+    /// What an object is, if it is there.
+    async fn find(&self, path: &str) -> Result<Option<Meta>, WriteError> {
+        match self.send::<Answer>(Method::GET, path, &Value::Null).await {
+            Ok(found) => Ok(Some(found.metadata)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(WriteError::Refused(Box::new(error))),
+        }
+    }
+
+    /// Writes, and says what the cache has to show.
+    pub(super) async fn put(
+        &self,
+        kind: Kind,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<Option<Written>, WriteError> {
+        let Answer { metadata } = self.send(method, path, body).await?;
+        Ok(Some(Written {
+            kind,
+            key: ObjectKey::new(metadata.namespace.as_deref(), &metadata.name),
+            version: metadata.resource_version,
+        }))
+    }
+
+    async fn send<T: serde::de::DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> kube::Result<T> {
+        let content = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => serde_json::to_vec(body).map_err(kube::Error::SerdeError)?,
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content)
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}

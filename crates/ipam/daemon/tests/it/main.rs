@@ -1,0 +1,16 @@
+//! The address daemon on the embedded API server, asked as plugins ask.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may unwrap as tests do"
+)]
+
+mod answering;
+mod damaging;
+mod failing;
+mod modes;
+mod poison;
+mod replaying;
+mod restarting;
+mod scaling;
+mod storing;
+mod world;

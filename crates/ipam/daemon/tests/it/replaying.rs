@@ -1,0 +1,147 @@
+//! Releases that plugins left on disk while there was no daemon.
+
+use std::{fs, path::Path};
+
+use weft_cni::Queue;
+use weft_cns::{IpConfigsRequest, ReturnCode, Serving, StatusResponse};
+use weft_ipam_daemon::{ReplayError, Replayed, replay};
+
+use super::world::{World, delete, request, try_add};
+
+fn addresses(count: u8) -> Vec<String> {
+    (4..4 + count)
+        .map(|last| format!("10.1.0.{last}"))
+        .collect()
+}
+
+/// A world whose daemon gave addresses to `kept` and `gone`, and stopped before the latter's DEL.
+async fn away(directory: &Path) -> (World, Queue) {
+    let world = World::new().await;
+    world.grant("n1", &addresses(2)).await;
+    let daemon = world.start("n1", &directory.join("state")).await;
+    daemon.add("kept").await;
+    daemon.add("gone").await;
+    daemon.stop().await;
+    let queue = Queue::new(directory.join("queue"));
+    queue.push(&request("gone")).unwrap();
+    (world, queue)
+}
+
+fn is_empty(queue: &Queue) -> bool {
+    queue.is_empty().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_waited_frees_its_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, queue) = away(directory.path()).await;
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    assert_eq!(daemon.attached().await, 2);
+    let replayed = replay(&daemon.rest, &directory.path().join("queue")).await;
+    let expected = Replayed {
+        released: 1,
+        ..Replayed::default()
+    };
+    assert_eq!(replayed.unwrap(), expected);
+    assert_eq!(daemon.attached().await, 1);
+    assert!(is_empty(&queue));
+    let late = try_add(&daemon.router, "gone").await;
+    assert_eq!(late, Err(ReturnCode::INVALID_REQUEST), "it was deleted");
+    daemon.stop().await;
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    assert_eq!(daemon.attached().await, 1, "durable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_not_there_is_an_empty_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::new().await;
+    let daemon = world.start("n1", directory.path()).await;
+    let nothing = replay(&daemon.rest, &directory.path().join("none")).await;
+    assert_eq!(nothing.unwrap(), Replayed::default());
+    assert!(!directory.path().join("none").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_release_is_put_aside_and_a_refused_one_stays_and_neither_stops_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, queue) = away(directory.path()).await;
+    let files = directory.path().join("queue");
+    let torn = "00000000000000000001-00000000000000aa.json";
+    fs::write(files.join(torn), "{\"version\":1,\"requ").unwrap();
+    let nameless = IpConfigsRequest::default();
+    queue.push(&nameless).unwrap();
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    let expected = Replayed {
+        released: 1,
+        kept: 1,
+        damaged: 1,
+    };
+    assert_eq!(replay(&daemon.rest, &files).await.unwrap(), expected);
+    assert_eq!(daemon.attached().await, 1);
+    assert!(files.join(format!("{torn}.unreadable")).exists());
+    assert!(queue.holds(&nameless).unwrap());
+}
+
+/// Real time: a FIFO without care would be waited for on a thread, for ever.
+#[tokio::test]
+async fn a_fifo_in_the_queue_neither_hangs_the_start_nor_stops_a_release() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, _) = away(directory.path()).await;
+    let files = directory.path().join("queue");
+    let fifo = files.join("00000000000000000001-00000000000000aa.json");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    let limit = std::time::Duration::from_secs(30);
+    let replayed = tokio::time::timeout(limit, replay(&daemon.rest, &files)).await;
+    if replayed.is_err() {
+        // A writer that comes and goes ends the wait.
+        drop(fs::OpenOptions::new().write(true).open(&fifo));
+    }
+    let expected = Replayed {
+        released: 1,
+        kept: 0,
+        damaged: 1,
+    };
+    assert_eq!(replayed.unwrap().unwrap(), expected);
+    assert!(
+        files
+            .join("00000000000000000001-00000000000000aa.json.unreadable")
+            .exists()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_in_somebody_elses_hands_is_left_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, queue) = away(directory.path()).await;
+    let daemon = world.start("n1", &directory.path().join("state")).await;
+    let guard = queue.lock().unwrap().unwrap();
+    let files = directory.path().join("queue");
+    let refused = replay(&daemon.rest, &files).await;
+    assert!(matches!(refused, Err(ReplayError::Busy)), "{refused:?}");
+    drop(guard);
+    assert_eq!(replay(&daemon.rest, &files).await.unwrap().released, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_on_as_long_as_it_could_not_be_remembered() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, queue) = away(directory.path()).await;
+    let state = directory.path().join("state");
+    let aside = directory.path().join("aside");
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "no directory").unwrap();
+    let daemon = world.start("n1", &state).await;
+    let files = directory.path().join("queue");
+    assert_eq!(replay(&daemon.rest, &files).await.unwrap().kept, 1);
+    assert!(!is_empty(&queue));
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    let open = |status: &StatusResponse| status.serving == Serving::Ready;
+    daemon.becomes("open", open).await;
+    assert_eq!(replay(&daemon.rest, &files).await.unwrap().released, 1);
+    assert!(is_empty(&queue));
+    assert_eq!(delete(&daemon.router, "kept").await, ReturnCode::SUCCESS);
+}

@@ -1,0 +1,228 @@
+//! What is left after a restart, a reboot, a move to another machine.
+
+use std::fs;
+
+use http::Method;
+use serde_json::{Value, json};
+use weft_cns::{ReturnCode, Serving, StatusResponse};
+use weft_ipam_daemon::store::file;
+
+use weft_testserver::{call, path};
+
+use super::world::{Running, World, delete, try_add};
+
+fn addresses(count: u8) -> Vec<String> {
+    (4..4 + count)
+        .map(|last| format!("10.1.0.{last}"))
+        .collect()
+}
+
+/// A world whose daemon has given addresses to `kept` and `gone`, and was stopped after the
+/// latter's DEL.
+async fn used(state: &std::path::Path) -> (World, std::net::IpAddr) {
+    let world = World::new().await;
+    world.grant("n1", &addresses(8)).await;
+    let daemon = world.start("n1", state).await;
+    let kept = daemon.add("kept").await;
+    daemon.add("gone").await;
+    delete(&daemon.router, "gone").await;
+    daemon.stop().await;
+    (world, kept)
+}
+
+async fn ready(daemon: &Running) {
+    daemon
+        .becomes("ready", |status| status.serving == Serving::Ready)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_attachments_and_refuses_late_adds() {
+    let state = tempfile::tempdir().unwrap();
+    let (world, kept) = used(state.path()).await;
+    let daemon = world.start("n1", state.path()).await;
+    assert_eq!(daemon.add("kept").await, kept);
+    assert_eq!(
+        try_add(&daemon.router, "gone").await,
+        Err(ReturnCode::INVALID_REQUEST)
+    );
+    assert_eq!(daemon.attached().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_without_api_server_serves_what_is_known() {
+    let state = tempfile::tempdir().unwrap();
+    let (_, kept) = used(state.path()).await;
+    let server = weft_apiserver::ApiServer::builder().build();
+    let empty = World {
+        client: server.client(),
+        server,
+    };
+    let daemon = empty.start("n1", state.path()).await;
+    assert_eq!(daemon.add("kept").await, kept);
+    assert_eq!(delete(&daemon.router, "kept").await, ReturnCode::SUCCESS);
+    assert_eq!(
+        try_add(&daemon.router, "new").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_ends_attachments_and_tombstones() {
+    let state = tempfile::tempdir().unwrap();
+    let (world, _) = used(state.path()).await;
+    let daemon = world
+        .start_as("n1", state.path(), "machine", "boot-2")
+        .await;
+    ready(&daemon).await;
+    assert_eq!(daemon.attached().await, 0);
+    daemon.add("gone").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_another_machine_brings_nobodys_pods_along() {
+    let state = tempfile::tempdir().unwrap();
+    let (world, _) = used(state.path()).await;
+    world.add_pod("n1", "runs").await;
+    world.show_address("runs", "10.1.0.4").await;
+    let daemon = world
+        .start_as("n1", state.path(), "machine-2", "boot")
+        .await;
+    ready(&daemon).await;
+    assert_eq!(daemon.attached().await, 1, "the pod that runs here");
+    let given = daemon.add("new").await;
+    assert_eq!(given.to_string(), "10.1.0.5");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_made_again_under_a_living_daemon_gets_nothing_of_its_former_life() {
+    let state = tempfile::tempdir().unwrap();
+    let world = World::new().await;
+    world.grant("n1", &addresses(8)).await;
+    let daemon = world.start("n1", state.path()).await;
+    let kept = daemon.add("kept").await;
+    let nodes = "/api/v1/nodes";
+    let delete = async |path: &str| {
+        let deleted = call(&world.client, Method::DELETE, path, &Value::Null);
+        deleted.await.unwrap();
+    };
+    delete(&format!("{nodes}/n1")).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    call(&world.client, Method::POST, nodes, &node)
+        .await
+        .unwrap();
+    let closed = |status: &StatusResponse| status.serving != Serving::Ready;
+    daemon.becomes("closed", closed).await;
+    assert_eq!(
+        try_add(&daemon.router, "new").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+    );
+    assert_eq!(daemon.add("kept").await, kept);
+    delete(&format!("{nodes}/n1")).await;
+    // The old one is collected with its owner.
+    let config = path("nodenetworkconfigs", "n1");
+    let get = || call(&world.client, Method::GET, &config, &Value::Null);
+    while get().await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    world.add_node("n1").await;
+    world.grant("n1", &["10.1.0.99".to_owned()]).await;
+    assert_eq!(daemon.add("newer").await.to_string(), "10.1.0.99");
+    // An object that is gone says nothing, either.
+    delete(&config).await;
+    daemon.becomes("closed", closed).await;
+}
+
+/// A store that is gone or empty while its counter is there is no first start.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_removed_or_emptied_is_lost_and_not_new() {
+    for empty in [false, true] {
+        let state = tempfile::tempdir().unwrap();
+        let (world, kept) = used(state.path()).await;
+        world.add_pod("n1", "kept").await;
+        world.show_address("kept", &kept.to_string()).await;
+        fs::remove_file(file(state.path())).unwrap();
+        if empty {
+            fs::write(file(state.path()), "").unwrap();
+        }
+        let daemon = world.start("n1", state.path()).await;
+        ready(&daemon).await;
+        assert_eq!(daemon.count("weft_ipam_stores_lost_total"), 1);
+        assert_eq!(
+            try_add(&daemon.router, "early").await,
+            Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG)
+        );
+        assert_eq!(daemon.attached().await, 1, "the pod that shows its address");
+    }
+}
+
+/// Whether a damaged store is noticed, kept aside, and made up for by a look at pods.
+async fn survives(damage: impl Fn(&mut Vec<u8>)) {
+    let state = tempfile::tempdir().unwrap();
+    let (world, kept) = used(state.path()).await;
+    world.add_pod("n1", "kept").await;
+    world.show_address("kept", &kept.to_string()).await;
+    let store = file(state.path());
+    let mut bytes = fs::read(&store).unwrap();
+    damage(&mut bytes);
+    fs::write(&store, &bytes).unwrap();
+    let daemon = world.start("n1", state.path()).await;
+    ready(&daemon).await;
+    assert_eq!(daemon.count("weft_ipam_stores_lost_total"), 1);
+    let aside = state.path().join("addresses.redb.damaged-1");
+    assert_eq!(
+        fs::read(aside).unwrap().len(),
+        bytes.len(),
+        "kept as it was"
+    );
+    assert_eq!(
+        try_add(&daemon.router, "early").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
+        "a sandbox may have it that nobody has told of"
+    );
+    // What is seen only now may have been granted, and given out, before the loss.
+    world.grant("n1", &addresses(12)).await;
+    daemon
+        .becomes("larger", |status| status.pool.cooling == 11)
+        .await;
+    assert_eq!(
+        try_add(&daemon.router, "early").await,
+        Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
+        "and so may have what is granted later"
+    );
+    let reason = daemon.status().await.reason;
+    assert!(reason.contains("store was lost"), "{reason}");
+    tokio::time::sleep(std::time::Duration::from_secs(240)).await;
+    for pod in 0..7 {
+        assert_ne!(daemon.add(&format!("new-{pod}")).await, kept);
+    }
+    daemon.stop().await;
+    let daemon = world.start("n1", state.path()).await;
+    assert_eq!(daemon.count("weft_ipam_stores_lost_total"), 0);
+    assert_eq!(daemon.attached().await, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_cut_off_is_lost_and_not_believed() {
+    survives(|bytes| bytes.truncate(bytes.len() / 3)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_garbage_is_lost_and_not_believed() {
+    survives(|bytes| bytes.fill(0x5a)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_with_changed_rows_is_lost_and_not_believed() {
+    survives(|bytes| {
+        let needle = b"sandbox-kept";
+        let places: Vec<usize> = (0..bytes.len() - needle.len())
+            .filter(|at| &bytes[*at..*at + needle.len()] == needle)
+            .collect();
+        assert!(!places.is_empty());
+        for at in places {
+            bytes[at] = b'S';
+        }
+    })
+    .await;
+}

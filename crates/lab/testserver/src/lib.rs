@@ -1,0 +1,146 @@
+//! An embedded API server with the CRDs of `deploy/` for tests, and raw calls to it.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of tests may panic as tests do"
+)]
+
+use http::{Method, Request};
+use kube::Client;
+use serde_json::Value;
+use weft_apiserver::{ApiServer, User};
+
+/// Path of our API group.
+pub const GROUP: &str = "/apis/ipam.weft.dev/v1alpha1";
+const DEFINITIONS: [&str; 4] = [
+    include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml"),
+    include_str!("../../../../deploy/crds/ippools.yaml"),
+    include_str!("../../../../deploy/crds/ippoolshards.yaml"),
+    include_str!("../../../../deploy/crds/clustersubnetstates.yaml"),
+];
+
+const ACCOUNTS: [&str; 2] = [
+    "system:serviceaccounts",
+    "system:serviceaccounts:kube-system",
+];
+
+/// The path of an object or, without a name, of all of a kind.
+pub fn path(plural: &str, name: &str) -> String {
+    let scope = match plural {
+        "nodenetworkconfigs" | "clustersubnetstates" => "namespaces/kube-system/",
+        _ => "",
+    };
+    let name = if name.is_empty() {
+        String::new()
+    } else {
+        format!("/{name}")
+    };
+    format!("{GROUP}/{scope}{plural}{name}")
+}
+
+/// Sends one request; PATCH is a merge patch, and a null body is none.
+pub async fn call(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<Value, kube::Error> {
+    let kind = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let body = match body {
+        Value::Null => Vec::new(),
+        body => body.to_string().into_bytes(),
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", kind)
+        .body(body)
+        .unwrap();
+    client.request(request).await
+}
+
+/// Installs the CRDs of `deploy/crds` and waits until it is served.
+pub async fn install(client: &Client) {
+    for text in DEFINITIONS {
+        let definition: Value = serde_saphyr::from_str(text).unwrap();
+        let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        call(client, Method::POST, all, &definition).await.unwrap();
+        let plural = definition["spec"]["names"]["plural"].as_str().unwrap();
+        let served = path(plural, "");
+        while call(client, Method::GET, &served, &Value::Null)
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A new server with the CRDs.
+pub async fn server() -> ApiServer {
+    let server = ApiServer::builder().build();
+    install(&server.client()).await;
+    server
+}
+
+/// Applies a manifest as an administrator would.
+pub async fn apply(client: &Client, manifest: &str) {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+    for object in objects {
+        let version = object["apiVersion"].as_str().unwrap();
+        let root = if version == "v1" { "/api" } else { "/apis" };
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let plural = match kind.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => format!("{kind}s"),
+        };
+        let scope = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => format!("namespaces/{namespace}/"),
+            None => String::new(),
+        };
+        let path = format!("{root}/{version}/{scope}{plural}");
+        call(client, Method::POST, &path, &object).await.unwrap();
+    }
+}
+
+/// A ServiceAccount in kube-system.
+pub fn account(name: &str) -> User {
+    User::new(
+        &format!("system:serviceaccount:kube-system:{name}"),
+        ACCOUNTS,
+    )
+}
+
+/// Polls a condition every 20 ms; tests pause the time. Panics after 100 s.
+pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    for _ in 0..5_000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// Rights on Nodes beyond those in `deploy/`, so that nothing but the policy forbids them.
+pub fn too_many_rights_on_nodes(account: &str) -> String {
+    format!(
+        "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: too-many}}
+rules:
+  - apiGroups: [\"\"]
+    resources: [nodes, nodes/status]
+    verbs: [get, create, update, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: too-many}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: too-many}}
+subjects: [{{kind: ServiceAccount, name: {account}, namespace: kube-system}}]
+"
+    )
+}

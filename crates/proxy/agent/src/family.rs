@@ -1,0 +1,699 @@
+//! The loop of one family: sync when something changed, audit when nothing did.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::{
+    task::JoinError,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use weft_model::{IpFamily, ObjectKey};
+use weft_proxy::{
+    AuditReport, Backend, Desired, NodePortTail, Quarantine, Scope, Service, Settings, SyncError,
+    SyncReport,
+    conntrack::{self, FlowEnds, Reconciler},
+};
+use weft_runtime::{EventLevel, EventNote};
+
+use crate::{
+    health::{HealthMonitor, Moment, Outcome},
+    inbox::Inbox,
+    metrics::{ProxyMetrics, SyncKind},
+    schedule::{Due, Schedule},
+    service_health::{LocalEndpoints, ServiceHealth},
+};
+
+/// A Service that fails again and again is reported once in this time.
+const REPORT_EVERY: Duration = Duration::from_mins(10);
+
+/// The UDP flows that the kernel tracks.
+pub trait Flows: Send {
+    /// Forgets the flows that are stale, and says how many these were.
+    fn forget(
+        &mut self,
+        family: IpFamily,
+        is_stale: &dyn Fn(FlowEnds) -> bool,
+    ) -> Result<u64, String>;
+}
+
+/// Where one can say something about a Service that its users see.
+pub(crate) type Announce = Arc<dyn Fn(&ObjectKey, EventNote) + Send + Sync>;
+
+/// What a family's loop needs.
+pub(crate) struct FamilyParts {
+    pub(crate) family: IpFamily,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) flows: Box<dyn Flows>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) health: HealthMonitor,
+    pub(crate) announce: Announce,
+    pub(crate) node: String,
+    pub(crate) min_sync_period: Duration,
+    pub(crate) sync_period: Duration,
+}
+
+/// One family's loop.
+pub(crate) struct FamilyLoop {
+    family: IpFamily,
+    inbox: Arc<Inbox>,
+    metrics: ProxyMetrics,
+    health: HealthMonitor,
+    announce: Announce,
+    node: String,
+    service_health: ServiceHealth,
+    schedule: Schedule,
+    /// When changes happened that are not in the kernel yet.
+    triggers: BTreeMap<ObjectKey, Vec<Timestamp>>,
+    /// When a failure of a Service was last reported, by the reason of its event.
+    reported: BTreeMap<(ObjectKey, &'static str), Instant>,
+    /// What is worked on, in a thread that may block; absent only while it is there.
+    work: Option<Box<Work>>,
+}
+
+/// What goes to and fro between the loop and the threads that may block.
+struct Work {
+    family: IpFamily,
+    backend: Box<dyn Backend>,
+    flows: Box<dyn Flows>,
+    /// What is to be in the kernel: all Services but those that are quarantined.
+    desired: Desired,
+    quarantine: Quarantine,
+    /// The health checks that load balancers make, of all Services that are desired.
+    health_checks: LocalEndpoints,
+    settings: Settings,
+    /// Services that changed since the last sync that worked.
+    pending: BTreeSet<ObjectKey>,
+    /// UDP Services as they were before they changed or went, since flows were last forgotten.
+    /// Kept until that worked: a failed sync must not lose it.
+    former: Vec<Arc<Service>>,
+    flows_due: bool,
+}
+
+impl FamilyLoop {
+    pub(crate) fn new(parts: FamilyParts) -> Self {
+        let settings = parts.inbox.lock().settings.clone();
+        let restricted = restricted(&settings);
+        Self {
+            family: parts.family,
+            inbox: parts.inbox,
+            metrics: parts.metrics,
+            health: parts.health.clone(),
+            announce: parts.announce,
+            node: parts.node,
+            service_health: ServiceHealth::new(parts.family, restricted, parts.health),
+            schedule: Schedule::new(parts.min_sync_period, parts.sync_period, Instant::now()),
+            triggers: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            work: Some(Box::new(Work {
+                family: parts.family,
+                backend: parts.backend,
+                flows: parts.flows,
+                desired: Desired::new(),
+                quarantine: Quarantine::default(),
+                health_checks: LocalEndpoints::new(),
+                settings,
+                pending: BTreeSet::new(),
+                former: Vec::new(),
+                flows_due: false,
+            })),
+        }
+    }
+
+    /// Runs until told to stop, which waits for a sync that is under way.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = self.inbox.completed() => {}
+        }
+        let now = Moment::now();
+        self.health.with(|health| health.updated(self.family, now));
+        self.queued();
+        loop {
+            match self.schedule.due(Instant::now()) {
+                Due::Sync { full } => self.sync(full).await?,
+                Due::Audit { may_read } => self.audit(may_read).await?,
+                Due::Nothing => {
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(()),
+                        () = self.inbox.arrived() => self.schedule.request(),
+                        () = sleep_until(self.schedule.deadline()) => {}
+                    }
+                }
+            }
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn queued(&self) {
+        let now = Moment::now();
+        self.health.with(|health| health.queued(self.family, now));
+        self.metrics
+            .sync_queued(self.family, now.wall.as_duration().as_secs_f64());
+    }
+
+    async fn sync(&mut self, full: bool) -> Result<(), JoinError> {
+        self.schedule.begin_sync();
+        let Some(mut work) = self.work.take() else {
+            return Ok(());
+        };
+        let moved = self.take_news(&mut work).await;
+        // Whatever becomes of the sync: descriptors of Services that went may be what it needs.
+        self.service_health
+            .close_unwanted(&work.health_checks)
+            .await;
+        let now = Instant::now().into_std();
+        let next = work.quarantine.next_trial();
+        let has_trials = next.is_some_and(|next| now >= next);
+        if work.pending.is_empty() && !full && !moved && !has_trials {
+            self.schedule.set_trial(next.map(Instant::from_std));
+            self.work = Some(work);
+            // Whatever triggered this changed nothing: there is no latency to tell of.
+            self.triggers.clear();
+            self.health
+                .with(|health| health.updated(self.family, Moment::now()));
+            return Ok(());
+        }
+        let started = Instant::now();
+        let (mut work, result) = tokio::task::spawn_blocking(move || {
+            let result = work.sync(full, now);
+            (work, result)
+        })
+        .await?;
+        let took = started.elapsed();
+        self.note_quarantine(&mut work);
+        let worked = result.is_ok();
+        let was_full = match &result {
+            Ok(report) => report.full,
+            Err(_) => true,
+        };
+        match result {
+            Ok(report) => {
+                self.succeeded(&report, took);
+                self.open_health_checks(&work.health_checks.clone()).await;
+            }
+            Err(failure) => self.failed(failure, took),
+        }
+        let next = work.quarantine.next_trial();
+        // After a failure everything is tried again after the retry period.
+        self.schedule
+            .set_trial(next.filter(|_| worked).map(Instant::from_std));
+        self.work = Some(work);
+        self.schedule.synced(Instant::now(), was_full, worked);
+        if worked {
+            self.forget_flows().await?;
+        }
+        Ok(())
+    }
+
+    /// Moves what came in over to what is wanted. Says whether settings changed.
+    async fn take_news(&mut self, work: &mut Work) -> bool {
+        let (changes, settings) = {
+            let mut content = self.inbox.lock();
+            let triggers = std::mem::take(&mut content.triggers);
+            for (service, mut times) in triggers {
+                self.triggers.entry(service).or_default().append(&mut times);
+            }
+            (content.model.take_changes(), content.settings.clone())
+        };
+        self.metrics.endpoints_taken();
+        self.metrics.services_taken();
+        for (key, service) in changes {
+            work.change(key, service.as_ref());
+        }
+        let moved = work.settings != settings;
+        if moved {
+            let restricted = restricted(&settings);
+            self.service_health
+                .set_addresses(self.family, restricted)
+                .await;
+            work.settings = settings;
+        }
+        moved
+    }
+
+    fn succeeded(&mut self, report: &SyncReport, took: Duration) {
+        let now = Moment::now();
+        let seconds = now.wall.as_duration().as_secs_f64();
+        let kind = if report.full {
+            SyncKind::Full
+        } else {
+            SyncKind::Partial
+        };
+        self.metrics.sync_ended(self.family, kind, took);
+        self.metrics.sync_succeeded(self.family, seconds, report);
+        let syncs = self.health.syncs();
+        syncs.add(self.family, report, took, now.wall);
+        for time in std::mem::take(&mut self.triggers).into_values().flatten() {
+            let took = now.wall.duration_since(time);
+            if let Ok(took) = Duration::try_from(took) {
+                self.metrics.network_programmed(self.family, took);
+            }
+        }
+        self.health.with(|health| {
+            if let Some(failure) = &report.partial_failure {
+                health.failed(self.family, now, failure.clone(), Outcome::Recovered);
+            }
+            if let Some(refusal) = report.refusals.last() {
+                health.failed(self.family, now, refusal.clone(), Outcome::Quarantined);
+            }
+            health.updated(self.family, now);
+        });
+        if let Some(failure) = &report.partial_failure {
+            tracing::warn!(family = %self.family, error = %failure, "a partial sync failed; a full one worked");
+        }
+        tracing::debug!(
+            family = %self.family, full = report.full, bytes = report.bytes, ?took,
+            children = ?report.children, "synced"
+        );
+    }
+
+    /// Says which Services are left out, wherever an operator or the Service's users may look.
+    fn note_quarantine(&mut self, work: &mut Work) {
+        let new = work.take_quarantine_changes();
+        let held: BTreeMap<ObjectKey, String> = work
+            .quarantine
+            .held()
+            .map(|(key, held)| (key.clone(), held.message.clone()))
+            .collect();
+        for key in &new {
+            let Some(message) = held.get(key) else {
+                continue;
+            };
+            let event = refusal_event(&self.node, self.family, message);
+            if self.may_report(key, event.reason) {
+                tracing::error!(
+                    family = %self.family, service = %key, error = message,
+                    "Service refused by the kernel, quarantined"
+                );
+                (self.announce)(key, event);
+            }
+        }
+        self.metrics.quarantined(self.family, held.len(), new.len());
+        self.health
+            .with(|health| health.set_quarantined(self.family, held));
+    }
+
+    async fn open_health_checks(&mut self, wanted: &LocalEndpoints) {
+        for failure in self.service_health.sync(wanted).await {
+            let event = failure.event(&self.node);
+            if self.may_report(&failure.service, event.reason) {
+                tracing::warn!(
+                    error = %failure, cause = %failure.source,
+                    "cannot answer health checks of a load balancer"
+                );
+                (self.announce)(&failure.service, event);
+            }
+        }
+    }
+
+    /// Whether a failure of a Service was not reported for [`REPORT_EVERY`]; then it is now.
+    fn may_report(&mut self, key: &ObjectKey, reason: &'static str) -> bool {
+        let now = Instant::now();
+        self.reported
+            .retain(|_, at| now.duration_since(*at) < REPORT_EVERY);
+        let subject = (key.clone(), reason);
+        let is_due = !self.reported.contains_key(&subject);
+        if is_due {
+            self.reported.insert(subject, now);
+        }
+        is_due
+    }
+
+    /// What failed last was a full sync, whatever was tried before it.
+    fn failed(&mut self, failure: SyncError, took: Duration) {
+        self.metrics.sync_ended(self.family, SyncKind::Full, took);
+        self.metrics.sync_failed(self.family, &failure);
+        if let Some(partial) = failure.partial() {
+            tracing::warn!(family = %self.family, error = %partial, "a partial sync failed first");
+        }
+        tracing::error!(family = %self.family, error = %failure, "cannot write the rules; trying again");
+        let now = Moment::now();
+        self.health.with(|health| {
+            health.failed(self.family, now, failure, Outcome::Unresolved);
+            health.queued(self.family, now);
+        });
+    }
+
+    async fn forget_flows(&mut self) -> Result<(), JoinError> {
+        let Some(mut work) = self.work.take() else {
+            return Ok(());
+        };
+        if !work.flows_due {
+            self.work = Some(work);
+            return Ok(());
+        }
+        let started = Instant::now();
+        let (work, result) = tokio::task::spawn_blocking(move || {
+            let result = work.forget_flows();
+            (work, result)
+        })
+        .await?;
+        self.work = Some(work);
+        match result {
+            Ok(count) => self
+                .metrics
+                .conntrack_cleaned(self.family, started.elapsed(), count),
+            // It stays due, and is tried again with the next sync.
+            Err(error) => {
+                tracing::error!(family = %self.family, error, "cannot clean connection tracking");
+            }
+        }
+        Ok(())
+    }
+
+    async fn audit(&mut self, may_read: bool) -> Result<(), JoinError> {
+        let Some(mut work) = self.work.take() else {
+            return Ok(());
+        };
+        let (work, result, own) = tokio::task::spawn_blocking(move || {
+            let before = thread_time();
+            let result = work.backend.audit(may_read);
+            (work, result, thread_time().saturating_sub(before))
+        })
+        .await?;
+        self.work = Some(work);
+        let now = Instant::now();
+        self.metrics.audited(self.family, result.as_ref().ok());
+        match result {
+            Ok(report) => {
+                let reading = match &report {
+                    AuditReport::Read { children, .. } => Some(own + *children),
+                    AuditReport::Unchanged | AuditReport::Postponed => None,
+                };
+                self.schedule.audited(now, reading);
+                if let AuditReport::Read { repaired, .. } = report
+                    && !repaired.is_empty()
+                {
+                    let first = &repaired[..repaired.len().min(20)];
+                    tracing::warn!(
+                        family = %self.family, count = repaired.len(), ?first,
+                        "somebody changed our rules; repaired"
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::error!(family = %self.family, %error, "an audit failed");
+                self.schedule.audit_failed(now);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
+        let former = self.quarantine.change(&mut self.desired, &key, service);
+        // One that is left out is not served before it is accepted.
+        let service = service.filter(|_| self.desired.contains_key(&key));
+        self.replaced(former, service);
+        self.pending.insert(key);
+    }
+
+    /// Another value of a Service is desired from now on, or none.
+    fn replaced(&mut self, former: Option<Arc<Service>>, service: Option<&Arc<Service>>) {
+        if let Some(check) = former.as_deref().and_then(health_check) {
+            self.health_checks.remove(&check);
+        }
+        if let Some((service, check)) = service.and_then(|s| Some((s, health_check(s)?))) {
+            self.health_checks.insert(check, service.local_ready);
+        }
+        if conntrack::is_concerned(former.as_deref(), service.map(|service| &**service)) {
+            self.flows_due = true;
+            if let Some(former) = former {
+                // One for each set of addresses: more would not tell more.
+                self.former
+                    .retain(|known| !conntrack::have_same_addresses(known, &former));
+                self.former.push(former);
+            }
+        }
+    }
+
+    fn sync(&mut self, full: bool, now: std::time::Instant) -> Result<SyncReport, SyncError> {
+        let scope = if full {
+            Scope::Full
+        } else {
+            Scope::Changed(&self.pending)
+        };
+        let report = self.quarantine.sync(
+            &mut *self.backend,
+            &mut self.desired,
+            &self.settings,
+            scope,
+            now,
+        )?;
+        self.pending.clear();
+        Ok(report)
+    }
+
+    /// The Services that the last sync found to be refused. All that were left out are treated as if they were gone: their
+    /// health checks are not answered, and their flows are forgotten.
+    fn take_quarantine_changes(&mut self) -> Vec<ObjectKey> {
+        let changes = self.quarantine.take_changes();
+        let held = self.quarantine.held();
+        let refused: Vec<Arc<Service>> = held
+            .filter(|(key, _)| changes.held.contains(key))
+            .map(|(_, held)| held.service.clone())
+            .collect();
+        for service in refused {
+            self.replaced(Some(service), None);
+        }
+        for key in &changes.accepted {
+            let service = self.desired.get(key).cloned();
+            self.replaced(None, service.as_ref());
+        }
+        changes.refused
+    }
+
+    fn forget_flows(&mut self) -> Result<u64, String> {
+        let former = self.former.iter().map(|service| &**service);
+        let reconciler = Reconciler::new(&self.desired, former);
+        let count = self
+            .flows
+            .forget(self.family, &|flow| reconciler.is_stale(flow))?;
+        self.former.clear();
+        self.flows_due = false;
+        Ok(count)
+    }
+}
+
+/// What to say about a Service that the kernel refuses.
+fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
+    EventNote {
+        level: EventLevel::Warning,
+        reason: "FailedToProgram",
+        action: "Program",
+        note: format!(
+            "cannot program the {family} rules of this Service on node {node}: {}; the Service is not \
+             served there, and is tried again when it changes or after a while",
+            refusal_reason(message)
+        ),
+    }
+}
+
+/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`. Lines
+/// and chains differ with each attempt and would make each event a new one.
+fn refusal_reason(message: &str) -> &str {
+    let reasons = message.split("failed (").skip(1);
+    let mut reasons = reasons.filter_map(|rest| Some(rest.split_once(')')?.0));
+    let is_reason = |reason: &&str| !reason.starts_with("exit") && !reason.starts_with("signal");
+    reasons.find(is_reason).unwrap_or("refused by the kernel")
+}
+
+/// Processor time of the calling thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// The addresses that NodePorts are restricted to.
+fn restricted(settings: &Settings) -> Option<Vec<std::net::IpAddr>> {
+    match &settings.node_port_tail {
+        NodePortTail::AnyLocal => None,
+        NodePortTail::Addresses(addresses) => Some(addresses.clone()),
+    }
+}
+
+fn health_check(service: &Service) -> Option<(ObjectKey, u16)> {
+    Some((service.key.clone(), service.health_check_node_port()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use weft_proxy::{LocalDetector, Model, NodeFacts, Owner, objects::Object};
+    use weft_runtime::prometheus_text;
+
+    use super::*;
+    use crate::health::Health;
+
+    /// Refuses each Service whose ClusterIP is this, and keeps the names of the others.
+    #[derive(Clone, Default)]
+    struct RefusingBackend {
+        refused: Arc<Mutex<Option<std::net::IpAddr>>>,
+        written: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Backend for RefusingBackend {
+        fn sync(
+            &mut self,
+            desired: &Desired,
+            _: &Settings,
+            scope: Scope<'_>,
+        ) -> Result<SyncReport, SyncError> {
+            let refused = *self.refused.lock().unwrap();
+            for (key, service) in desired {
+                if service
+                    .ports
+                    .iter()
+                    .any(|port| Some(port.frontend.cluster_ip) == refused)
+                {
+                    let owner = Owner::Service(key.clone());
+                    return Err(SyncError::refused(
+                        "line 2 failed (exit status: 4): line 2: RULE_APPEND failed (Invalid \
+                         argument): rule in chain X"
+                            .to_owned(),
+                        Some(2),
+                        owner,
+                        "*nat\n",
+                    ));
+                }
+            }
+            *self.written.lock().unwrap() = desired.keys().map(ToString::to_string).collect();
+            Ok(SyncReport {
+                full: matches!(scope, Scope::Full),
+                ..SyncReport::default()
+            })
+        }
+
+        fn audit(&mut self, _: bool) -> Result<AuditReport, SyncError> {
+            Ok(AuditReport::Unchanged)
+        }
+    }
+
+    struct NoFlows;
+
+    impl Flows for NoFlows {
+        fn forget(&mut self, _: IpFamily, _: &dyn Fn(FlowEnds) -> bool) -> Result<u64, String> {
+            Ok(0)
+        }
+    }
+
+    fn service(name: &str, address: &str) -> Object {
+        let object = json!({"kind": "Service", "metadata": {"namespace": "shop", "name": name},
+            "spec": {"type": "ClusterIP", "clusterIP": address,
+                     "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}});
+        Object::decode(&object).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_refused_service_is_reported_and_the_others_are_written() {
+        let facts = NodeFacts {
+            name: "here".into(),
+            zone: None,
+        };
+        let settings = Settings {
+            family: IpFamily::V4,
+            masquerade_all: false,
+            masquerade_bit: 14,
+            local_detector: Some(LocalDetector::Network("10.244.0.0/16".parse().unwrap())),
+            node_ip: "127.0.0.1".parse().unwrap(),
+            node_port_tail: NodePortTail::AnyLocal,
+            localhost_node_ports: true,
+            external_ips: true,
+        };
+        let inbox = Arc::new(Inbox::new(Model::new(IpFamily::V4, facts), settings));
+        for (name, address) in [("cart", "10.96.0.1"), ("poison", "10.96.0.66")] {
+            inbox.lock().model.set(&service(name, address));
+        }
+        let backend = RefusingBackend::default();
+        *backend.refused.lock().unwrap() = Some("10.96.0.66".parse().unwrap());
+        let mut registry = Registry::default();
+        let events: Arc<Mutex<Vec<(String, EventNote)>>> = Arc::default();
+        let sink = events.clone();
+        let health = HealthMonitor::new(Health::new(Duration::from_secs(60)));
+        let mut family = FamilyLoop::new(FamilyParts {
+            family: IpFamily::V4,
+            inbox: inbox.clone(),
+            backend: Box::new(backend.clone()),
+            flows: Box::new(NoFlows),
+            metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
+            health: health.clone(),
+            announce: Arc::new(move |key, note| sink.lock().unwrap().push((key.to_string(), note))),
+            node: "here".to_owned(),
+            min_sync_period: Duration::ZERO,
+            sync_period: Duration::from_secs(30),
+        });
+        health.with(|health| {
+            health.set_node_eligible(true);
+            health.updated(IpFamily::V4, Moment::now());
+        });
+        let body = || {
+            let (good, report) = health.with(|health| health.healthy(Moment::now()));
+            assert!(good, "the others are served");
+            report.to_body()
+        };
+        let gauge = |registry: &Registry| {
+            let text = prometheus_text(registry);
+            let name = "weft_proxy_quarantined_services{ip_family=\"IPv4\"} ";
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or("none").to_owned()
+        };
+
+        for full in [true, false] {
+            family.sync(full).await.unwrap();
+            assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
+            assert_eq!(gauge(&registry), "1");
+        }
+        let named = "\"quarantined\":{\"count\":1,\"services\":[\"shop/poison\"]}";
+        assert!(body().contains(named), "{}", body());
+        let failures = health.with(|health| health.last_failures());
+        assert!(
+            failures.contains("Service shop/poison is quarantined: line 2 failed"),
+            "{failures}"
+        );
+        {
+            let events = events.lock().unwrap();
+            assert_eq!(events.len(), 1, "told once, not with each sync");
+            let (about, note) = &events[0];
+            assert_eq!(
+                (about.as_str(), note.reason),
+                ("shop/poison", "FailedToProgram")
+            );
+            assert!(
+                note.note
+                    .contains(": Invalid argument; the Service is not served there"),
+                "{}",
+                note.note
+            );
+        }
+        let work = family.work.as_ref().unwrap();
+        assert!(work.pending.is_empty(), "nothing waits for it");
+
+        inbox.lock().model.set(&service("poison", "10.96.0.67"));
+        family.sync(false).await.unwrap();
+        assert_eq!(
+            *backend.written.lock().unwrap(),
+            ["shop/cart", "shop/poison"]
+        );
+        assert_eq!(gauge(&registry), "0");
+        assert!(!body().contains("quarantined"), "{}", body());
+
+        // Refused again, soon after: that is not said again.
+        inbox.lock().model.set(&service("poison", "10.96.0.66"));
+        family.sync(false).await.unwrap();
+        assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
+        assert_eq!(gauge(&registry), "1");
+        assert_eq!(events.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,215 @@
+//! The host's kernel, as a proxy needs it.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use weft_host::{
+    NetlinkError,
+    addresses::interface_addresses,
+    iptables::{Absence, DetectError, Iptables as Programs, Limits, VariantChoice},
+    netfilter::{Flow, Netfilter},
+    sysctl::{self, Setting},
+};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, can_count};
+use weft_model::{IpFamily, Protocol};
+use weft_proxy::{Backend, conntrack::FlowEnds};
+use weft_ruleset::NfacctName;
+
+use crate::{family::Flows, metrics::PacketCounters, watcher::HostAddresses};
+
+/// A host on which Services cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// There are no iptables programs for the family that is needed.
+    #[error("find the iptables programs for {family}")]
+    Programs {
+        /// The family.
+        family: IpFamily,
+        /// Why not.
+        #[source]
+        source: DetectError,
+    },
+    /// The programs are there, but the kernel does not work with them.
+    #[error("{family} is needed but cannot be used here: {reason}")]
+    Family {
+        /// The family.
+        family: IpFamily,
+        /// Why not.
+        reason: Absence,
+    },
+}
+
+/// Enough for a very large ruleset on a slow node. A program that hangs must not hold up its
+/// family for ever.
+const PROGRAM_LIMIT: Duration = Duration::from_hours(1);
+
+/// A busy lock is no reason to do without a family or an ability until the next start.
+const ATTEMPTS: usize = 3;
+
+/// The programs of the families that this host has: at least one, and the one that is required.
+pub fn families(
+    required: Option<IpFamily>,
+    variant: VariantChoice,
+) -> Result<Vec<(IpFamily, Programs)>, HostError> {
+    let mut found = Vec::new();
+    let mut missing = None;
+    for family in IpFamily::ALL {
+        match programs(family, variant) {
+            Ok(programs) => found.push((family, programs)),
+            Err(error) if required == Some(family) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%family, reason = %error, "this family is not served");
+                missing.get_or_insert(error);
+            }
+        }
+    }
+    match missing {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+fn programs(family: IpFamily, variant: VariantChoice) -> Result<Programs, HostError> {
+    let programs = Programs::detect(family, variant)
+        .map_err(|source| HostError::Programs { family, source })?;
+    let mut presence = programs.presence();
+    for _ in 1..ATTEMPTS {
+        if matches!(presence, Err(Absence::NoNat(_))) {
+            presence = programs.presence();
+        }
+    }
+    presence.map_err(|reason| HostError::Family { family, reason })?;
+    Ok(programs.with_limits(Limits {
+        program: PROGRAM_LIMIT,
+        ..Limits::default()
+    }))
+}
+
+/// Makes the kernel load the module of connection tracking, by reading entries of which there are few.
+pub(super) fn load_conntrack() -> Result<(), NetlinkError> {
+    let mut netfilter = Netfilter::open()?;
+    netfilter.flows(IpFamily::V4, Protocol::Sctp).map(drop)
+}
+
+/// A backend that writes through these programs.
+pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
+    let random_fully = programs.supports_random_fully();
+    let family = programs.family();
+    let mut kernel = HostKernel::new(programs, own_writes);
+    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| can_count(&mut kernel));
+    let options = Options {
+        random_fully,
+        drop_invalid: !is_liberal(),
+        nfacct,
+        minimize,
+    };
+    tracing::info!(%family, ?options, "ready to write rules");
+    Box::new(Iptables::new(kernel, options))
+}
+
+fn ensure_counters() -> bool {
+    let ensured = Netfilter::open().and_then(|mut netfilter| {
+        if !netfilter.has_counters() {
+            return Ok(false);
+        }
+        for counter in NfacctName::ALL {
+            netfilter.ensure_counter(counter.as_str())?;
+        }
+        Ok(true)
+    });
+    ensured.unwrap_or_else(|error| {
+        tracing::info!(%error, "packets are not counted");
+        false
+    })
+}
+
+/// Whether connection tracking lets through what it would otherwise call invalid.
+pub fn is_liberal() -> bool {
+    let setting = Setting::Sysctl("net/netfilter/nf_conntrack_tcp_be_liberal");
+    sysctl::Settings::default()
+        .read_number(setting)
+        .is_ok_and(|value| value != 0)
+}
+
+/// Connection tracking of this host.
+#[derive(Debug, Default)]
+pub struct HostFlows;
+
+impl Flows for HostFlows {
+    fn forget(
+        &mut self,
+        family: IpFamily,
+        is_stale: &dyn Fn(FlowEnds) -> bool,
+    ) -> Result<u64, String> {
+        let forget = || {
+            let mut netfilter = Netfilter::open()?;
+            let mut count = 0;
+            let stale =
+                netfilter.flows_where(family, Protocol::Udp, |flow| is_stale(ends(flow)))?;
+            for flow in stale {
+                count += u64::from(netfilter.delete_flow(&flow)?);
+            }
+            Ok(count)
+        };
+        forget().map_err(|error: NetlinkError| error.to_string())
+    }
+}
+
+fn ends(flow: &Flow) -> FlowEnds {
+    let destination: SocketAddr = flow.original.destination;
+    FlowEnds {
+        destination,
+        answered_by: flow.reply.source,
+    }
+}
+
+/// The addresses of this host.
+#[derive(Debug, Default)]
+pub struct HostDevices;
+
+impl HostAddresses for HostDevices {
+    fn addresses(&self) -> Option<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        for family in IpFamily::ALL {
+            match interface_addresses(family) {
+                Ok(found) => all.extend(found.iter().map(|address| address.address)),
+                Err(error) => {
+                    tracing::warn!(%family, %error, "cannot read the host's addresses");
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+}
+
+/// The kernel's packet counters, as metrics ask for them.
+#[derive(Debug, Default)]
+pub struct HostCounters(Mutex<Option<Netfilter>>);
+
+impl HostCounters {
+    fn packets(&self, counter: NfacctName) -> Option<u64> {
+        let mut netfilter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if netfilter.is_none() {
+            *netfilter = Netfilter::open().ok();
+        }
+        netfilter
+            .as_mut()?
+            .counter_packets(counter.as_str())
+            .ok()
+            .flatten()
+    }
+}
+
+impl PacketCounters for HostCounters {
+    fn invalid_dropped(&self) -> Option<u64> {
+        self.packets(NfacctName::InvalidDropped)
+    }
+
+    fn localhost_node_ports_accepted(&self) -> Option<u64> {
+        self.packets(NfacctName::LocalhostNodePorts)
+    }
+}

@@ -1,0 +1,115 @@
+//! The proxy's view of objects at rest: for tools that look and do not act.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kube::{
+    Client,
+    api::{Api, ListParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde_json::Value;
+use weft_model::{IpFamily, SharedStr};
+use weft_proxy::{
+    Desired, Model, NodeFacts, Problem, Settings,
+    config::{NodeNetwork, ProxyConfig},
+    objects::{DecodeError, Object},
+};
+
+use crate::watcher::node_ip;
+
+/// Objects of a cluster at one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot(Vec<Object>);
+
+/// What a proxy would make of a snapshot, for one family.
+#[derive(Debug)]
+pub struct Outlook {
+    /// The Services.
+    pub desired: Desired,
+    /// Everything besides them.
+    pub settings: Settings,
+    /// What of the objects cannot be used.
+    pub problems: Vec<Problem>,
+}
+
+impl Snapshot {
+    /// Takes in an object or a list of them; kinds that do not matter are left out.
+    pub fn add(&mut self, object: &Value) -> Result<(), DecodeError> {
+        if let Some(items) = object["items"].as_array() {
+            return items.iter().try_for_each(|item| self.add(item));
+        }
+        self.0.extend(Object::decode(object)?);
+        Ok(())
+    }
+
+    /// Reads a cluster's objects.
+    pub async fn read(client: &Client) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let mut snapshot = Self::default();
+        for (group, version, kind) in [
+            ("", "v1", "Service"),
+            ("discovery.k8s.io", "v1", "EndpointSlice"),
+            ("", "v1", "Node"),
+        ] {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            for object in api.list(&ListParams::default()).await? {
+                let mut object = serde_json::to_value(object)?;
+                object["kind"] = kind.into();
+                snapshot.add(&object)?;
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// The Services as the proxy of a node sees them.
+    pub fn outlook(
+        &self,
+        config: &ProxyConfig,
+        family: IpFamily,
+        node: &str,
+        host_addresses: Vec<IpAddr>,
+    ) -> Outlook {
+        let facts = NodeFacts {
+            name: SharedStr::new(node),
+            zone: None,
+        };
+        let mut model = Model::new(family, facts);
+        let problems = self.0.iter().flat_map(|object| model.set(object));
+        let problems = problems.collect();
+        let (addresses, pod_networks) = self.node(node);
+        let network = NodeNetwork {
+            node_ip: node_ip(config, family, &addresses),
+            pod_networks,
+            addresses: host_addresses,
+        };
+        let changes = model.take_changes().into_iter();
+        Outlook {
+            desired: changes
+                .filter_map(|(key, service)| Some((key, service?)))
+                .collect(),
+            settings: config.settings(family, &network),
+            problems,
+        }
+    }
+
+    fn node(&self, wanted: &str) -> (Vec<IpAddr>, Vec<IpNet>) {
+        let found = self.0.iter().find_map(|object| match object {
+            Object::Node {
+                name,
+                addresses,
+                pod_cidrs,
+                ..
+            } if **name == *wanted => Some((addresses, pod_cidrs)),
+            _ => None,
+        });
+        let (addresses, networks) = found.unzip();
+        let networks = networks.into_iter().flat_map(|networks| networks.iter());
+        (
+            addresses.map_or_else(Vec::new, |addresses| addresses.to_vec()),
+            networks
+                .filter_map(|network| network.parse().ok())
+                .collect(),
+        )
+    }
+}

@@ -1,0 +1,364 @@
+//! A whole process that proxies: the host prepared, the parts put together, the servers opened.
+
+use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use weft_host::{
+    conntrack_limits::ConntrackLimits,
+    hostname,
+    iptables::VariantChoice,
+    process::return_freed_memory,
+    processors,
+    sysctl::{self, Setting, SettingError},
+};
+use weft_iptables::{HostKernel, OwnWrites};
+use weft_model::{IpFamily, SharedStr};
+use weft_proxy::config::ProxyConfig;
+use weft_runtime::{
+    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, Unit, connect,
+};
+
+use weft_process::{client, run_until, serve_control_socket};
+
+use crate::{
+    agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts},
+    config_file::{self, ConfigFile},
+    health::{Health, HealthMonitor},
+    host::{self, HostCounters, HostDevices, HostFlows},
+    listen::{BindError, BindPolicy, PatientServer},
+    metrics::ProxyMetrics,
+    pages::{self, Diagnostics, HealthServer},
+};
+
+/// How a proxy works with its host, and what it tells of its configuration.
+#[derive(Clone, Debug)]
+pub struct ProxySetup {
+    /// The checked configuration.
+    pub config: Arc<ProxyConfig>,
+    /// The same in kube-proxy's words, for `/configz`.
+    pub configuration: Value,
+    /// All flags with their values, for `/flagz`.
+    pub flags: Vec<(String, String)>,
+    /// Which iptables to use.
+    pub variant: VariantChoice,
+    /// Whether syncs write only what changed.
+    pub minimize: bool,
+}
+
+/// What a proxy process is told.
+#[derive(Debug)]
+pub struct ProxyProcess {
+    /// How to proxy.
+    pub setup: ProxySetup,
+    /// Another API server than the kubeconfig's.
+    pub master: Option<String>,
+    /// Ends the process when it changes.
+    pub file: Option<ConfigFile>,
+    /// Where orders are taken.
+    pub control: Option<PathBuf>,
+    /// This program's version.
+    pub version: String,
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+impl ProxyProcess {
+    /// Proxies until `stop`, or until something makes it impossible.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
+        let mut registry = Registry::default();
+        let client_metrics = ClientMetrics::register(&mut registry);
+        let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
+        let config = self.setup.config.clone();
+        let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
+        let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
+        let client = connect(&client_config, Some(&client_metrics))?;
+        let cluster = Cluster::new("local", client.clone());
+        let manager = Manager::builder("proxy", cluster.clone())
+            .registry(registry)
+            .build()?;
+        let node = node_name(&config)?;
+        let servers = Servers::new(&manager, &config, &node, &cluster);
+        let setup = self.setup.clone();
+        let begin: Begin = Arc::new(move || setup.begin(None));
+        let (proxy, health) = servers.proxy(&cluster, metrics, begin)?;
+        let diagnostics = pages::diagnostics(self.setup.diagnostics(health, self.version));
+        servers.open_metrics(diagnostics, Access::Review(client))?;
+        serve_control_socket(&manager, self.control.as_deref())?;
+        let (unit, failed) = Unit::once(proxy, &cluster);
+        manager.add(unit)?;
+        let changed = async {
+            match self.file {
+                Some(file) => file.changed(config_file::INTERVAL).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = run_until(&manager, failed, stop) => ended,
+            // What is under way is cut off: the next process begins with a full look.
+            changed = changed => Err(changed.into()),
+        }
+    }
+}
+
+impl ProxySetup {
+    /// Prepares the host and finds its programs, for one life.
+    pub fn begin(&self, file: Option<ConfigFile>) -> Result<Beginning, AnyError> {
+        // The first sync handles the text of all rules; later ones write a few lines.
+        return_freed_memory();
+        prepare_host(&self.config)?;
+        remove_nftables_leftovers();
+        Ok(Beginning {
+            config: self.config.clone(),
+            kernels: kernels(&self.config, self.variant, self.minimize)?,
+            file,
+        })
+    }
+
+    /// What the diagnostics pages show of this configuration.
+    pub fn diagnostics(self, health: HealthMonitor, version: String) -> Diagnostics {
+        Diagnostics {
+            health,
+            configuration: self.configuration,
+            flags: self.flags,
+            version,
+            started: Timestamp::now(),
+        }
+    }
+}
+
+/// Does what needs full privileges, once for each boot of a host: afterwards `CAP_NET_ADMIN` is
+/// enough, and `CAP_NET_RAW` for legacy iptables.
+///
+/// Modules come first. Legacy iptables loads its own by `modprobe`, and the sysctls of connection
+/// tracking exist only with its module.
+pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
+    host::families(required_family(config), variant)?;
+    if let Err(error) = host::load_conntrack() {
+        tracing::warn!(%error, "cannot read conntrack entries");
+    }
+    Ok(prepare_host(config)?)
+}
+
+/// Sets what the kernel has to have. Settings that cannot be written here are left as they are.
+fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
+    let settings = sysctl::Settings::default();
+    let adjusted = std::fs::write("/proc/self/oom_score_adj", config.oom_score_adj.to_string());
+    if let Err(error) = adjusted {
+        tracing::warn!(%error, "the process may be ended for want of memory");
+    }
+    limits(config).apply(&settings, processors::online())?;
+    if !config.serves_localhost() {
+        return Ok(());
+    }
+    let setting = Setting::Sysctl("net/ipv4/conf/all/route_localnet");
+    if settings.read_number(setting).is_ok_and(|value| value == 1) {
+        return Ok(());
+    }
+    match settings.write(setting, "1") {
+        Err(error) if error.is_read_only() => {
+            tracing::warn!(%error, "NodePorts will not answer on 127.0.0.1");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn limits(config: &ProxyConfig) -> ConntrackLimits {
+    let wanted = &config.conntrack;
+    let or_leave = |timeout: Option<Duration>| timeout.unwrap_or_default();
+    ConntrackLimits {
+        max_per_core: wanted.max_per_core.map_or(0, u64::from),
+        min: wanted.min.into(),
+        tcp_established_timeout: or_leave(wanted.tcp_established),
+        tcp_close_wait_timeout: or_leave(wanted.tcp_close_wait),
+        udp_timeout: or_leave(wanted.udp),
+        udp_stream_timeout: or_leave(wanted.udp_stream),
+        tcp_be_liberal: wanted.tcp_be_liberal,
+    }
+}
+
+/// Removes what a service proxy programmed, in every family that there is, and with `auto` in both
+/// variants. What fails does not keep the rest from being removed.
+pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
+    let variants = match variant {
+        VariantChoice::Auto => vec![VariantChoice::Nft, VariantChoice::Legacy],
+        chosen => vec![chosen],
+    };
+    let mut outcome = Ok(());
+    for variant in variants {
+        let Ok(families) = host::families(None, variant) else {
+            continue;
+        };
+        for (family, programs) in families {
+            let mut kernel = HostKernel::new(programs, OwnWrites::default());
+            match weft_iptables::cleanup(&mut kernel, family) {
+                Ok(plan) => {
+                    tracing::info!(%family, ?variant, clean_already = plan.is_empty(), "cleaned up");
+                }
+                Err(error) => {
+                    tracing::error!(%family, ?variant, %error, "cannot clean up");
+                    outcome = Err(error.into());
+                }
+            }
+        }
+    }
+    remove_nftables_leftovers();
+    outcome
+}
+
+/// What kube-proxy's nftables mode leaves would go on translating beside us.
+fn remove_nftables_leftovers() {
+    for family in IpFamily::ALL {
+        match weft_host::nftables::delete_table(family, "kube-proxy") {
+            Ok(true) => tracing::info!(%family, "removed what kube-proxy's nftables mode left"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%family, %error, "cannot remove what kube-proxy's nftables mode left");
+            }
+        }
+    }
+}
+
+/// The family that the configuration insists on.
+pub fn required_family(config: &ProxyConfig) -> Option<IpFamily> {
+    config.node_ip.map(IpFamily::of)
+}
+
+fn kernels(
+    config: &ProxyConfig,
+    variant: VariantChoice,
+    minimize: bool,
+) -> Result<Vec<FamilyKernel>, host::HostError> {
+    let own_writes = OwnWrites::default();
+    let families = host::families(required_family(config), variant)?;
+    let kernel = |(family, programs)| FamilyKernel {
+        family,
+        backend: host::backend(programs, own_writes.clone(), minimize),
+        flows: Box::new(HostFlows),
+    };
+    Ok(families.into_iter().map(kernel).collect())
+}
+
+/// As given, or the host's, in lower case as Kubernetes has it.
+pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
+    if let Some(name) = &config.hostname_override {
+        return Ok(name.as_str().into());
+    }
+    Ok(hostname::node_name()?.as_str().into())
+}
+
+/// What a proxy serves over HTTP, and how it tells of failures there.
+pub struct Servers<'a> {
+    manager: &'a Manager,
+    config: &'a ProxyConfig,
+    events: EventRecorder,
+    node: &'a SharedStr,
+}
+
+impl<'a> Servers<'a> {
+    /// The servers of one proxy, not yet bound.
+    pub fn new(
+        manager: &'a Manager,
+        config: &'a ProxyConfig,
+        node: &'a SharedStr,
+        cluster: &Cluster,
+    ) -> Self {
+        Self {
+            manager,
+            config,
+            events: EventRecorder::new(cluster.client().clone(), "kube-proxy", node),
+            node,
+        }
+    }
+
+    /// Opens the health pages; the proxy that they tell of is the caller's to run.
+    pub fn proxy(
+        &self,
+        cluster: &Cluster,
+        metrics: ProxyMetrics,
+        begin: Begin,
+    ) -> Result<(Proxy, HealthMonitor), AnyError> {
+        let health = HealthMonitor::new(Health::new(self.config.health_timeout()));
+        self.open_health(&health, &metrics)?;
+        self.events
+            .record_about(node_reference(self.node), starting());
+        let proxy = Proxy::new(ProxyParts {
+            cluster: cluster.clone(),
+            node: self.node.clone(),
+            begin,
+            addresses: Arc::new(HostDevices),
+            metrics,
+            health: health.clone(),
+            events: self.events.clone(),
+        });
+        Ok((proxy, health))
+    }
+
+    fn open_health(&self, health: &HealthMonitor, metrics: &ProxyMetrics) -> Result<(), AnyError> {
+        let Some(address) = self.config.healthz else {
+            return Ok(());
+        };
+        let router = pages::health(health.clone(), metrics.clone());
+        let open = move || HealthServer::bind(address, router.clone());
+        let server = PatientServer::new("health-server", address, self.policy(), open)
+            .report(self.report("FailedToStartProxierHealthcheck"));
+        self.manager.add_component(server)?;
+        Ok(())
+    }
+
+    fn open_metrics(&self, routes: axum::Router, beyond: Access) -> Result<(), AnyError> {
+        let Some(address) = self.config.metrics else {
+            return Ok(());
+        };
+        let manager = self.manager.clone();
+        let open = move || pages::bind_metrics(&manager, address, routes.clone(), beyond.clone());
+        let server = PatientServer::new("metrics-server", address, self.policy(), open)
+            .report(self.report("FailedToStartMetricServer"));
+        self.manager.add_component(server)?;
+        Ok(())
+    }
+
+    fn policy(&self) -> BindPolicy {
+        if self.config.bind_hard_fail {
+            BindPolicy::HardFail
+        } else {
+            BindPolicy::Retry
+        }
+    }
+
+    fn report(&self, reason: &'static str) -> impl Fn(&BindError) + Send + Sync + 'static {
+        let (events, node) = (self.events.clone(), self.node.clone());
+        move |error| {
+            let note = EventNote {
+                level: EventLevel::Warning,
+                reason,
+                action: "StartKubeProxy",
+                note: format!("{error}: {}", error.source),
+            };
+            events.record_about(node_reference(&node), note);
+        }
+    }
+}
+
+fn starting() -> EventNote {
+    EventNote {
+        level: EventLevel::Normal,
+        reason: "Starting",
+        action: "StartKubeProxy",
+        note: String::new(),
+    }
+}
+
+/// kube-proxy gives the node's name where its UID should be; so do we, for those who look for it.
+fn node_reference(node: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
+    }
+}

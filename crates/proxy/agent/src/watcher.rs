@@ -1,0 +1,455 @@
+//! Watches Services, EndpointSlices and this node, and keeps the models up to date.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use weft_model::{IpFamily, ObjectKey};
+use weft_proxy::{
+    Effect, Problem,
+    config::{DetectLocal, NodeNetwork, ProxyConfig},
+    objects::{HEADLESS_LABEL, OTHER_PROXY_LABEL},
+};
+use weft_runtime::{Cache, Change, Object as _, SelectorError, Subscription, WatchSpec};
+
+use crate::{
+    health::{HealthMonitor, Moment, node_is_eligible},
+    inbox::{Content, Inbox},
+    metrics::ProxyMetrics,
+    views::{EndpointSliceView, ServiceView},
+};
+use weft_process::own_node::{self, NodeView};
+
+/// How long the first sync waits for the node's addresses, and for its pod networks where they
+/// are needed to tell local traffic.
+const NODE_PATIENCE: Duration = Duration::from_secs(30);
+const POD_NETWORK_PATIENCE: Duration = Duration::from_mins(5);
+
+/// A watch that will tell nothing more: better to start anew than to be stale in silence.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch of {0} ended")]
+pub(crate) struct WatchEnded(&'static str);
+
+fn still_open<K>(what: &'static str, change: Option<Change<K>>) -> Result<Change<K>, WatchEnded> {
+    match change {
+        None | Some(Change::Closed(_)) => Err(WatchEnded(what)),
+        Some(change) => Ok(change),
+    }
+}
+
+/// The three watches of a proxy.
+pub(crate) struct Watcher {
+    pub(crate) services: Subscription<ServiceView>,
+    pub(crate) slices: Subscription<EndpointSliceView>,
+    pub(crate) node: Subscription<NodeView>,
+    pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
+    pub(crate) config: Arc<ProxyConfig>,
+    pub(crate) host: Arc<dyn HostAddresses>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) health: HealthMonitor,
+    pub(crate) started: Timestamp,
+    progress: Progress,
+    /// What was said about an object last, so that it is said once.
+    problems: HashMap<(&'static str, ObjectKey), Vec<(Effect, String)>>,
+    node_known: Option<KnownNode>,
+}
+
+/// The addresses of the host's devices.
+pub trait HostAddresses: Send + Sync {
+    /// All of them, of both families; `None` if they cannot be read now.
+    fn addresses(&self) -> Option<Vec<IpAddr>>;
+}
+
+/// What is known so far of what existed at the start.
+#[derive(Debug, Default)]
+struct Progress {
+    services: bool,
+    slices: bool,
+    node: bool,
+}
+
+#[derive(Debug, Default)]
+struct KnownNode {
+    addresses: Vec<IpAddr>,
+    pod_networks: Vec<ipnet::IpNet>,
+    host_addresses: Vec<IpAddr>,
+}
+
+/// What a watcher needs besides its watches.
+pub(crate) struct WatcherParts {
+    pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
+    pub(crate) config: Arc<ProxyConfig>,
+    pub(crate) host: Arc<dyn HostAddresses>,
+    pub(crate) metrics: ProxyMetrics,
+    pub(crate) health: HealthMonitor,
+}
+
+impl Watcher {
+    /// Subscribes.
+    pub(crate) fn new(
+        cache: &Cache,
+        node: &str,
+        parts: WatcherParts,
+    ) -> Result<Self, SelectorError> {
+        let services = WatchSpec::all()
+            .labels(&format!("!{OTHER_PROXY_LABEL}"))?
+            .fields("spec.clusterIP!=None")?;
+        let slices = WatchSpec::all().labels(&format!("!{HEADLESS_LABEL}"))?;
+        let this_node = own_node::watch(node)?;
+        Ok(Self {
+            services: cache.informer(&services).subscribe(),
+            slices: cache.informer(&slices).subscribe(),
+            node: cache.informer(&this_node).subscribe(),
+            inboxes: parts.inboxes,
+            config: parts.config,
+            host: parts.host,
+            metrics: parts.metrics,
+            health: parts.health,
+            started: Timestamp::now(),
+            progress: Progress::default(),
+            problems: HashMap::new(),
+            node_known: None,
+        })
+    }
+
+    /// Follows the watches until told to stop.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), WatchEnded> {
+        let patience = match self.config.detect_local {
+            DetectLocal::NodeNetworks => POD_NETWORK_PATIENCE,
+            _ => NODE_PATIENCE,
+        };
+        let give_up = Instant::now() + patience;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                change = self.services.next() => {
+                    self.service(&still_open("Services", change)?);
+                }
+                change = self.slices.next() => {
+                    self.slice(&still_open("EndpointSlices", change)?);
+                }
+                change = self.node.next() => self.node(still_open("the Node", change)?),
+                () = sleep_until(give_up), if !self.progress.node => {
+                    tracing::warn!(
+                        ?patience,
+                        "the node's addresses are still not known; going on without"
+                    );
+                    self.progress.node = true;
+                }
+            }
+            self.begin_when_complete();
+        }
+    }
+
+    fn begin_when_complete(&mut self) {
+        let progress = &self.progress;
+        if progress.services && progress.slices && progress.node {
+            for (_, inbox) in &self.inboxes {
+                inbox.complete();
+            }
+        }
+    }
+
+    fn service(&mut self, change: &Change<ServiceView>) {
+        let mut problems = Vec::new();
+        match change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => {
+                let key = new.key();
+                self.update(|_, content| {
+                    problems.extend(content.model.set_service(&key, &new.spec, &new.status));
+                });
+            }
+            Change::Deleted { last, .. } => {
+                let key = last.key();
+                self.update(|_, content| content.model.remove_service(&key));
+            }
+            Change::Undecodable(object) => problems.push(Problem {
+                kind: "Service",
+                object: object.key.clone(),
+                effect: Effect::LeftOut,
+                what: object.error.clone(),
+            }),
+            Change::Synced => self.progress.services = true,
+            Change::Closed(_) => {}
+        }
+        if let Some(key) = change.key() {
+            for (_, inbox) in &self.inboxes {
+                self.metrics.service_changed(inbox.lock().model.news());
+            }
+            self.tell("Service", key, problems);
+        }
+    }
+
+    fn slice(&mut self, change: &Change<EndpointSliceView>) {
+        let mut problems = Vec::new();
+        let mut changed = false;
+        match change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => {
+                let key = new.key();
+                // Times from before this process started say nothing about it.
+                let trigger = new.trigger_time().filter(|time| *time > self.started);
+                let service = ObjectKey::new(new.namespace(), new.service());
+                changed = self.update(|_, content| {
+                    let before = content.model.revision();
+                    problems.extend(content.model.set_slice(&key, new.view()));
+                    if content.model.revision() != before
+                        && let Some(time) = trigger
+                    {
+                        content
+                            .triggers
+                            .entry(service.clone())
+                            .or_default()
+                            .push(time);
+                    }
+                });
+            }
+            Change::Deleted { last, .. } => {
+                let key = last.key();
+                let service = ObjectKey::new(last.namespace(), last.service());
+                changed = self.update(|_, content| {
+                    content.model.remove_slice(&key);
+                    content.triggers.remove(&service);
+                });
+            }
+            Change::Undecodable(object) => problems.push(Problem {
+                kind: "EndpointSlice",
+                object: object.key.clone(),
+                effect: Effect::LeftOut,
+                what: object.error.clone(),
+            }),
+            Change::Synced => self.progress.slices = true,
+            Change::Closed(_) => {}
+        }
+        if let Some(key) = change.key() {
+            self.metrics.endpoints_changed(changed);
+            self.tell("EndpointSlice", key, problems);
+        }
+    }
+
+    /// Takes something in for every family, and wakes those for which it changes something: a
+    /// sync is queued from this moment on, even if the loop is busy. Says whether there was one.
+    fn update(&self, mut take: impl FnMut(IpFamily, &mut Content)) -> bool {
+        let mut any = false;
+        for (family, inbox) in &self.inboxes {
+            let mut content = inbox.lock();
+            let before = (content.model.revision(), content.settings.clone());
+            take(*family, &mut content);
+            if before == (content.model.revision(), content.settings.clone()) {
+                continue;
+            }
+            any = true;
+            let now = Moment::now();
+            self.health.with(|health| health.queued(*family, now));
+            self.metrics
+                .sync_queued(*family, now.wall.as_duration().as_secs_f64());
+            inbox.wake();
+        }
+        any
+    }
+
+    fn node(&mut self, change: Change<NodeView>) {
+        match change {
+            Change::Added { new, .. } | Change::Updated { new, .. } => self.know_node(&new),
+            Change::Deleted { .. } => self.health.with(|health| health.set_node_eligible(false)),
+            Change::Undecodable(object) => {
+                tracing::warn!(node = %object.key, error = %object.error, "cannot read the Node");
+            }
+            Change::Synced if !self.progress.node => {
+                tracing::info!("no rules yet: waiting for the Node to tell its addresses");
+            }
+            Change::Synced | Change::Closed(_) => {}
+        }
+    }
+
+    fn know_node(&mut self, node: &NodeView) {
+        let taints = node.spec.taints.iter().map(|taint| &*taint.key);
+        let eligible = node_is_eligible(node.metadata.is_terminating(), taints);
+        self.health
+            .with(|health| health.set_node_eligible(eligible));
+        // A Node that is made anew has nothing to say at first: what was known stays.
+        let known = self.node_known.get_or_insert_default();
+        let (addresses, pod_networks) = (node.addresses(), node.pod_networks());
+        if !addresses.is_empty() {
+            known.addresses = addresses;
+        }
+        if !pod_networks.is_empty() {
+            known.pod_networks = pod_networks.to_vec();
+        }
+        if let Some(addresses) = self.host.addresses() {
+            known.host_addresses = addresses;
+        }
+        let enough = match self.config.detect_local {
+            DetectLocal::NodeNetworks => !known.pod_networks.is_empty(),
+            _ => !known.addresses.is_empty(),
+        };
+        self.progress.node |= enough;
+        self.update(|family, content| {
+            let settings = self.settings(family);
+            content.model.set_zone(node.zone());
+            if content.settings != settings {
+                tracing::info!(%family, "the node's addresses or networks changed");
+                content.settings = settings;
+            }
+        });
+    }
+
+    fn settings(&self, family: IpFamily) -> weft_proxy::Settings {
+        let unknown = KnownNode::default();
+        let known = self.node_known.as_ref().unwrap_or(&unknown);
+        self.config.settings(
+            family,
+            &NodeNetwork {
+                node_ip: node_ip(&self.config, family, &known.addresses),
+                pod_networks: known.pod_networks.clone(),
+                addresses: known.host_addresses.clone(),
+            },
+        )
+    }
+
+    fn tell(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
+        let mut found: Vec<(Effect, String)> = problems
+            .into_iter()
+            .map(|problem| (problem.effect, problem.what))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        if found.is_empty() {
+            self.problems.remove(&(kind, object));
+            return;
+        }
+        let known = self.problems.insert((kind, object.clone()), found.clone());
+        if known.as_ref() != Some(&found) {
+            for (effect, what) in found {
+                match effect {
+                    Effect::LeftOut => {
+                        tracing::warn!(kind, %object, what, "left out of the rules");
+                    }
+                    Effect::Clamped => tracing::warn!(kind, %object, what, "value clamped"),
+                }
+                self.metrics.object_problem(kind);
+            }
+        }
+    }
+}
+
+/// The node's address of a family: as configured, as the Node says, or loopback.
+pub(crate) fn node_ip(config: &ProxyConfig, family: IpFamily, addresses: &[IpAddr]) -> IpAddr {
+    let configured = config.node_ip.into_iter();
+    configured
+        .chain(addresses.iter().copied())
+        .find(|address| IpFamily::of(*address) == family)
+        .unwrap_or(match family {
+            IpFamily::V4 => std::net::Ipv4Addr::LOCALHOST.into(),
+            IpFamily::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+    use weft_apiserver::ApiServer;
+    use weft_proxy::{Model, NodeFacts, config::KubeProxyConfiguration};
+
+    use super::*;
+    use crate::health::Health;
+
+    /// A host whose addresses cannot be read.
+    struct Blind;
+
+    impl HostAddresses for Blind {
+        fn addresses(&self) -> Option<Vec<IpAddr>> {
+            None
+        }
+    }
+
+    fn watcher(configure: impl FnOnce(&mut KubeProxyConfiguration)) -> (Watcher, Registry) {
+        let mut configuration = KubeProxyConfiguration::default();
+        configure(&mut configuration);
+        let config = Arc::new(configuration.check().unwrap());
+        let mut registry = Registry::default();
+        let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+        let inboxes = IpFamily::ALL.map(|family| {
+            let facts = NodeFacts {
+                name: "here".into(),
+                zone: None,
+            };
+            let network = NodeNetwork {
+                node_ip: node_ip(&config, family, &[]),
+                pod_networks: Vec::new(),
+                addresses: Vec::new(),
+            };
+            let settings = config.settings(family, &network);
+            let inbox = Inbox::new(Model::new(family, facts), settings);
+            (family, Arc::new(inbox))
+        });
+        let parts = WatcherParts {
+            inboxes: inboxes.into(),
+            config,
+            host: Arc::new(Blind),
+            metrics,
+            health: HealthMonitor::new(Health::new(Duration::from_secs(60))),
+        };
+        let cache = Cache::new(ApiServer::builder().build().client());
+        (Watcher::new(&cache, "here", parts).unwrap(), registry)
+    }
+
+    fn node(addresses: &Value, networks: &Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "here"},
+            "spec": {"podCIDRs": networks}, "status": {"addresses": addresses}}))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_change_is_queued_and_timed_for_the_family_that_it_concerns() {
+        let (mut watcher, registry) = watcher(|_| {});
+        let slice = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "n",
+                "labels": {"kubernetes.io/service-name": "web"},
+                "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2999-01-01T00:00:00Z"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}],
+            "ports": [{"name": "http", "port": 80}]}));
+        let change = Change::Added {
+            new: Arc::new(slice.unwrap()),
+            initial: false,
+        };
+        watcher.slice(&change);
+        let samples = |watcher: &Watcher, index: usize| {
+            let content = watcher.inboxes[index].1.lock();
+            content.triggers.values().flatten().count()
+        };
+        assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
+        // Once more the same: nothing changed, so there is nothing to time.
+        watcher.slice(&change);
+        assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
+        let page = weft_runtime::prometheus_text(&registry);
+        let queued: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("kubeproxy_sync_proxy_rules_last_queued"))
+            .collect();
+        assert_eq!(queued.len(), 1, "{queued:?}");
+        assert!(queued[0].contains("IPv4"), "{queued:?}");
+    }
+
+    #[tokio::test]
+    async fn a_node_with_nothing_to_say_does_not_undo_what_was_known() {
+        let (mut watcher, _) = watcher(|c| c.detect_local_mode = "NodeCIDR".to_owned());
+        let settings = |watcher: &Watcher| watcher.inboxes[0].1.lock().settings.clone();
+        let unknown = settings(&watcher);
+        let address = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
+        watcher.know_node(&node(&address, &json!(["10.0.0.0/24"])));
+        let known = settings(&watcher);
+        assert_ne!(known, unknown);
+        assert!(known.local_detector.is_some());
+        watcher.know_node(&node(&json!([]), &json!(null)));
+        assert_eq!(settings(&watcher), known);
+    }
+
+    #[test]
+    fn a_watch_that_ended_is_an_error() {
+        assert!(still_open::<NodeView>("the Node", None).is_err());
+        let synced: Change<NodeView> = Change::Synced;
+        assert!(still_open("the Node", Some(synced)).is_ok());
+    }
+}

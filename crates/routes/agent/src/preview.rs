@@ -1,0 +1,104 @@
+//! What would be done, without doing it.
+
+use std::{collections::HashMap, error::Error, sync::Arc};
+
+use axum::http::Request;
+use k8s_openapi::api::core::v1::Node as FullNode;
+use kube::{Api, Client, api::ListParams};
+use serde::Deserialize as _;
+use serde_json::Value;
+use weft_providers::Provider;
+use weft_routes::{Moment, NodeList, RoutePlan, Shadow, plan};
+use weft_runtime::Object as _;
+
+use crate::{
+    RoutesSettings,
+    blocks::{Holding, NodeBlocks, network_kind},
+    record::RecordStore,
+    views::RouteNode,
+};
+
+/// Reads nodes and table once, and plans.
+pub async fn preview(
+    client: &Client,
+    provider: &dyn Provider,
+    settings: &RoutesSettings,
+    record_namespace: &str,
+    own_node: Option<&str>,
+) -> Result<RoutePlan, Box<dyn Error + Send + Sync>> {
+    let capabilities = provider.capabilities();
+    let nodes: Api<FullNode> = Api::all(client.clone());
+    let held = Held::read(client, settings).await?;
+    let mut projected = Vec::new();
+    for node in nodes.list(&ListParams::default()).await? {
+        let view: RouteNode = serde_json::from_value(serde_json::to_value(&node)?)?;
+        let mut node = view.to_node(provider, &capabilities);
+        node.excluded |= own_node == Some(&*node.name);
+        node.blocks = held.of(&node.name).blocks(&node.uid);
+        projected.push(node);
+    }
+    if settings.check_addresses && capabilities.knows_instances {
+        let ids: Vec<_> = projected
+            .iter()
+            .filter_map(|node| node.provider_id.clone())
+            .collect();
+        let known = provider.instance_addresses(&ids).await.result?;
+        for node in &mut projected {
+            let id = node.provider_id.as_ref();
+            node.instance_addresses = id.map(|id| known.get(id).cloned().unwrap_or_default());
+        }
+    }
+    let nodes = NodeList::complete(projected);
+    let mut routes = provider.list().await.result?;
+    nodes.resolve(&mut routes);
+    let store = RecordStore::new(
+        client,
+        record_namespace,
+        provider.name(),
+        &settings.cluster_name,
+    );
+    let mut shadow = Shadow::default().with_record(store.load().await?);
+    shadow.listed(routes, Moment::START, []);
+    Ok(plan(
+        &nodes,
+        shadow.routes(),
+        &settings.policy(&capabilities),
+    ))
+}
+
+/// The objects that name blocks, read once.
+enum Held {
+    Off,
+    Unknown,
+    Known(HashMap<String, Arc<NodeBlocks>>),
+}
+
+impl Held {
+    async fn read(
+        client: &Client,
+        settings: &RoutesSettings,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let Some(objects) = &settings.blocks else {
+            return Ok(Self::Off);
+        };
+        let path = network_kind(objects).collection_path(Some(&objects.namespace));
+        let list: Value = match client.request(Request::get(path).body(Vec::new())?).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => return Ok(Self::Unknown),
+            answer => answer?,
+        };
+        let items = list["items"].as_array().into_iter().flatten();
+        let read = items.map(|item| {
+            let object = NodeBlocks::deserialize(item)?;
+            Ok((object.name().to_owned(), Arc::new(object)))
+        });
+        Ok(Self::Known(read.collect::<Result<_, serde_json::Error>>()?))
+    }
+
+    fn of(&self, node: &str) -> Holding {
+        match self {
+            Self::Off => Holding::Off,
+            Self::Unknown => Holding::Unknown,
+            Self::Known(objects) => Holding::Known(objects.get(node).cloned()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Nodes, decoded to what routes depend on.
+
+use serde::{Deserialize, Deserializer};
+use weft_model::{SharedStr, null_is_default};
+use weft_providers::{Capabilities, Provider};
+use weft_routes::{AddressKind, Blocks, Cidr, Condition, Node, NodeAddress};
+use weft_runtime::{Metadata, projection};
+
+/// A node with this label, unless its value is `false`, gets no routes: a machine that the
+/// provider's network does not reach.
+pub const EXCLUDE_LABEL: &str = "routes.weft.dev/exclude";
+
+/// A Node.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RouteNode {
+    metadata: Metadata,
+    #[serde(default, deserialize_with = "null_is_default")]
+    spec: Spec,
+    #[serde(default, deserialize_with = "null_is_default")]
+    status: Status,
+}
+
+projection!(RouteNode, "", "v1", "nodes", "Node");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    // Texts and not ranges: one malformed value must not hide the node.
+    #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
+    pod_cidrs: Box<[SharedStr]>,
+    #[serde(rename = "providerID")]
+    provider_id: Option<SharedStr>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    #[serde(deserialize_with = "null_is_default")]
+    addresses: Box<[Address]>,
+    #[serde(deserialize_with = "network_unavailable")]
+    conditions: Option<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    r#type: SharedStr,
+    address: SharedStr,
+}
+
+/// Of all conditions the one that is ours to write. The others change with every heartbeat.
+fn network_unavailable<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Condition>, D::Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        r#type: SharedStr,
+        status: SharedStr,
+        #[serde(default)]
+        reason: Option<SharedStr>,
+    }
+    let entries = Option::<Vec<Entry>>::deserialize(deserializer)?.unwrap_or_default();
+    let ours = entries
+        .into_iter()
+        .find(|entry| &*entry.r#type == "NetworkUnavailable");
+    Ok(ours.map(|entry| Condition {
+        status: &*entry.status == "True",
+        reason: entry.reason.unwrap_or_default(),
+    }))
+}
+
+impl RouteNode {
+    /// What the rules see, with the machine called as this provider calls it.
+    pub(crate) fn to_node(&self, provider: &dyn Provider, capabilities: &Capabilities) -> Node {
+        let labels = &self.metadata.labels;
+        let id = self.spec.provider_id.as_deref().filter(|id| !id.is_empty());
+        let triggers = capabilities.trigger_labels.iter();
+        Node {
+            name: SharedStr::new(&self.metadata.name),
+            uid: SharedStr::new(&self.metadata.uid),
+            pod_cidrs: self
+                .spec
+                .pod_cidrs
+                .iter()
+                .map(|text| Cidr::parse(text))
+                .collect(),
+            blocks: Blocks::None,
+            addresses: self.status.addresses.iter().map(Address::read).collect(),
+            provider_id: id.and_then(|id| provider.instance(id)),
+            excluded: labels
+                .get(EXCLUDE_LABEL)
+                .is_some_and(|value| value != "false"),
+            instance_addresses: None,
+            network_unavailable: self.status.conditions.clone(),
+            triggers: triggers
+                .filter_map(|label| labels.get(label))
+                .map(SharedStr::new)
+                .collect(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+}
+
+impl Address {
+    fn read(&self) -> NodeAddress {
+        NodeAddress {
+            kind: match &*self.r#type {
+                "InternalIP" => AddressKind::InternalIp,
+                "ExternalIP" => AddressKind::ExternalIp,
+                _ => AddressKind::Name,
+            },
+            text: self.address.clone(),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Node mode: a controller on each of three nodes, each with the routes of its own kernel.
+//!
+//! All run in one process. A netlink socket stays in the namespace in which it was opened, so only
+//! opening has to be done there.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+use weft_apiserver::ApiServer;
+use weft_providers::{NetlinkProvider, netlink::NetlinkSettings};
+use weft_routes::ConditionPolicy;
+use weft_routes_agent::{
+    Announce, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+};
+use weft_runtime::{Cluster, Controller, Gate};
+use weft_testkit::lab::{self, Lab, PodNetwork, node_addresses, pod_ranges};
+
+/// Far beyond what anything here takes, and less than the minute after which the table is read
+/// anyway.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Site {
+    runtime: Runtime,
+    _server: ApiServer,
+    client: Client,
+    network: PodNetwork,
+}
+
+impl Site {
+    fn new(lab: &Lab) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (server, client) = runtime.block_on(async {
+            let server = ApiServer::builder().build();
+            let client = server.client();
+            (server, client)
+        });
+        Self {
+            client,
+            _server: server,
+            network: lab.pod_network(3),
+            runtime,
+        }
+    }
+
+    /// Starts the agent of a node.
+    fn start(&self, number: u8) -> Controller<RoutesKey> {
+        let ranges = ["10.244.0.0/16", "fd00:10::/48"].map(|net| net.parse().unwrap());
+        let provider = self.network.node(number).run(|| {
+            let _context = self.runtime.enter();
+            NetlinkProvider::open(NetlinkSettings::new(ranges)).unwrap()
+        });
+        let mut registry = Registry::default();
+        let metrics = RoutesMetrics::register(&mut registry);
+        let _context = self.runtime.enter();
+        let parts = RoutesParts {
+            cluster: Cluster::new("local", self.client.clone()),
+            provider: Arc::new(provider.counting(metrics.calls.clone())),
+            settings: RoutesSettings {
+                conditions: ConditionPolicy::Off,
+                ..RoutesSettings::new(ranges)
+            },
+            record_namespace: None,
+            own_node: Some(format!("node-{number}")),
+            metrics,
+            announce: Announce::default(),
+            board: StatusBoard::default(),
+        };
+        let controller = controller(parts, None);
+        controller.handle().set_gate(Gate::always_open());
+        controller.start();
+        controller
+    }
+
+    fn stop(&self, agent: &Controller<RoutesKey>) {
+        self.runtime.block_on(agent.stop());
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    /// A node joins, with ranges that need not be those of its number.
+    fn join(&self, number: u8, ranges: u8) {
+        let addresses = node_addresses(number).map(|address| {
+            let address = address.to_string();
+            json!({"type": "InternalIP", "address": address})
+        });
+        let node = json!({
+            "metadata": {"name": format!("node-{number}")},
+            "spec": {"podCIDRs": pod_ranges(ranges)},
+            "status": {"addresses": addresses},
+        });
+        let node: Node = serde_json::from_value(node).unwrap();
+        let created = async { self.nodes().create(&PostParams::default(), &node).await };
+        self.runtime.block_on(created).unwrap();
+    }
+
+    fn leave(&self, number: u8) {
+        let name = format!("node-{number}");
+        let deleted = async { self.nodes().delete(&name, &DeleteParams::default()).await };
+        self.runtime.block_on(deleted).unwrap();
+    }
+
+    fn ip(&self, number: u8, command: &str) -> String {
+        let words: Vec<&str> = command.split(' ').collect();
+        self.network.node(number).program("ip", &words)
+    }
+
+    /// Destinations and gateways of our routes on a node.
+    fn table(&self, number: u8) -> Vec<String> {
+        let mut routes = Vec::new();
+        for family in ["-4", "-6"] {
+            let text = self.ip(number, &format!("{family} route show proto 201"));
+            routes.extend(text.lines().map(|line| {
+                let words: Vec<&str> = line.split(' ').take(3).collect();
+                words.join(" ")
+            }));
+        }
+        routes.sort();
+        routes
+    }
+
+    /// Waits until a node has routes to these ranges by these nodes, and no others.
+    fn has_routes(&self, number: u8, to: &[(u8, u8)]) {
+        let mut wanted = Vec::new();
+        for (ranges, gateway) in to {
+            let pairs = pod_ranges(*ranges)
+                .into_iter()
+                .zip(node_addresses(*gateway));
+            wanted.extend(pairs.map(|(range, gateway)| format!("{range} via {gateway}")));
+        }
+        wanted.sort();
+        let poll = async {
+            while self.table(number) != wanted {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let came = self
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, poll).await });
+        assert!(
+            came.is_ok(),
+            "node {number} has {:?} and should have {wanted:?}",
+            self.table(number)
+        );
+    }
+}
+
+#[test]
+fn pods_reach_each_other_as_nodes_join_and_cease_to_as_they_leave() {
+    lab::inside(|lab| {
+        let site = Site::new(lab);
+        let agents = [1, 2, 3].map(|number| site.start(number));
+        site.join(1, 1);
+        site.join(2, 2);
+        site.has_routes(1, &[(2, 2)]);
+        site.has_routes(2, &[(1, 1)]);
+        assert_eq!(site.network.talk(1, 2), [true, true]);
+
+        site.join(3, 3);
+        site.has_routes(1, &[(2, 2), (3, 3)]);
+        site.has_routes(2, &[(1, 1), (3, 3)]);
+        site.has_routes(3, &[(1, 1), (2, 2)]);
+        assert_eq!(site.network.talk(3, 1), [true, true]);
+        assert_eq!(site.network.talk(2, 3), [true, true]);
+
+        site.leave(2);
+        site.has_routes(1, &[(3, 3)]);
+        site.has_routes(3, &[(1, 1)]);
+        assert_eq!(site.network.talk(1, 2), [false, false]);
+        assert_eq!(site.network.talk(1, 3), [true, true]);
+
+        for agent in &agents {
+            site.stop(agent);
+        }
+        site.has_routes(1, &[(3, 3)]);
+        assert_eq!(
+            site.network.talk(1, 3),
+            [true, true],
+            "routes outlive their agent"
+        );
+    });
+}
+
+#[test]
+fn what_a_link_took_along_or_somebody_deleted_is_repaired() {
+    lab::inside(|lab| {
+        let site = Site::new(lab);
+        for number in 1..=3 {
+            site.join(number, number);
+        }
+        let _agents = [1, 2, 3].map(|number| site.start(number));
+        for number in 1..=3 {
+            let others = (1..=3).filter(|other| *other != number);
+            let others: Vec<(u8, u8)> = others.map(|other| (other, other)).collect();
+            site.has_routes(number, &others);
+        }
+        site.ip(1, "route del 10.244.2.0/24");
+        site.has_routes(1, &[(2, 2), (3, 3)]);
+
+        site.ip(1, "link set eth0 down");
+        assert_eq!(site.table(1), [""; 0], "gone with the link");
+        site.ip(1, "link set eth0 up");
+        site.ip(1, "address replace fd00::1/64 dev eth0 nodad");
+        site.has_routes(1, &[(2, 2), (3, 3)]);
+        assert_eq!(site.network.talk(1, 2), [true, true]);
+        assert_eq!(site.network.talk(3, 1), [true, true]);
+    });
+}
+
+#[test]
+fn routes_that_went_stale_while_an_agent_was_away_go_and_others_routes_stay() {
+    lab::inside(|lab| {
+        let site = Site::new(lab);
+        for number in 1..=3 {
+            site.join(number, number);
+        }
+        let agent = site.start(1);
+        site.has_routes(1, &[(2, 2), (3, 3)]);
+        site.stop(&agent);
+        drop(agent);
+        site.leave(2);
+        site.leave(3);
+        // Node 2 is gone, and node 3 came back with the ranges of node 2.
+        site.join(3, 2);
+        let foreign = "route add 10.244.9.0/24 via 10.0.0.3";
+        site.ip(1, foreign);
+        let _agent = site.start(1);
+        site.has_routes(1, &[(2, 3)]);
+        let kept = site.ip(1, "route show 10.244.9.0/24");
+        assert!(kept.contains("via 10.0.0.3"), "{kept}");
+    });
+}
