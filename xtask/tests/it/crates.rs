@@ -60,6 +60,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
         &[
             "weft-host",
             "weft-iptables",
+            "weft-nftables",
             "weft-listener",
             "weft-model",
             "weft-process",

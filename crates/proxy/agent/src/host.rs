@@ -32,6 +32,14 @@ pub enum HostError {
         #[source]
         source: DetectError,
     },
+    /// The kernel lacks something that the nftables mode needs.
+    #[error("cannot serve {family} by nftables: {reason}; --proxy-mode=iptables needs less")]
+    Nftables {
+        /// The family.
+        family: IpFamily,
+        /// What is missing.
+        reason: String,
+    },
     /// The programs are there, but the kernel does not work with them.
     #[error("{family} is needed but cannot be used here: {reason}")]
     Family {
