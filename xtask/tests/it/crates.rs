@@ -123,6 +123,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "weft-iptables",
             "weft-listener",
             "weft-model",
+            "weft-nftables",
             "weft-playground",
             "weft-process",
             "weft-providers",

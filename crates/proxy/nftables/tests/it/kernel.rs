@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use weft_host::nftables::{Change, Element, Nftables as Connection, Value as Key};
 use weft_model::IpFamily;
-use weft_nftables::{HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup};
+use weft_nftables::{
+    HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
+};
 use weft_proxy::{AuditReport, Backend as _};
 use weft_testkit::{
     cluster::RandomCluster,
@@ -509,5 +511,52 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_the_rest_is_written() {
         let report = world.guarded_sync().unwrap();
         assert!(!report.full, "{report:?}");
         assert_eq!(contents(family)["endpoints"].len(), 10);
+    });
+}
+
+#[test]
+fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.derive();
+            let rendered = render(&world.desired, &world.settings).unwrap();
+            assert!(
+                rendered.contains("comment \"shop/plain:http\""),
+                "{rendered}"
+            );
+            world.sync();
+            let mut kernel = HostKernel::new(family, Watch::new());
+            let mut left = || differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            assert_eq!(left(), "");
+            let before = contents(family);
+            let word = match family {
+                IpFamily::V4 => "ip",
+                IpFamily::V6 => "ip6",
+            };
+            for map in [
+                "services",
+                "endpoints",
+                "node-ports",
+                "source-ranges",
+                "hairpin",
+            ] {
+                let kind = if map.ends_with('s') && !map.starts_with("source") {
+                    "map"
+                } else {
+                    "set"
+                };
+                lab.program("nft", &["flush", kind, word, TABLE, map]);
+            }
+            let missing = left();
+            std::fs::write("/run/missing.nft", missing).unwrap();
+            lab.program("nft", &["-f", "/run/missing.nft"]);
+            assert_eq!(contents(family), before, "{family}");
+            assert_eq!(left(), "");
+            cleanup(family).unwrap();
+        }
     });
 }

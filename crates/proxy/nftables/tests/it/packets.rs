@@ -11,7 +11,7 @@ use std::{
 use serde_json::json;
 use weft_host::nftables::Nftables as Connection;
 use weft_model::{IpFamily, Protocol};
-use weft_nftables::TABLE;
+use weft_nftables::{Fate, HostKernel, TABLE, Watch, trace, trace_live};
 use weft_proxy::{LocalDetector, NodePortTail};
 use weft_testkit::lab::{self, Lab};
 
@@ -588,6 +588,109 @@ fn sctp_is_translated() {
             network.pods[0].run(|| sctp::send_init(source, front));
             let port = receiver.destination_port(Duration::from_secs(10));
             assert_eq!(port, Some(SERVER_PORT), "{family}");
+        }
+    });
+}
+
+#[test]
+fn trace_says_what_packets_do() {
+    lab::inside(|lab| {
+        for mut network in networks(lab) {
+            let family = network.family;
+            let range = ipnet::IpNet::from(further(family, FURTHER.start));
+            let node_port = |more: &serde_json::Value| {
+                let mut all = json!({"type": "NodePort"});
+                for (key, value) in more.as_object().unwrap() {
+                    all[key] = value.clone();
+                }
+                all
+            };
+            let balanced = json!({"type": "LoadBalancer", "balancer": at(family, "balancer"),
+                                  "loadBalancerSourceRanges": [range]});
+            let kinds = [
+                (1, node_port(&json!({})), &EVERYWHERE[..]),
+                (
+                    2,
+                    node_port(&json!({"externalTrafficPolicy": "Local"})),
+                    &EVERYWHERE,
+                ),
+                (
+                    3,
+                    node_port(&json!({"externalTrafficPolicy": "Local"})),
+                    &["remote"],
+                ),
+                (
+                    4,
+                    node_port(&json!({"internalTrafficPolicy": "Local"})),
+                    &["remote"],
+                ),
+                (
+                    5,
+                    node_port(&json!({"sessionAffinity": "ClientIP"})),
+                    &EVERYWHERE,
+                ),
+                (6, node_port(&json!({})), &[]),
+                (7, balanced, &EVERYWHERE),
+            ];
+            let mut fronts = vec![to(at(family, "balancer"), 80)];
+            for (number, more, places) in &kinds {
+                let name = format!("service-{number}");
+                network.program(&[
+                    service(family, &name, *number, more),
+                    slice(family, &name, places),
+                ]);
+                fronts.extend([
+                    to(cluster_ip(family, *number), 80),
+                    to(cluster_ip(family, *number), 81),
+                    to(at(family, "node"), 30000 + u16::from(*number)),
+                ]);
+            }
+            let senders = [PodA, PodB, Node, Client, ClientAs(FURTHER.start)];
+            for (front, sender) in fronts
+                .iter()
+                .flat_map(|front| senders.map(|sender| (*front, sender)))
+            {
+                for protocol in BOTH {
+                    let packet = network.packet(sender, front, protocol);
+                    let settings = network.world.settings.clone();
+                    let live = network.node.run(|| {
+                        let mut kernel = HostKernel::new(family, Watch::new());
+                        trace_live(&mut kernel, &settings, &packet)
+                            .unwrap()
+                            .unwrap()
+                    });
+                    let about = format!("{sender:?} {front} {protocol}: {live}");
+                    let planned = trace(&network.world.desired, &settings, &packet);
+                    assert_eq!(planned.masqueraded, live.masqueraded, "{about}");
+                    let sorted = |fate: &Fate| match fate {
+                        Fate::Translated(endpoints) => {
+                            let mut endpoints = endpoints.clone();
+                            endpoints.sort_unstable();
+                            Fate::Translated(endpoints)
+                        }
+                        other => other.clone(),
+                    };
+                    assert_eq!(sorted(&planned.fate), sorted(&live.fate), "{about}");
+                    match &live.fate {
+                        Fate::Dropped => assert!(network.is_silent(sender, front, protocol)),
+                        Fate::Refused => {
+                            let reply = network.ask(sender, front, protocol);
+                            assert_eq!(reply, Reply::Refused, "{about}");
+                        }
+                        Fate::Translated(endpoints) => {
+                            let reply = network.ask(sender, front, protocol);
+                            let (server, seen) = answered(reply);
+                            let endpoint = at(family, &server);
+                            let mut addresses = endpoints.iter().map(SocketAddr::ip);
+                            assert!(addresses.any(|ip| ip == endpoint), "{about}");
+                            let is_kept = seen == packet.source;
+                            let is_own = endpoint == packet.source || sender == Node;
+                            assert!(is_own || is_kept != live.masqueraded, "{seen} {about}");
+                        }
+                        Fate::Untouched => panic!("{about}"),
+                    }
+                }
+            }
         }
     });
 }

@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use weft_model::{IpFamily, Protocol};
-use weft_nftables::{HostKernel, Watch};
+use weft_nftables::{HostKernel, Packet, Watch};
 use weft_proxy::SyncReport;
 use weft_testkit::{
     cluster::NODE,
@@ -143,6 +143,24 @@ impl Network {
             Client => at(self.family, "client"),
             ClientAs(number) => further(self.family, number),
             _ => self.namespace(sender).run(|| source_for(target)),
+        }
+    }
+
+    /// What somebody sends first.
+    pub(crate) fn packet(&self, sender: Sender, target: SocketAddr, protocol: Protocol) -> Packet {
+        let device = match sender {
+            PodA => Some("pod-a"),
+            PodB => Some("pod-b"),
+            Client | ClientAs(_) => Some("eth0"),
+            Node => None,
+        };
+        let own = ["node", "gateway"].map(|place| at(self.family, place));
+        Packet {
+            source: self.source(sender, target),
+            destination: target,
+            protocol,
+            device: device.map(str::to_owned),
+            local_addresses: own.into(),
         }
     }
 
