@@ -304,6 +304,8 @@ fn measure(services: usize, rounds: usize, report: &mut Report) -> f64 {
     assert_eq!(done.bytes, 0, "a restart has nothing to write");
     let words = title("restart with nothing to write");
     report.figure(&words, "ms", restart.wall / 1e3, Target::None);
+    let words = title("restart with nothing to write, processor time");
+    report.figure(&words, "ms", restart.own / 1e3, Target::None);
     cleanup(FAMILY).unwrap();
     let (repair, _) = world.full();
     let words = title("all again after the table was deleted");

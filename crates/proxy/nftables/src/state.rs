@@ -84,7 +84,11 @@ impl State {
         let ports = service.ports.iter().map(|port| {
             let previous = previous(port).unwrap_or_default();
             let numbered = |before: Option<&[SocketAddr]>, desired: &[SocketAddr]| {
-                let ordered = order(before?, desired);
+                let before = before?;
+                if before == desired {
+                    return None;
+                }
+                let ordered = order(before, desired);
                 (ordered != desired).then(|| ordered.into_boxed_slice())
             };
             let identity = port.frontend.affinity.map(|_| {
@@ -286,13 +290,42 @@ impl State {
 }
 
 /// Leads from one set of elements to another.
-fn difference(old: Vec<Entry>, new: Vec<Entry>) -> Vec<Step> {
-    let old_len = old.len();
+///
+/// Most elements are in the same place of both lists, counted from the beginning or from the end:
+/// only what is between is searched for.
+fn difference(mut old: Vec<Entry>, mut new: Vec<Entry>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let is_same_key = |a: &Entry, b: &Entry| a.collection == b.collection && a.key == b.key;
+    let mut pairs = old.iter().zip(&new);
+    let same_start = pairs.position(|(a, b)| !is_same_key(a, b));
+    let same_start = same_start.unwrap_or_else(|| old.len().min(new.len()));
+    let shorter = old.len().min(new.len()) - same_start;
+    let mut pairs = old.iter().rev().zip(new.iter().rev()).take(shorter);
+    let same_end = pairs
+        .position(|(a, b)| !is_same_key(a, b))
+        .unwrap_or(shorter);
+    let (old_end, new_end) = (old.len() - same_end, new.len() - same_end);
+    let mut compare = |old: Vec<Entry>, new: Vec<Entry>| {
+        let changed = old
+            .into_iter()
+            .zip(new)
+            .filter(|(a, b)| a.content != b.content);
+        steps.extend(changed.map(|(_, entry)| Step::Replace(entry)));
+    };
+    compare(old.split_off(old_end), new.split_off(new_end));
+    let (old_middle, new_middle) = (old.split_off(same_start), new.split_off(same_start));
+    compare(old, new);
+    steps.extend(search(old_middle, new_middle));
+    steps
+}
+
+/// The difference between elements in any order.
+fn search(old: Vec<Entry>, new: Vec<Entry>) -> Vec<Step> {
     let old = old
         .into_iter()
         .map(|entry| ((entry.collection, entry.key), entry.content));
     let mut old: HashMap<(Collection, Value), Content> = old.collect();
-    let mut steps = Vec::with_capacity(new.len().abs_diff(old_len) + 4);
+    let mut steps = Vec::with_capacity(new.len());
     for entry in new {
         match old.remove(&(entry.collection, entry.key)) {
             None => steps.push(Step::Add(entry)),
@@ -303,4 +336,53 @@ fn difference(old: Vec<Entry>, new: Vec<Entry>) -> Vec<Step> {
     let gone = old.into_keys();
     steps.extend(gone.map(|(collection, key)| Step::Delete(collection, key)));
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(random: &mut fastrand::Rng) -> Vec<Entry> {
+        let mut keys: Vec<u32> = (0..random.u32(0..9)).map(|_| random.u32(0..12)).collect();
+        if random.bool() {
+            keys.sort_unstable();
+        }
+        let mut seen = BTreeSet::new();
+        keys.retain(|key| seen.insert(*key));
+        let entry = |key: u32, content: u32| Entry {
+            collection: Collection::StickyEndpoints,
+            key: Value::EMPTY.with_number(key),
+            content: Content::Data(Value::EMPTY.with_number(content)),
+        };
+        let keys = keys.into_iter();
+        keys.map(|key| entry(key, random.u32(0..3))).collect()
+    }
+
+    #[test]
+    fn a_difference_leads_from_one_to_the_other_and_touches_nothing_else() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..5000 {
+            let (old, new) = (entries(&mut random), entries(&mut random));
+            let map = |entries: &[Entry]| -> HashMap<Value, Content> {
+                let pairs = entries
+                    .iter()
+                    .map(|entry| (entry.key, entry.content.clone()));
+                pairs.collect()
+            };
+            let (mut state, wanted) = (map(&old), map(&new));
+            for step in difference(old.clone(), new.clone()) {
+                match step {
+                    Step::Add(entry) => {
+                        assert!(state.insert(entry.key, entry.content).is_none());
+                    }
+                    Step::Replace(entry) => {
+                        let former = state.insert(entry.key, entry.content.clone());
+                        assert!(former.is_some_and(|former| former != entry.content));
+                    }
+                    Step::Delete(_, key) => assert!(state.remove(&key).is_some()),
+                }
+            }
+            assert_eq!(state, wanted, "{old:?} {new:?}");
+        }
+    }
 }
