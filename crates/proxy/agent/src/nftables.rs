@@ -76,12 +76,12 @@ pub(crate) fn kernels(
             }
         })
         .collect();
-    listen(watch, &kernels);
+    listen(&watch, &kernels);
     Ok(kernels)
 }
 
 /// Receives notifications on a thread of its own, for as long as a family's loop is there.
-fn listen(watch: Watch, kernels: &[FamilyKernel]) {
+fn listen(watch: &Watch, kernels: &[FamilyKernel]) {
     let loops = kernels
         .iter()
         .map(|kernel| (kernel.family, Arc::downgrade(&kernel.disturbed)));

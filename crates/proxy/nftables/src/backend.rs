@@ -292,7 +292,7 @@ fn write_all(
     for (index, service) in services.into_iter().enumerate() {
         let applied = writer
             .state
-            .number(&service, &|port| observed.numbering(port, &settings));
+            .number(&service, &|port| Some(observed.numbering(port, &settings)));
         let delta = writer.state.swap(&service.key, Some(applied));
         report_refused_fronts(&service.key, &delta.refused_fronts);
         let steps = delta.steps.into_iter();
@@ -320,13 +320,11 @@ fn write_changed(
     let mut queue: VecDeque<ObjectKey> = gone.into_iter().chain(rest).cloned().collect();
     while let Some(key) = queue.pop_front() {
         let new = desired.get(&key);
-        if let Some(service) = new {
-            if let Err(error) = refuse_unwritable(service) {
-                // What came before it is written all the same.
-                writer.commit()?;
-                let is_known = true;
-                return Err(Failure { error, is_known });
-            }
+        if let Some(Err(error)) = new.map(|service| refuse_unwritable(service)) {
+            // What came before it is written all the same.
+            writer.commit()?;
+            let is_known = true;
+            return Err(Failure { error, is_known });
         }
         let applied = new.map(|service| writer.state.renumber(service));
         let before = writer.state.services.get(&key).cloned();
@@ -395,6 +393,7 @@ fn has_sets(structure: &Structure, program: &Program) -> bool {
     program.sets.iter().all(is_there)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes values")]
 fn unreadable(error: KernelError) -> SyncError {
     SyncError::Unreadable(error.to_string())
 }

@@ -143,7 +143,7 @@ impl Code {
     }
 
     /// Goes on if a set contains the key, or does not.
-    pub(crate) fn is_in(mut self, set: &str, expected: bool) -> Self {
+    pub(crate) fn if_in(mut self, set: &str, expected: bool) -> Self {
         self.next = 0;
         self.push(Expression::Contains {
             set: set.to_owned(),
@@ -260,7 +260,7 @@ impl Code {
     }
 
     /// Goes on if an address is one of this host's.
-    pub(crate) fn is_local(self, side: Side) -> Self {
+    pub(crate) fn if_local(self, side: Side) -> Self {
         let side = match side {
             Side::Source => FibAddress::Source,
             Side::Destination => FibAddress::Destination,
@@ -270,7 +270,7 @@ impl Code {
     }
 
     /// Goes on if a pod of this node sent the packet, or none did.
-    pub(crate) fn from_pod(self, detector: &LocalDetector, expected: bool) -> Self {
+    pub(crate) fn if_pod(self, detector: &LocalDetector, expected: bool) -> Self {
         let device = |name: &[u8]| Value::from_slice(name).unwrap_or(Value::EMPTY);
         match detector {
             LocalDetector::Network(network) => self.within(Side::Source, *network, expected),
@@ -290,7 +290,7 @@ impl Code {
     }
 
     /// Goes on if the destination of the connection was changed.
-    pub(crate) fn is_translated(self) -> Self {
+    pub(crate) fn if_translated(self) -> Self {
         self.push(Expression::ConnectionStatus(FIRST))
             .push(bitwise(FIRST, DESTINATION_CHANGED, 0))
             .compare(false, number_value(0))
@@ -302,7 +302,7 @@ impl Code {
             .push(Expression::SetMeta(Meta::Mark, FIRST))
     }
 
-    pub(crate) fn is_marked(self, bit: u32) -> Self {
+    pub(crate) fn if_marked(self, bit: u32) -> Self {
         self.push(Expression::Meta(Meta::Mark, FIRST))
             .push(bitwise(FIRST, bit, 0))
             .compare(false, number_value(0))

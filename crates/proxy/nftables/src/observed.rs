@@ -138,7 +138,7 @@ impl Observed {
     }
 
     /// How a port was numbered, as its ClusterIP shows.
-    pub(crate) fn numbering(&self, port: &ServicePort, settings: &Settings) -> Option<Numbering> {
+    pub(crate) fn numbering(&self, port: &ServicePort, settings: &Settings) -> Numbering {
         let internal = Front {
             address: Some(port.frontend.cluster_ip),
             protocol: port.frontend.protocol,
@@ -181,11 +181,11 @@ impl Observed {
         let identity = affinity
             .and_then(|elements| elements.get(&internal.key())?.data()?.last_number())
             .and_then(|number| u16::try_from(number >> 16).ok());
-        Some(Numbering {
+        Numbering {
             cluster,
             local,
             identity,
-        })
+        }
     }
 
     fn endpoints(

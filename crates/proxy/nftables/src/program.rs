@@ -274,9 +274,9 @@ impl Writer<'_> {
 
         let mut rules = Vec::new();
         if let Some(detector) = &self.settings.local_detector {
-            rules.push(code.clone().from_pod(detector, true).leave());
+            rules.push(code.clone().if_pod(detector, true).leave());
         }
-        let host = || code.clone().is_local(Side::Source);
+        let host = || code.clone().if_local(Side::Source);
         rules.extend([
             host().jump(MARK),
             host().leave(),
@@ -298,7 +298,7 @@ impl Writer<'_> {
         if kind == FrontKind::Address {
             let outside = code.clone().flagged(Flags::RANGES.0).front(kind);
             let outside = outside.address(Side::Source);
-            rules.push(outside.is_in(Collection::SourceRanges.name(), false).drop());
+            rules.push(outside.if_in(Collection::SourceRanges.name(), false).drop());
         }
         let flagged = |flag: Flags| code.clone().flagged(flag.0);
         rules.extend([
@@ -312,7 +312,7 @@ impl Writer<'_> {
         let mut rules = Vec::new();
         if let (FrontKind::Address, Some(detector)) = (kind, &self.settings.local_detector) {
             let foreign = code.clone().flagged(Flags::MASQUERADE_FOREIGN.0);
-            rules.push(foreign.from_pod(detector, false).jump(MARK));
+            rules.push(foreign.if_pod(detector, false).jump(MARK));
         }
         rules.extend([
             code.clone()
@@ -334,11 +334,11 @@ impl Writer<'_> {
         };
         let node_port = |code: Code| match self.settings.node_port_tail {
             NodePortTail::AnyLocal => code
-                .is_local(Side::Destination)
+                .if_local(Side::Destination)
                 .not_loopback(Side::Destination),
             NodePortTail::Addresses(_) => code
                 .address(Side::Destination)
-                .is_in(Collection::NodePortAddresses.name(), true),
+                .if_in(Collection::NodePortAddresses.name(), true),
         };
         let rules = [
             service(FrontKind::Address, code.clone()),
@@ -349,7 +349,7 @@ impl Writer<'_> {
                 .say("kernels before 6.17 may miss a NodePort that is being replaced"),
             code.clone()
                 .address(Side::Destination)
-                .is_in(Collection::ClusterIps.name(), true)
+                .if_in(Collection::ClusterIps.name(), true)
                 .goto(NO_ENDPOINTS)
                 .say("a port that no Service has"),
         ];
@@ -371,17 +371,17 @@ impl Writer<'_> {
             SOURCE_PRIORITY,
             [
                 code.clone()
-                    .is_translated()
+                    .if_translated()
                     .masked(0xffff_0000, 0, false)
                     .set_scratch(0)
                     .say("clear the scratch register"),
-                masquerade(code.clone().is_marked(bit).unmark(bit)),
+                masquerade(code.clone().if_marked(bit).unmark(bit)),
                 masquerade(
                     code.clone()
-                        .is_translated()
+                        .if_translated()
                         .address(Side::Source)
                         .address(Side::Destination)
-                        .is_in(Collection::Hairpin.name(), true),
+                        .if_in(Collection::Hairpin.name(), true),
                 ),
             ],
         );

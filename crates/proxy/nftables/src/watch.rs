@@ -21,13 +21,15 @@ use crate::program::TABLE;
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
+type OnChange = Box<dyn Fn(IpFamily) + Send>;
+
 #[derive(Default)]
 struct Shared {
     /// Numbers of sockets whose changes are our own.
     own: RwLock<BTreeSet<u32>>,
     changes: [AtomicU64; 2],
     is_listening: AtomicBool,
-    on_change: Mutex<Option<Box<dyn Fn(IpFamily) + Send>>>,
+    on_change: Mutex<Option<OnChange>>,
 }
 
 impl std::fmt::Debug for Watch {
