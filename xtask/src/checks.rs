@@ -9,7 +9,7 @@ use crate::{
     setup, suites,
 };
 
-/// What a change must pass before anything else is tried with it.
+/// The checks that every change must pass.
 pub(crate) fn test() -> anyhow::Result<()> {
     let mut progress = Progress::of(7);
     progress.step("set-up", || {
@@ -50,7 +50,7 @@ fn test_threads() -> usize {
 pub(crate) fn endurance() -> anyhow::Result<()> {
     setup::run()?;
     let built = suites::build()?;
-    let mut tests = suites::integration(&built, "weft")?.command();
+    let mut tests = suites::integration(&built, "weft-lab")?.command();
     process::run(tests.args(["--ignored", "--test-threads=1", "up::"]))
 }
 

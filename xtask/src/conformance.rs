@@ -20,7 +20,7 @@ use crate::{
 /// A part that can be run alone.
 struct Part {
     name: &'static str,
-    /// Whether CI runs it too.
+    /// True if CI runs it too.
     quick: bool,
     run: fn(&Stage) -> anyhow::Result<()>,
 }
@@ -115,7 +115,7 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the parts run.
+/// The programs and tests that the parts run.
 struct Stage {
     quick: bool,
     ccm: Option<PathBuf>,

@@ -74,7 +74,7 @@ pub(crate) fn status() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether it runs and answers.
+/// True if it runs and answers.
 pub(crate) fn is_running() -> bool {
     Cluster::here().is_ready()
 }

@@ -1,4 +1,4 @@
-//! What `make` calls: every piece of automation that is more than a line.
+//! Automation behind the Makefile.
 #![expect(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 use std::{env, process::ExitCode};

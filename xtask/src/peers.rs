@@ -22,7 +22,7 @@ pub(crate) use moto::Moto;
 
 use module::{ETCD, KUBERNETES, NEWEST};
 
-/// What is built, and the Go package it is built from.
+/// The programs, and the Go packages they are built from.
 const PROGRAMS: [(&str, &str); 4] = [
     ("etcd", "./etcd"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -35,7 +35,7 @@ const GO_NEEDED: (u32, u32) = (1, 26);
 /// The module completes itself, and whatever repository surrounds the cache is none of its business.
 const FLAGS: &str = "-mod=mod -buildvcs=false";
 
-/// Where programs of others are kept: `WEFT_PEERS_DIR` or the user's cache directory.
+/// The directory of the peers: `WEFT_PEERS_DIR` or the user's cache directory.
 pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let given = |name| {
         env::var_os(name)
@@ -48,7 +48,7 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
         .context("neither WEFT_PEERS_DIR, XDG_CACHE_HOME nor HOME is set")
 }
 
-/// Where the peers of the pinned version are.
+/// The directory of the peers of the pinned version.
 pub(crate) fn directory() -> anyhow::Result<PathBuf> {
     Ok(cache()?.join(KUBERNETES))
 }

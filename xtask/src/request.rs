@@ -1,4 +1,4 @@
-//! What `make bench` and `make conformance` were asked for.
+//! Parameters of `make bench` and `make conformance`, from the environment.
 
 use std::{env, path::PathBuf};
 

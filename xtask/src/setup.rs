@@ -40,7 +40,7 @@ const PACKAGES: [Package; 5] = [
     },
 ];
 
-/// What `make conformance` looks at the live page with.
+/// The browser that `make conformance` opens the live page with.
 const BROWSER: [Package; 1] = [Package {
     name: "chromium",
     evidence: &["chromium"],
@@ -68,7 +68,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// What kernel tests need.
+/// Packages that kernel tests need.
 pub(crate) fn run() -> anyhow::Result<()> {
     install(&PACKAGES)
 }

@@ -46,7 +46,7 @@ impl Suite {
         command
     }
 
-    /// Whether it has tests that contain this in their names.
+    /// True if it has tests with this in their names.
     pub(crate) fn has(&self, name: &str) -> anyhow::Result<bool> {
         let output = self.command().args(["--list", name]).output();
         let output = output.with_context(|| format!("list the tests of {}", self.name()))?;

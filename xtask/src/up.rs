@@ -21,15 +21,17 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--package",
         "weft",
         "--package",
+        "weft-lab",
+        "--package",
         "weft-cni",
     ]))?;
     let directory = workspace::target().join("up");
     workspace::create_private(&directory)?;
-    let mut weft = Command::new(workspace::target().join(PROFILE).join("weft"));
-    weft.arg("up").arg("--directory").arg(&directory);
-    // `make up ARGS=--once`, for whoever wants something else of it.
+    let mut lab = Command::new(workspace::target().join(PROFILE).join("weft-lab"));
+    lab.arg("up").arg("--directory").arg(&directory);
+    // Flags of `weft-lab up`: `make up ARGS=--once`.
     let more = std::env::var("ARGS").unwrap_or_default();
-    weft.args(more.split_whitespace());
+    lab.args(more.split_whitespace());
     // In our place, so that Ctrl-C reaches it and its exit code is ours.
-    Err(weft.exec()).context("start weft")
+    Err(lab.exec()).context("cannot start weft-lab")
 }

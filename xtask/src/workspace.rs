@@ -13,7 +13,7 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lies in the workspace")
 }
 
-/// Where cargo builds, which is also where tasks leave their files.
+/// Cargo's target directory, in which tasks leave their files too.
 pub(crate) fn target() -> PathBuf {
     let chosen = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(chosen)

@@ -1,4 +1,4 @@
-//! The figures the project promises for the embedded API server.
+//! Benchmarks of the API server against the project's targets.
 //!
 //! `cargo bench -p weft-apiserver --bench apiserver`; rows go as JSON to the path in
 //! `WEFT_BENCH_OUT`, and `WEFT_BENCH_QUICK=1` runs a tenth of everything.
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tower::Service as _;
 use weft_apiserver::{ApiServer, User};
 
-/// One figure: what was measured, against what was promised.
+/// One result: the measured value and its target.
 struct Row {
     name: &'static str,
     unit: &'static str,
@@ -47,7 +47,7 @@ fn main() -> std::io::Result<()> {
         rows.extend(costs(scale).await);
         rows
     });
-    // Last, and alone in the process but for what the others left: memory only grows.
+    // Last, since the memory of the process only grows.
     rows.push(runtime.block_on(memory(100_000 / scale)));
     let rows: Vec<Value> = rows.iter().map(Row::json).collect();
     let text = serde_json::to_string_pretty(&rows)?;
@@ -75,7 +75,7 @@ async fn start_to_ready() -> Row {
     }
 }
 
-/// What requests cost that were made to cost much, at n and at 4n: no more than n log n.
+/// Times of expensive requests at n and at 4n elements; the target is growth of at most n log n.
 async fn costs(scale: usize) -> Vec<Row> {
     let server = ApiServer::builder().start().await.expect("a free port");
     let listening = server.listening().and_then(|listening| listening.http);
@@ -202,7 +202,7 @@ fn slice(number: usize) -> (String, Value) {
     )
 }
 
-/// So many Services and as many EndpointSlices over eight connections.
+/// Creates `count` Services and as many EndpointSlices over eight connections.
 async fn load(count: usize, target: f64) -> Row {
     let server = ApiServer::builder().start().await.expect("a free port");
     let address = server
@@ -234,8 +234,8 @@ async fn load(count: usize, target: f64) -> Row {
     }
 }
 
-/// Delays from a write to its watcher, with few watches and with many: the median of three rounds
-/// of each, since on a busy machine a single 99th percentile says more about its neighbours.
+/// Delays from a write to its watcher with few and with many watches. Each is the median of three
+/// rounds, since on a busy machine a single 99th percentile depends on other processes.
 async fn watches(scale: usize) -> Vec<Row> {
     let seconds = if scale > 1 { 1 } else { 4 };
     let (mut few, mut many) = (Vec::new(), Vec::new());
@@ -244,7 +244,7 @@ async fn watches(scale: usize) -> Vec<Row> {
         many.push(percentile(delays(1000 / scale, seconds).await, 0.99));
     }
     let (few, many) = (percentile(few, 0.5), percentile(many, 0.5));
-    // Below a tenth of a millisecond the clock of the machine decides, not the server.
+    // Delays below a tenth of a millisecond are noise of the timer.
     let ratio = many / few.max(0.1);
     vec![
         Row {
@@ -274,7 +274,7 @@ fn percentile(mut values: Vec<f64>, part: f64) -> f64 {
     values.get(position).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Milliseconds from write to watcher while a thousand writes a second go on.
+/// Milliseconds from write to watcher at a thousand writes per second.
 async fn delays(watchers: usize, seconds: u64) -> Vec<f64> {
     let server = ApiServer::builder().build();
     let service = server.service(User::admin());
@@ -324,7 +324,7 @@ async fn delays(watchers: usize, seconds: u64) -> Vec<f64> {
         });
         call(&service, Method::PUT, &format!("{path}/m{number}"), &body).await;
     };
-    // Opening a thousand watches is not what is measured: each is told something once before.
+    // Warm-up: each watch receives one event before the measurement.
     for round in 0..watchers {
         write(round).await;
     }
@@ -379,7 +379,7 @@ fn pod(number: usize) -> Value {
     })
 }
 
-/// Resident megabytes with so many Pods.
+/// Resident megabytes with `count` Pods.
 async fn memory(count: usize) -> Row {
     let before = resident();
     let server = ApiServer::builder().build();

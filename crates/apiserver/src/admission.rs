@@ -1,4 +1,6 @@
 //! ValidatingAdmissionPolicies and their bindings, evaluated on every write of a client.
+//!
+//! Writes that the server makes itself (controllers, bootstrap) have no request and skip them.
 
 mod evaluation;
 mod matching;
@@ -11,7 +13,8 @@ use crate::{
     cel,
     kind::Subresource,
     meta::Meta,
-    rules::Scene,
+    options::DryRun,
+    rules::WriteScope,
     status::{ApiError, Outcome},
     store::{Filter, Object},
 };
@@ -22,7 +25,7 @@ pub(crate) use policy::{Policies, validate};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What a client wants to do.
+/// The operation of an AdmissionRequest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -48,19 +51,19 @@ impl Operation {
     }
 }
 
-/// A write as policies see it.
+/// The write that policies decide on: the fields of `AdmissionRequest` that this server sets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     pub(crate) operation: Operation,
     pub(crate) subresource: Option<Subresource>,
     /// The name in the request; empty when a collection is deleted.
     pub(crate) name: &'a str,
     pub(crate) object: Option<&'a Object>,
     pub(crate) old: Option<&'a Object>,
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
 }
 
-impl Attempt<'_> {
+impl AdmissionRequest<'_> {
     fn namespace(&self) -> &str {
         self.object
             .or(self.old)
@@ -68,7 +71,7 @@ impl Attempt<'_> {
             .unwrap_or_default()
     }
 
-    /// The name a refusal is about.
+    /// The name to show in a refusal: that of the request, else of the object, else `Unknown`.
     fn shown_name(&self) -> &str {
         let own = self.object.map(Meta::name).unwrap_or_default();
         [self.name, own, "Unknown"]
@@ -78,27 +81,27 @@ impl Attempt<'_> {
     }
 }
 
-/// Whether any policy is bound to anything.
+/// True when at least one binding exists: without one no policy is evaluated.
 pub(crate) fn is_active(api: &Api) -> bool {
     let bindings = format!("validatingadmissionpolicybindings.{GROUP}").into();
     api.store.has_any(&bindings)
 }
 
-/// Whether the policies let a write through.
-pub(crate) fn admit(scene: &Scene<'_>, attempt: &Attempt<'_>) -> Outcome<()> {
-    // Upstream never lets policies stand in their own way.
-    if scene.kind.group == GROUP || scene.context.is_none() {
+/// Evaluates every bound policy that matches a write; an error is the first denial.
+pub(crate) fn admit(scope: &WriteScope<'_>, request: &AdmissionRequest<'_>) -> Outcome<()> {
+    // As upstream: policies do not apply to policies and bindings, so a bad one can be removed.
+    if scope.kind.group == GROUP || scope.context.is_none() {
         return Ok(());
     }
     let all = |plural: &str| {
         let storage = format!("{plural}.{GROUP}").into();
-        scene.api.store.all(&storage, &Filter::default()).0
+        scope.api.store.all(&storage, &Filter::default()).0
     };
     let bindings = all("validatingadmissionpolicybindings");
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = scene
+    let policies = scope
         .api
         .policies
         .compiled(&all("validatingadmissionpolicies"));
@@ -110,28 +113,28 @@ pub(crate) fn admit(scene: &Scene<'_>, attempt: &Attempt<'_>) -> Outcome<()> {
         let Some(policy) = policies.iter().find(|policy| policy.name == name) else {
             continue;
         };
-        let case = Case {
-            scene,
-            attempt,
+        let invocation = Invocation {
+            scope,
+            request,
             policy,
             binding: &binding,
         };
-        if case.selects() {
-            case.decide()?;
+        if invocation.selects() {
+            invocation.decide()?;
         }
     }
     Ok(())
 }
 
-/// One policy, bound, and one write.
-struct Case<'a> {
-    scene: &'a Scene<'a>,
-    attempt: &'a Attempt<'a>,
+/// One policy with one of its bindings, applied to one write.
+struct Invocation<'a> {
+    scope: &'a WriteScope<'a>,
+    request: &'a AdmissionRequest<'a>,
     policy: &'a Policy,
     binding: &'a Object,
 }
 
-impl Case<'_> {
+impl Invocation<'_> {
     fn decide(&self) -> Outcome<()> {
         let findings = match self.params() {
             Ok(all) => {
@@ -142,7 +145,7 @@ impl Case<'_> {
                 cel::with_deep_stack(judge)
                     .unwrap_or_else(|crashed| vec![Finding::Failed(crashed.to_string())])
             }
-            Err(problem) => vec![Finding::Failed(problem)],
+            Err(error) => vec![Finding::Failed(error.to_string())],
         };
         for finding in findings {
             match finding {
@@ -164,7 +167,7 @@ impl Case<'_> {
             actions.is_some_and(|actions| actions.iter().any(|known| known == action))
         };
         if wants("Warn")
-            && let Some(context) = self.scene.context
+            && let Some(context) = self.scope.context
         {
             context.warn(format!(
                 "Validation failed for ValidatingAdmissionPolicy '{policy}' with binding \
@@ -176,8 +179,8 @@ impl Case<'_> {
                 "ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: \
                  {message}"
             );
-            let name = self.attempt.shown_name();
-            return Err(ApiError::denied(self.scene.kind, name, &detail));
+            let name = self.request.shown_name();
+            return Err(ApiError::denied(self.scope.kind, name, &detail));
         }
         Ok(())
     }

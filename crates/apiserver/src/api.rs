@@ -1,7 +1,8 @@
-//! One server's state, and the way of a request through it.
+//! State of one server, and the pipeline that every request passes.
 //!
-//! classify → faults → authenticate → authorise → read the body → handle → represent. Everything
-//! after the body is synchronous except waiting for a version and the streams of watches.
+//! classify → faults → authenticate → authorise → read the body → handle → render. Handlers are
+//! synchronous except where they wait: for a resource version, a pod's response or a watch event.
+//! A write is answered when it is durable.
 
 use std::{
     net::SocketAddr,
@@ -20,14 +21,14 @@ use crate::{
     admission::Policies,
     auth::{Authenticator, Authorizer, User},
     clock::Clock,
+    controllers::ControllerQueue,
     custom::Definitions,
     encoding::paths::shortened,
     fault::{Fault, FaultRules, Interference, OpenWatches, no_streaming_lists},
     handler,
-    housekeeping::Garbage,
-    kind::{Registry, ResourceType},
+    kind::{Origin, Registry, ResourceType},
     meta::Meta as _,
-    negotiate::{Asked, Encoding, Negotiated},
+    negotiate::{Encoding, Negotiated, ResponseKind},
     pod_dialer::PodDialer,
     query::Query,
     random::Random,
@@ -44,10 +45,10 @@ use crate::{
 /// Largest request body.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// `Warning` headers one answer carries.
+/// `Warning` headers of one answer; further warnings are dropped.
 const MAX_WARNINGS: usize = 100;
 
-/// One server.
+/// State of one server, shared by all its connections and tasks.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) store: Arc<Store>,
@@ -65,19 +66,19 @@ pub(crate) struct Api {
     /// Connections that are not closed yet.
     pub(crate) connections: TaskTracker,
     pub(crate) pool: ConnectionPool,
-    /// Wakes the housekeeper: something was deleted that others depend on.
-    pub(crate) chores: Notify,
-    pub(crate) garbage: Garbage,
+    /// Wakes the task of [`crate::controllers`]: `controller_queue` has work.
+    pub(crate) wake_controllers: Notify,
+    pub(crate) controller_queue: ControllerQueue,
     pub(crate) event_expiry: Expiry,
     pub(crate) policies: Policies,
     pub(crate) definitions: Definitions,
     pub(crate) write_lock: WriteLock,
     pub(crate) rendering: Rendering,
-    /// Whether faults can be injected over HTTP.
+    /// Serves `/weft/faults`.
     pub(crate) fault_endpoint: bool,
-    /// Where HTTPS is served, once it is.
+    /// The HTTPS address, once the server listens.
     pub(crate) address: OnceLock<SocketAddr>,
-    /// How pods are reached, if they are.
+    /// Connects `pods/proxy` to pods; without it those requests are answered 503.
     pub(crate) pod_dialer: Option<PodDialer>,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Api {
 #[error("connection broken by an injected fault")]
 pub struct Disconnected;
 
-/// A request on its way through the handlers.
+/// One authenticated request with its body, as handlers see it.
 pub(crate) struct Context {
     pub(crate) info: RequestInfo,
     pub(crate) query: Query,
@@ -95,7 +96,7 @@ pub(crate) struct Context {
     pub(crate) body: Bytes,
     pub(crate) user: User,
     pub(crate) interference: Interference,
-    /// Texts for `Warning` headers.
+    /// Texts for `Warning` headers, at most [`MAX_WARNINGS`].
     pub(crate) warnings: std::sync::Mutex<Vec<String>>,
 }
 
@@ -117,15 +118,16 @@ impl Context {
 
     /// The representation to answer in.
     pub(crate) fn negotiated(&self, kind: &ResourceType) -> Outcome<Negotiated> {
-        let asked = match self.info.verb {
-            Verb::Watch => Asked::Watch,
-            Verb::List => Asked::Collection,
-            _ => Asked::Object,
+        let response = match self.info.verb {
+            Verb::Watch => ResponseKind::Watch,
+            Verb::List => ResponseKind::Collection,
+            _ => ResponseKind::Object,
         };
-        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.is_custom(), asked)
+        crate::negotiate::negotiate(self.header(header::ACCEPT), kind.origin(), response)
     }
 
-    /// Who a write is attributed to: the query's manager, or the user agent up to its version.
+    /// The field manager of a write: that of the query, else the user agent up to its first `/`,
+    /// else `unknown`.
     pub(crate) fn manager(&self, named: Option<&str>) -> String {
         if let Some(name) = named {
             return name.to_owned();
@@ -159,7 +161,7 @@ impl Api {
             .and_then(|v| v.to_str().ok());
         agent.unwrap_or_default().clone_into(&mut info.user_agent);
 
-        let interference = if handler::orders_faults(&self, &info.path) {
+        let interference = if handler::is_fault_endpoint(&self, &info.path) {
             Interference::default()
         } else {
             self.faults.interfere(&info)
@@ -207,9 +209,9 @@ impl Api {
             Verb::Get | Verb::List | Verb::Watch | Verb::NonResource
         );
         let outcome = match self.admit(&mut context, identity) {
-            // Nobody may see a write that a restart forgets.
-            Ok(()) if writes && !self.store.keeps_writes() => Err(not_kept()),
-            // It means nothing, and would only fill memory.
+            // A write that cannot be persisted is refused before any watcher sees it.
+            Ok(()) if writes && !self.store.keeps_writes() => Err(not_persisted()),
+            // The body of a read has no meaning, so it is not read into memory.
             Ok(()) if matches!(context.method, Method::GET | Method::HEAD) => Ok(()),
             Ok(()) => read_body(body).await.map(|bytes| context.body = bytes),
             Err(error) => Err(error),
@@ -239,14 +241,14 @@ impl Api {
             (outcome, _) => outcome,
         };
         let outcome = match outcome {
-            Ok(_) if writes && !self.store.durable().await => Err(not_kept()),
+            Ok(_) if writes && !self.store.durable().await => Err(not_persisted()),
             outcome => outcome,
         };
         let reply = outcome.unwrap_or_else(|error| Reply::error(&error));
         self.respond(&context, reply).await
     }
 
-    /// Injected answers, then identity, then rights.
+    /// Applies injected answers, then authenticates, then authorises.
     fn admit(&self, context: &mut Context, identity: Option<User>) -> Outcome<()> {
         match &context.interference.answer {
             Some(Fault::Status {
@@ -256,7 +258,7 @@ impl Api {
             }) => {
                 return Err(ApiError::injected(*code, message, *retry_after));
             }
-            // The body itself is put in place of this error.
+            // The caller replaces this error by the injected body.
             Some(Fault::Body { code, .. }) => return Err(ApiError::injected(*code, "", None)),
             Some(Fault::NoStreamingLists) => return Err(no_streaming_lists()),
             _ => {}
@@ -274,29 +276,30 @@ impl Api {
             .authorize(self, &context.info, &context.user)
     }
 
-    /// What must follow a write, while the writer still has its turn.
+    /// Updates indexes and queues after a write; the caller still holds the store's writer.
     pub(crate) fn after_write(&self, kind: &ResourceType, stored: &Stored) {
         self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }
-        if self.garbage.written(kind, stored) {
-            self.chores.notify_one();
+        if self.controller_queue.written(kind, stored) {
+            self.wake_controllers.notify_one();
         }
     }
 
-    /// What must follow a removal, while the writer still has its turn.
+    /// Updates indexes and queues after a removal; the caller still holds the store's writer.
     pub(crate) fn after_delete(&self, kind: &ResourceType, stored: &Stored) {
         self.authorizer.written(&self.store, &kind.group);
         if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             crate::custom::serve_established(self);
         }
-        if self.garbage.removed(&self.store, stored) {
-            self.chores.notify_one();
+        if self.controller_queue.removed(&self.store, stored) {
+            self.wake_controllers.notify_one();
         }
     }
 
-    /// Stores an object past every rule.
+    /// Stores an object without defaulting, admission or validation; false when the resource is not
+    /// served or the value is not an object.
     pub(crate) fn store_raw(
         &self,
         resource: &str,
@@ -336,7 +339,7 @@ impl Api {
             payload,
         } = reply;
         let accept = context.header(header::ACCEPT);
-        let encoding = crate::negotiate::negotiate(accept, false, Asked::Object)
+        let encoding = crate::negotiate::negotiate(accept, Origin::Builtin, ResponseKind::Object)
             .map_or(Encoding::Json, |negotiated| negotiated.encoding);
         let (kind, body, compressed) = if is_large(context, encoding, &payload) {
             let render = || render(context, encoding, payload);
@@ -407,7 +410,7 @@ fn accepts_gzip(context: &Context) -> bool {
         .any(|coding| coding.split(';').next().is_some_and(|c| c.trim() == "gzip"))
 }
 
-/// Whether an answer takes more than a moment to render.
+/// True when rendering the answer must wait for a permit of [`crate::rendering`].
 fn is_large(context: &Context, encoding: Encoding, payload: &Payload) -> bool {
     let is_plain = encoding == Encoding::Json && !is_pretty(context);
     let is_copied = is_plain && !accepts_gzip(context);
@@ -421,7 +424,7 @@ fn is_large(context: &Context, encoding: Encoding, payload: &Payload) -> bool {
     }
 }
 
-/// The body of an answer, its type, and whether it is compressed.
+/// The body of an answer, its content type, and true when it is compressed.
 fn render(
     context: &Context,
     encoding: Encoding,
@@ -438,13 +441,13 @@ fn render(
     }
 }
 
-/// What a body is made of.
+/// A rendered body.
 enum Content {
     Whole(Bytes),
     Stream(Body),
 }
 
-/// The bytes of a payload and their type.
+/// Encodes a payload; the second value is its content type.
 fn represent(
     context: &Context,
     encoding: Encoding,
@@ -496,7 +499,7 @@ fn represent(
     (json, Content::Whole(Bytes::from(text)))
 }
 
-/// Whether people read the answer: asked for, or a browser or curl.
+/// True when JSON is to be indented: by `?pretty`, or for browsers, curl and wget.
 fn is_pretty(context: &Context) -> bool {
     if let Some(text) = context.query.get("pretty") {
         return matches!(text, "true" | "1");
@@ -507,8 +510,8 @@ fn is_pretty(context: &Context) -> bool {
         .any(|reader| agent.starts_with(reader))
 }
 
-fn not_kept() -> ApiError {
-    ApiError::internal("the write cannot be kept")
+fn not_persisted() -> ApiError {
+    ApiError::internal("cannot persist the write")
 }
 
 async fn read_body<B>(body: B) -> Outcome<Bytes>
@@ -521,6 +524,8 @@ where
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
             Err(ApiError::too_large(BODY_LIMIT))
         }
-        Err(error) => Err(ApiError::bad_request(format!("reading the body: {error}"))),
+        Err(error) => Err(ApiError::bad_request(format!(
+            "cannot read the request body: {error}"
+        ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Server-side apply: an object has what its managers say, each for its own fields.
+//! Server-side apply: merges an applied object and tracks the fields each manager owns.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,20 +14,20 @@ use crate::{
     decode,
     encoding::yaml,
     handler::{
-        turn::{Target, Turn},
-        write::{Means, Update, create_object, same_content, update_object},
+        exclusive_write::{ExclusiveWrite, Target},
+        write::{Update, UpdateMethod, create_object, same_content, update_object},
     },
     kind::{ResourceType, Subresource},
     managed::{self, FieldSet, Managers, Operation, PathElement, Topology, Treatment},
     meta::{Meta as _, object_mut},
     options::WriteOptions,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, FieldError, MAX_CAUSES, Outcome},
     store::{Object, Stored},
     view,
 };
 
-/// Creates or changes an object so that it has what the body says.
+/// PATCH of type apply: creates the object, or merges the body into it.
 pub(crate) fn apply(
     api: &Arc<Api>,
     context: &Context,
@@ -40,8 +40,8 @@ pub(crate) fn apply(
         return Err(ApiError::invalid_options("PatchOptions", error));
     };
     let applied = body(context, kind, options)?;
-    let turn = Turn::take(api, context, kind, subresource);
-    let (scene, target) = (turn.scene(), turn.target);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, subresource);
+    let (scope, target) = (exclusive.scope(), exclusive.target);
     let named = applied.name();
     if !named.is_empty() && named != target.name {
         return Err(ApiError::bad_request(format!(
@@ -49,7 +49,7 @@ pub(crate) fn apply(
             target.name
         )));
     }
-    let Some(stored) = turn.found() else {
+    let Some(stored) = exclusive.found() else {
         if named.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be \
@@ -58,7 +58,7 @@ pub(crate) fn apply(
             )));
         }
         api.authorizer.authorize_creation(api, context)?;
-        return create(&scene, &target, options, manager, applied);
+        return create(&scope, &target, options, manager, applied);
     };
     let said = applied.meta_text("resourceVersion");
     if !said.is_empty() && said != stored.version.to_string() {
@@ -79,7 +79,7 @@ pub(crate) fn apply(
     let sub = target.subresource.map_or("", Subresource::name);
     let set = application.claimed(&applied);
     let mut managers = managers;
-    // Who only joins in has changed nothing at any time.
+    // A manager that only takes co-ownership changed nothing, so its entry has no time.
     let time = (!same_content(&old, &object)).then(|| api.clock.now_text());
     managers.set(
         manager,
@@ -93,27 +93,27 @@ pub(crate) fn apply(
     let update = Update {
         target,
         options,
-        means: Means::Apply,
+        method: UpdateMethod::Apply,
     };
     Ok((
         StatusCode::OK,
-        update_object(&scene, &update, &stored, object)?,
+        update_object(&scope, &update, &stored, object)?,
     ))
 }
 
-/// Where kubectl's apply without the server's help keeps what it applied last.
+/// The annotation in which client-side `kubectl apply` keeps the last applied configuration.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The manager whose applies keep it up to date.
+/// The manager whose server-side applies update [`LAST_APPLIED`].
 const KUBECTL: &str = "kubectl";
 
-/// Who began without the server's help can go back to it: what was applied last is kept up to date
-/// where it is kept at all.
+/// Updates the annotation of client-side apply where it exists, so that a user of server-side
+/// apply can go back.
 fn renew_last_applied(object: &mut Object, context: &Context) {
     let kept = object.at(&["metadata", "annotations", LAST_APPLIED]);
     if kept.and_then(Value::as_str).is_none_or(str::is_empty) {
         return;
     }
-    // As it was sent, without what is added to it here.
+    // The body as it was sent, without what the server adds.
     let Ok(Value::Object(mut applied)) = yaml::parse(&context.body).map(|document| document.value)
     else {
         return;
@@ -125,7 +125,7 @@ fn renew_last_applied(object: &mut Object, context: &Context) {
     object_mut(object.metadata_mut(), "annotations").insert(LAST_APPLIED.into(), text.into());
 }
 
-/// The applied object, checked for what only apply forbids.
+/// Parses the applied object and makes the checks that only apply has.
 fn body(context: &Context, kind: &ResourceType, options: &WriteOptions) -> Outcome<Object> {
     let document = yaml::parse(&context.body)
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
@@ -148,7 +148,7 @@ fn body(context: &Context, kind: &ResourceType, options: &WriteOptions) -> Outco
             "invalid object type: {shown}, Kind={said_kind}"
         )));
     }
-    // The fields of an applied object are its claims: zero values nobody wrote must not appear.
+    // Every field of the applied object becomes owned, so defaults must not be added to it.
     let mut checked = applied.clone();
     let unknown = crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut checked)?;
     for path in &unknown {
@@ -207,13 +207,13 @@ fn remove_nulls(object: &mut Object) {
 }
 
 fn create(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     target: &Target<'_>,
     options: &WriteOptions,
     manager: &str,
     applied: Object,
 ) -> Outcome<(StatusCode, Arc<Stored>)> {
-    let kind = scene.kind;
+    let kind = scope.kind;
     if target.subresource.is_some() {
         return Err(ApiError::not_found(kind, target.name));
     }
@@ -232,7 +232,7 @@ fn create(
     };
     let mut managers = Managers::default();
     let set = application.claimed(&applied);
-    let time = scene.api.clock.now_text();
+    let time = scope.api.clock.now_text();
     managers.set(
         manager,
         Operation::Apply,
@@ -244,11 +244,11 @@ fn create(
     let mut object = applied;
     crate::schema::check(kind, &kind.group, &kind.version, &kind.kind, &mut object)?;
     managers.write(&mut object);
-    let stored = create_object(scene, target.namespace, object, options, Operation::Apply)?;
+    let stored = create_object(scope, target.namespace, object, options, Operation::Apply)?;
     Ok((StatusCode::CREATED, stored))
 }
 
-/// One manager applying.
+/// One apply request of one manager.
 struct Application<'a> {
     kind: &'a ResourceType,
     manager: &'a str,
@@ -257,14 +257,15 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// The fields an applied object claims.
+    /// The fields that an applied object owns.
     fn claimed(&self, applied: &Object) -> FieldSet {
         let mut set = FieldSet::of_applied(&Topology::of(self.kind), applied);
         managed::strip(self.kind, self.subresource, &mut set);
         set
     }
 
-    /// The object with the applied fields, and the other managers with what they keep.
+    /// Merges the applied object; returns the result and all managers, with fields taken by force
+    /// removed from the others.
     fn onto(&self, old: &Object, applied: &Object) -> Outcome<(Object, Managers)> {
         let topology = Topology::of(self.kind);
         let mut managers = Managers::of(old);
@@ -293,12 +294,12 @@ impl Application<'_> {
         for entry in managers.0.iter().filter(|entry| !is_own(entry)) {
             others.add_all(&entry.set);
         }
-        GivenUp {
+        Pruning {
             gone: &given_up,
             others: Some(&others),
             claimed: Some(&claimed),
         }
-        .leave(&topology, &mut merged);
+        .prune(&topology, &mut merged);
         let changed = managed::compare(&topology, old, &merged).changed;
         let mut conflicts: BTreeMap<String, FieldSet> = BTreeMap::new();
         for entry in managers.0.iter_mut().filter(|entry| !is_own(entry)) {
@@ -334,7 +335,7 @@ fn owner_text(entry: &managed::Entry) -> String {
     text
 }
 
-/// All conflicts are counted; as many are named as an answer has causes.
+/// 409 with the number of all conflicts; at most [`MAX_CAUSES`] are listed.
 fn conflict(conflicts: &BTreeMap<String, FieldSet>) -> ApiError {
     let count: usize = conflicts.values().map(FieldSet::len).sum();
     let mut left = MAX_CAUSES;
@@ -429,18 +430,18 @@ fn merge(topology: &Topology<'_>, target: &mut Value, applied: &Value) {
     }
 }
 
-/// What a manager claimed before and no longer does, below one place.
+/// Removal of the fields that a manager owned and no longer applies, at one path.
 #[derive(Clone, Copy)]
-struct GivenUp<'a> {
+struct Pruning<'a> {
     gone: &'a FieldSet,
-    /// What other managers have there.
+    /// Fields of other managers at this path.
     others: Option<&'a FieldSet>,
-    /// What the manager has there now.
+    /// Fields that the manager applies now at this path.
     claimed: Option<&'a FieldSet>,
 }
 
-impl GivenUp<'_> {
-    /// The same below a step; none when nothing is given up there.
+impl Pruning<'_> {
+    /// The removal one path element further; `None` when nothing is removed there.
     fn below(self, step: &PathElement) -> Option<Self> {
         Some(Self {
             gone: self.gone.get(step)?,
@@ -449,33 +450,35 @@ impl GivenUp<'_> {
         })
     }
 
-    /// Whether the place itself goes: no manager has it or anything in it.
-    fn goes(self) -> bool {
+    /// True when the value at this path is removed: no manager owns it or anything in it.
+    fn is_pruned(self) -> bool {
         self.gone.is_member()
             && self.others.is_none()
             && !self.claimed.is_some_and(FieldSet::has_below)
     }
 
-    /// Takes out of an object what no manager has any more, members before what they are in.
-    fn leave(self, topology: &Topology<'_>, object: &mut Object) {
+    /// Removes fields that have no manager left, children before their parents.
+    fn prune(self, topology: &Topology<'_>, object: &mut Object) {
         for (step, _) in self.gone.steps() {
             let (PathElement::Field(name), Some(below)) = (step, self.below(step)) else {
                 continue;
             };
             match object.get_mut(name) {
-                Some(Value::Object(inner)) => below.leave(&topology.member(name), inner),
-                Some(Value::Array(list)) => below.leave_list(&topology.member(name), list),
+                Some(Value::Object(inner)) => below.prune(&topology.member(name), inner),
+                Some(Value::Array(list)) => below.prune_list(&topology.member(name), list),
                 _ => {}
             }
-            if below.goes() {
+            if below.is_pruned() {
                 object.remove(name);
             }
         }
     }
 
-    fn leave_list(self, topology: &Topology<'_>, list: &mut Vec<Value>) {
+    fn prune_list(self, topology: &Topology<'_>, list: &mut Vec<Value>) {
         let gone = self.gone.steps().filter_map(|(step, _)| match step {
-            PathElement::Value(text) if self.below(step)?.goes() => serde_json::from_str(text).ok(),
+            PathElement::Value(text) if self.below(step)?.is_pruned() => {
+                serde_json::from_str(text).ok()
+            }
             _ => None,
         });
         let gone: HashSet<Value> = gone.collect();
@@ -484,7 +487,7 @@ impl GivenUp<'_> {
             _ => Vec::new(),
         };
         let inner = topology.element();
-        // Of several with the same keys, the first is meant.
+        // Of several elements with the same keys, the first counts.
         let mut seen = HashSet::new();
         list.retain_mut(|element| {
             if keys.is_empty() {
@@ -499,9 +502,9 @@ impl GivenUp<'_> {
                 return true;
             }
             if let Value::Object(object) = element {
-                below.leave(&inner, object);
+                below.prune(&inner, object);
             }
-            !below.goes()
+            !below.is_pruned()
         });
     }
 }

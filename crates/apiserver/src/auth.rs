@@ -29,27 +29,27 @@ use crate::{
     store::Store,
 };
 
-/// Everyone of this group may do everything.
+/// Members of this group are allowed everything.
 pub(crate) const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// An identity.
+/// An authenticated identity, as in Kubernetes' `UserInfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The user's name.
+    /// The user name, for example `system:serviceaccount:default:robot`.
     pub name: String,
-    /// Tells users of the same name apart that existed one after another; empty when unknown.
+    /// Distinguishes users that had the same name at different times; empty when unknown.
     pub uid: String,
-    /// The groups the user is in.
+    /// Group names.
     pub groups: Vec<String>,
-    /// What else is known of the user, such as the node of a pod whose token it has.
+    /// Further attributes, such as the node of the pod whose token was used.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// A user of these groups; being authenticated is one more.
+    /// A user of these groups and of `system:authenticated`.
     pub fn new<'a>(name: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
@@ -63,7 +63,7 @@ impl User {
         }
     }
 
-    /// The same with something more known.
+    /// Adds a value to an extra attribute.
     #[must_use]
     pub fn with_extra(mut self, key: &str, value: &str) -> Self {
         let values = self.extra.entry(key.to_owned()).or_default();
@@ -71,7 +71,7 @@ impl User {
         self
     }
 
-    /// As reviews and admission show it: what is empty is not there.
+    /// The `UserInfo` of reviews and admission; empty fields are absent.
     pub(crate) fn to_info(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
@@ -88,7 +88,7 @@ impl User {
         Self::new("kubernetes-admin", [MASTERS])
     }
 
-    /// Nobody in particular.
+    /// The user `system:anonymous`, of requests without credentials.
     pub fn anonymous() -> Self {
         Self {
             name: ANONYMOUS.to_owned(),
@@ -113,10 +113,10 @@ impl User {
     }
 }
 
-/// Identifies users by their bearer tokens.
+/// Authenticates requests by client certificate or bearer token.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
-    /// The users of tokens given at start.
+    /// Users by static token.
     tokens: HashMap<String, User>,
     pub(crate) accounts: TokenIssuer,
 }
@@ -132,7 +132,7 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token for one of these audiences, or why it is not accepted.
+    /// Verifies a token for one of these audiences.
     pub(crate) fn verify(
         &self,
         api: &Api,
@@ -140,7 +140,7 @@ impl Authenticator {
         wanted: &[String],
     ) -> Result<Verified, Rejection> {
         if let Some(user) = self.tokens.get(token) {
-            // Such tokens name no audience: they are for the server itself.
+            // Static tokens have no audience: they are valid for the server's own.
             let own = self.accounts.audiences();
             let audiences: Vec<String> = own.into_iter().filter(|a| wanted.contains(a)).collect();
             let user = user.clone();
@@ -166,7 +166,7 @@ impl Authenticator {
         let Some(token) = headers.get(header::AUTHORIZATION).and_then(bearer) else {
             return Ok(User::anonymous());
         };
-        // Bytes that are not text are a token that nobody has.
+        // No token contains bytes that are not UTF-8.
         let token = std::str::from_utf8(token).map_err(|_| ApiError::unauthorized())?;
         match self.verify(api, token, &self.accounts.audiences()) {
             Ok(verified) => Ok(verified.user),
@@ -178,7 +178,7 @@ impl Authenticator {
     }
 }
 
-/// The token of an `Authorization` header; other schemes and an empty token are no attempt.
+/// The token of an `Authorization` header; `None` for other schemes and an empty token.
 fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     let value = value.as_bytes().trim_ascii();
     let mut parts = value.splitn(3, |byte| *byte == b' ');
@@ -187,7 +187,7 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer").then_some(token)
 }
 
-/// Texts as Go's `%q` prints a slice of them.
+/// Texts as Go's `%q` prints a slice.
 fn go_list<T: AsRef<str>>(texts: &[T]) -> String {
     let texts: Vec<String> = texts
         .iter()
@@ -196,33 +196,33 @@ fn go_list<T: AsRef<str>>(texts: &[T]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// How rights are decided.
+/// Authorization mode of a server, as kube-apiserver's `--authorization-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AuthorizationMode {
-    /// Everyone may do everything.
+    /// Every request is allowed.
     #[default]
     AlwaysAllow,
-    /// Roles and bindings decide.
+    /// Roles and bindings decide; without a match a request is refused.
     Rbac,
 }
 
-/// Decides on rights.
+/// Authorises requests by the server's mode.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     pub(crate) mode: AuthorizationMode,
     index: rbac::Index,
 }
 
-/// What a request wants to do, as rights are decided on it.
+/// Attributes of a request that authorization decides on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) verb: String,
     pub(crate) group: String,
-    /// `pods` or `pods/status`.
+    /// The plural with its subresource: `pods` or `pods/status`.
     pub(crate) resource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The path of a request for no resource.
+    /// The path of a non-resource request; `None` for resources.
     pub(crate) path: Option<String>,
 }
 
@@ -236,7 +236,7 @@ impl Attributes {
             verb: verb_name(info),
             group: info.group.clone(),
             resource,
-            // A Namespace counts as inside itself.
+            // As upstream: the namespace of a Namespace object is its own name.
             namespace: match info.resource.as_str() {
                 "namespaces" if info.group.is_empty() => info.name.clone(),
                 _ => info.namespace.clone(),
@@ -246,7 +246,7 @@ impl Attributes {
         }
     }
 
-    /// What a SubjectAccessReview asks about.
+    /// The attributes of a SubjectAccessReview.
     pub(crate) fn of_review(review: &crate::store::Object) -> Self {
         let text = |part: &str, name: &str| {
             let value = crate::meta::Meta::at(review, &["spec", part, name]);
@@ -280,7 +280,7 @@ impl Attributes {
     }
 }
 
-/// The verb of a rule: the method itself where no resource gives it another name.
+/// The RBAC verb: for non-resource requests the method in lower case.
 fn verb_name(info: &RequestInfo) -> String {
     match info.verb {
         Verb::NonResource => info.method.as_str().to_ascii_lowercase(),
@@ -288,7 +288,8 @@ fn verb_name(info: &RequestInfo) -> String {
     }
 }
 
-/// The object asked for; a collection narrowed to one name counts as that object.
+/// The name to authorise; a collection request with a `metadata.name` selector counts as a request
+/// for that object.
 fn selected_name(info: &RequestInfo) -> String {
     let collection = matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
     if !collection || !info.name.is_empty() {
@@ -308,7 +309,8 @@ impl Authorizer {
         Self { mode, index }
     }
 
-    /// Takes over a write of a role or binding, so that no request has to wait for it.
+    /// Refreshes the RBAC index after a write of a role or binding, so that no later request pays
+    /// for it.
     pub(crate) fn written(&self, store: &Store, group: &str) {
         if self.mode == AuthorizationMode::Rbac && group == rbac::GROUP {
             drop(self.index.read(store));
@@ -322,7 +324,7 @@ impl Authorizer {
         }
     }
 
-    /// The reason to allow something, or none.
+    /// The reason to allow a request; `None` refuses it.
     pub(crate) fn decide(&self, api: &Api, user: &User, wanted: &Attributes) -> Option<String> {
         match self.mode {
             AuthorizationMode::AlwaysAllow => Some(String::new()),
@@ -331,7 +333,7 @@ impl Authorizer {
         }
     }
 
-    /// What a SelfSubjectRulesReview answers.
+    /// The status of a SelfSubjectRulesReview.
     pub(crate) fn rules_for(&self, api: &Api, user: &User, review: &crate::store::Object) -> Value {
         let namespace = crate::meta::Meta::at(review, &["spec", "namespace"]);
         let namespace = namespace.and_then(Value::as_str).unwrap_or_default();
@@ -345,7 +347,7 @@ impl Authorizer {
         }
     }
 
-    /// The right to create an object that an update or an apply did not find.
+    /// Authorises the creation of an object that an update or an apply did not find.
     pub(crate) fn authorize_creation(&self, api: &Api, context: &Context) -> Outcome<()> {
         let creation = RequestInfo {
             verb: Verb::Create,
@@ -354,21 +356,21 @@ impl Authorizer {
         self.authorize(api, &creation, &context.user)
     }
 
-    /// Acts as another user when the headers say so and the user may.
+    /// The user after impersonation headers; refused unless the user has all needed rights.
     pub(crate) fn impersonate(&self, api: &Api, headers: &HeaderMap, user: &User) -> Outcome<User> {
-        let Some(asked) = impersonation::Asked::read(headers)? else {
+        let Some(identity) = impersonation::RequestedIdentity::read(headers)? else {
             return Ok(user.clone());
         };
-        for wanted in asked.rights() {
+        for wanted in identity.rights() {
             if self.decide(api, user, &wanted).is_none() {
                 return Err(impersonation::refusal(user, &wanted));
             }
         }
-        Ok(asked.user())
+        Ok(identity.user())
     }
 }
 
-/// 403 in the words of upstream.
+/// 403 with upstream's message.
 pub(crate) fn refusal(api: &Api, info: &RequestInfo, user: &User) -> ApiError {
     let verb = verb_name(info);
     if !info.is_resource() {

@@ -1,4 +1,4 @@
-//! Objects a real server makes by itself.
+//! Objects that kube-apiserver creates at start, and the restore of a persisted state.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::{
     api::Api,
     handler::write,
     managed::Operation,
-    options::{FieldValidation, WriteOptions},
+    options::{DryRun, FieldValidation, WriteOptions},
     persistence::Snapshot,
     store::{Object, Stored},
 };
 
-/// Puts back what an earlier run left: definitions first, since they say what the rest is.
+/// Loads the objects of an earlier run. Definitions come first: they define the kinds of the rest.
 pub(crate) fn restore(api: &Api, snapshot: Snapshot) {
     const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
     let (definitions, others): (Vec<_>, Vec<_>) = snapshot
@@ -26,7 +26,7 @@ pub(crate) fn restore(api: &Api, snapshot: Snapshot) {
     if snapshot.version > 0 {
         api.store.resume_at(snapshot.version);
     }
-    api.chores.notify_one();
+    api.wake_controllers.notify_one();
 }
 
 fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
@@ -44,12 +44,13 @@ fn restore_all(api: &Api, objects: Vec<(String, Vec<u8>)>) {
             api.allocator.learn(&object);
         }
         let stored = Arc::new(Stored::new(kind, object));
-        api.garbage.written(kind, &stored);
+        api.controller_queue.written(kind, &stored);
         api.store.restore(&kind.storage, stored);
     }
 }
 
-/// Creates what is not there yet.
+/// Creates the system namespaces, the default ServiceCIDR, the Service `kubernetes`, the system
+/// PriorityClasses and the bootstrap roles, each unless it exists.
 pub(crate) fn create(api: &Api) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         ensure(
@@ -102,14 +103,14 @@ pub(crate) fn create(api: &Api) {
     roles(api);
 }
 
-/// The range is ours from the start; nobody else would say so.
+/// Sets the condition Ready of the default ServiceCIDR, as kube-apiserver does.
 fn mark_range_ready(api: &Api) {
     let served = api.registry.served();
     let Some(kind) = served.of_kind("networking.k8s.io", "ServiceCIDR") else {
         return;
     };
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(stored) = writer.get(&kind.storage, "kubernetes") else {
         return;
     };
@@ -125,10 +126,10 @@ fn mark_range_ready(api: &Api) {
         "reason": "", "message": "Kubernetes default Service CIDR is ready",
     });
     object.insert("status".into(), json!({"conditions": [condition]}));
-    write::store(&scene, object, false);
+    write::store(&scope, object, DryRun::No);
 }
 
-/// The roles that tests of rights start from.
+/// Creates the bootstrap ClusterRoles and their bindings.
 fn roles(api: &Api) {
     const RBAC: &str = "rbac.authorization.k8s.io";
     for (role, rules, subjects) in bootstrap_roles() {
@@ -148,7 +149,7 @@ fn roles(api: &Api) {
     }
 }
 
-/// Role, rules and subjects.
+/// Name, rules and subjects of each bootstrap role.
 fn bootstrap_roles() -> Vec<(&'static str, Value, Value)> {
     let group = |name: &str| json!({"kind": "Group", "name": name});
     let authenticated = group("system:authenticated");
@@ -227,15 +228,15 @@ pub(crate) fn ensure(api: &Api, group: &str, kind: &str, namespace: &str, object
     object.insert("apiVersion".into(), kind.api_version().into());
     let object: Object = object;
     let options = WriteOptions {
-        dry_run: false,
+        dry_run: DryRun::No,
         validation: FieldValidation::Ignore,
         manager: Some("kube-apiserver".to_owned()),
         force: false,
     };
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
-    let outcome = write::create_object(&scene, namespace, object, &options, Operation::Update);
+    let scope = write::scope(api, &writer, kind);
+    let outcome = write::create_object(&scope, namespace, object, &options, Operation::Update);
     if let Err(error) = outcome {
-        tracing::debug!(?error, "a bootstrap object was there already");
+        tracing::debug!(?error, "bootstrap object not created");
     }
 }

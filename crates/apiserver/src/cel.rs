@@ -1,7 +1,7 @@
-//! Expressions of definitions and policies: compiled within bounds, run on a stack of their own.
+//! CEL expressions of definitions and policies: compiled within limits, run on a deep stack.
 //!
-//! The interpreter recurses with the expression and cannot be stopped once it runs. So what could
-//! overflow a stack or take for ever is refused before.
+//! The interpreter recurses with the expression and cannot be cancelled. So an expression that could
+//! overflow the stack or exceed the cost limit is refused before it runs.
 
 mod cost;
 mod size;
@@ -21,18 +21,19 @@ pub(crate) use cost::{Estimate, Roots};
 pub(crate) use size::Size;
 pub(crate) use variables::{VARIABLES, VariableUse};
 
-/// Bytes an expression may have.
+/// Limit of the length of an expression, in bytes.
 const MAX_LENGTH: usize = 64 * 1024;
-/// Brackets an expression may open before it closes one.
+/// Limit of nested brackets.
 const MAX_NESTING: usize = 96;
-/// Levels the tree of an expression may have.
+/// Limit of the depth of the syntax tree.
 const MAX_DEPTH: usize = 1000;
-/// Upstream's bound on the work of one expression.
+/// Upstream's cost limit of one expression.
 pub(crate) const CALL_LIMIT: u64 = 1_000_000;
-/// Enough for [`MAX_NESTING`] in the parser and [`MAX_DEPTH`] in the interpreter, unoptimised.
+/// Stack size in bytes: enough for [`MAX_NESTING`] in the parser and [`MAX_DEPTH`] in the
+/// interpreter of an unoptimised build.
 const STACK: usize = 256 * 1024 * 1024;
 
-/// Why an expression is refused.
+/// An expression that is refused at compilation.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum ExpressionError {
     #[error("expression size exceeds limit: size: {0}, limit {MAX_LENGTH}")]
@@ -43,7 +44,7 @@ pub(crate) enum ExpressionError {
     Syntax(String),
 }
 
-/// Why an expression has no value.
+/// An expression that failed to evaluate.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub(crate) enum RunError {
     #[error("operation cancelled: actual cost limit exceeded")]
@@ -63,18 +64,18 @@ impl From<ExecutionError> for RunError {
     fn from(error: ExecutionError) -> Self {
         match error {
             ExecutionError::NoSuchKey(key) => Self::NoSuchKey(key),
-            // Its text may show the whole object.
+            // The message may contain the whole object.
             other => Self::Failed(crate::encoding::paths::shortened(other.to_string())),
         }
     }
 }
 
-/// The interpreter gave up in a way it should not.
+/// The thread with the deep stack panicked or did not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the interpreter of expressions failed")]
+#[error("the CEL interpreter failed")]
 pub(crate) struct Crashed;
 
-/// Does work that recurses with its input where there is stack enough, and survives its panics.
+/// Runs recursive work on a thread with [`STACK`] bytes; a panic becomes an error.
 pub(crate) fn with_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Crashed> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new()
@@ -85,7 +86,7 @@ pub(crate) fn with_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Resul
     })
 }
 
-/// An expression that can be run.
+/// A compiled expression.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) text: String,
@@ -94,7 +95,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// Only to be called [`with_deep_stack`].
+    /// Call it in [`with_deep_stack`].
     pub(crate) fn compile(text: &str) -> Result<Self, ExpressionError> {
         let program = Program::compile(&readable(text)?)
             .map_err(|error| ExpressionError::Syntax(error.to_string()))?;
@@ -109,12 +110,13 @@ impl Expression {
         })
     }
 
-    /// How much work it can be at most, knowing this much about its variables.
+    /// Upper bounds of cost and result size, given the sizes of the variables.
     pub(crate) fn estimate<'a>(&self, roots: &Roots<'a>) -> Estimate<'a> {
         cost::estimate(&self.program.expression().expr, roots)
     }
 
-    /// Its value; only to be called [`with_deep_stack`].
+    /// Evaluates the expression unless its estimate exceeds [`CALL_LIMIT`]; call it in
+    /// [`with_deep_stack`].
     pub(crate) fn run(
         &self,
         context: &Context<'_>,
@@ -127,18 +129,19 @@ impl Expression {
     }
 }
 
-/// How much work a program compiled elsewhere can be.
+/// Upper bound of the cost of a program that `kube_cel` compiled.
 pub(crate) fn cost_of(program: &Program, roots: &Roots<'_>) -> u64 {
     cost::estimate(&program.expression().expr, roots).cost
 }
 
-/// The text in the form the parser reads rightly and in time; refused where there is none.
+/// Rewrites an expression into a form that the parser handles in linear time; refuses one that is
+/// too long or too deep.
 pub(crate) fn readable(text: &str) -> Result<String, ExpressionError> {
     check_text(text)?;
     Ok(unary::shorten(text))
 }
 
-/// What must hold before a parser sees the text.
+/// Checks length and nesting before the parser runs.
 fn check_text(text: &str) -> Result<(), ExpressionError> {
     if text.len() > MAX_LENGTH {
         return Err(ExpressionError::TooLong(text.len()));
@@ -157,7 +160,7 @@ fn check_text(text: &str) -> Result<(), ExpressionError> {
     Ok(())
 }
 
-/// A context with Kubernetes' functions and these variables.
+/// A context with the Kubernetes functions and these variables.
 pub(crate) fn context(variables: &[(&str, &Value)]) -> Context<'static> {
     let mut context = Context::default().with_all();
     for (name, value) in variables {
@@ -219,7 +222,7 @@ mod tests {
             let text = part.repeat(MAX_NESTING + 1);
             let limit = MAX_NESTING;
             assert_eq!(compile(&text).unwrap_err(), ExpressionError::TooDeep(limit));
-            // As deep as may be: whatever the parser says, it lives to say it.
+            // The deepest allowed nesting: any result is fine, a stack overflow is not.
             let _ = compile(&part.repeat(MAX_NESTING));
         }
         for part in [".a", " + 1"] {
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_take_for_ever_is_not_begun() {
+    fn an_expression_over_its_cost_limit_is_not_run() {
         let numbers = json!({"l": vec![1; 200], "one": [1]});
         let nested = |depth: usize, list: &str| {
             let body = "v > 0".to_owned();
@@ -291,7 +294,7 @@ mod tests {
         for cheap in [nested(2, "object.l"), nested(5, "object.one")] {
             assert_eq!(run(&cheap, &numbers), Ok(CelValue::Bool(true)), "{cheap}");
         }
-        // Ten doublings of a list made here, not found in the object.
+        // Ten doublings of a list that the expression builds itself.
         let doubling = format!(
             "[object.l]{}.all(a, a.all(b, a.all(c, true)))",
             ".map(a, a + a)".repeat(10)

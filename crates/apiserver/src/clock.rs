@@ -1,4 +1,4 @@
-//! The server's idea of now: wall time that follows the timers of the runtime.
+//! Wall clock of the server, derived from the clock of the tokio runtime.
 //!
 //! Timestamps are the wall clock at start plus what the runtime's clock has advanced since, so a
 //! test that pauses and advances time sees timestamps advance with it.

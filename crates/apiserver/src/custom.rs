@@ -1,4 +1,4 @@
-//! Custom resources: kinds that CustomResourceDefinitions bring in.
+//! Custom resources: kinds that CustomResourceDefinitions define.
 
 mod cell;
 pub(crate) mod definition;
@@ -11,8 +11,8 @@ mod structure;
 
 use serde_json::Value;
 
-pub(crate) use cell::RowRoom;
-pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, care, serve_established};
+pub(crate) use cell::RowBudget;
+pub(crate) use lifecycle::{CLEANUP_FINALIZER, Definitions, reconcile, serve_established};
 
 use crate::{
     api::Api,
@@ -22,20 +22,20 @@ use crate::{
     store::Object,
 };
 
-/// What one version of a custom resource has beyond a built-in kind.
+/// The parts of a custom resource version that built-in kinds do not have.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
-    /// The version objects are stored in.
+    /// API version of stored objects.
     pub(crate) storage_api_version: String,
     pub(crate) schema: Value,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
-    /// The schema in the form values are compared with.
+    /// The schema compiled for validation.
     node: schema::Node,
     rules: Option<rules::CompiledRules>,
 }
 
-/// Where a custom resource keeps its number of replicas.
+/// Paths of the `scale` subresource.
 #[derive(Debug)]
 pub(crate) struct ScalePaths {
     pub(crate) spec: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) struct ScalePaths {
     pub(crate) selector: Option<Vec<String>>,
 }
 
-/// A column and where its value is.
+/// A printer column and the path of its value.
 #[derive(Debug)]
 pub(crate) struct PrinterColumn {
     pub(crate) column: Column,
@@ -51,14 +51,14 @@ pub(crate) struct PrinterColumn {
 }
 
 impl PrinterColumn {
-    /// The cell of an object; null when there is nothing to show.
-    pub(crate) fn cell(&self, api: &Api, object: &Object, room: &mut RowRoom) -> Value {
+    /// The cell of an object; null when the path has no value.
+    pub(crate) fn cell(&self, api: &Api, object: &Object, budget: &mut RowBudget) -> Value {
         let Some(value) = self.path.find(object) else {
             return Value::Null;
         };
         match (self.column.kind.as_str(), value) {
             ("date", Value::String(text)) => crate::handler::table::age(api, text),
-            ("string", value) => room.text(value).into(),
+            ("string", value) => budget.text(value).into(),
             ("integer" | "number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
             _ => Value::Null,
         }
@@ -66,8 +66,8 @@ impl PrinterColumn {
 }
 
 impl CustomVersion {
-    /// Removes what the schema does not know, fills in defaults, and answers the removed paths.
-    /// What defaults make too large to be stored is refused.
+    /// Prunes unknown fields and fills in defaults; returns the pruned paths. An object that
+    /// defaults make too large to be stored is refused.
     pub(crate) fn prune(&self, object: &mut Object) -> Outcome<Vec<String>> {
         let mut unknown = self.prune_metadata(object);
         unknown.extend(schema::prune(&self.schema, object));
@@ -81,12 +81,12 @@ impl CustomVersion {
         Ok(unknown)
     }
 
-    /// Whether expressions are run on its objects.
+    /// True when the version has CEL rules.
     pub(crate) fn has_rules(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Metadata is that of every object, whatever the schema says.
+    /// Metadata has the type `ObjectMeta`; the schema cannot change it.
     #[expect(clippy::unused_self, reason = "all versions have the same metadata")]
     fn prune_metadata(&self, object: &mut Object) -> Vec<String> {
         let message = crate::schema::message_of("", "v1", "ConfigMap")
@@ -103,7 +103,7 @@ impl CustomVersion {
             .collect()
     }
 
-    /// Complaints of the schema, then of lists with repeats, then of the CEL rules.
+    /// Errors of the schema, then of lists with duplicates, then of the CEL rules.
     pub(crate) fn validate(&self, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let value = Value::Object(object.clone());
         let mut errors = schema::schema_errors(&self.node, &value);

@@ -1,4 +1,4 @@
-//! Request bodies into objects of the kind the path names.
+//! Decoding of request bodies into objects of the kind of the path.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::{
     api::Context,
     encoding::{json, yaml},
-    kind::ResourceType,
+    kind::{Origin, ResourceType},
     meta::Meta as _,
     options::FieldValidation,
     status::{ApiError, Outcome},
     store::Object,
 };
 
-/// How a body is written.
+/// Encoding of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyType {
     Json,
@@ -24,14 +24,16 @@ pub(crate) enum BodyType {
 }
 
 impl BodyType {
-    /// From the Content-Type; none at all counts as JSON.
-    pub(crate) fn of(context: &Context, custom: bool) -> Outcome<Self> {
+    /// Reads the Content-Type; an absent one counts as JSON.
+    pub(crate) fn of(context: &Context, origin: Origin) -> Outcome<Self> {
         let full = context.header(header::CONTENT_TYPE).unwrap_or_default();
         match full.split(';').next().unwrap_or_default().trim() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
-            "application/vnd.kubernetes.protobuf" if !custom => Ok(Self::Protobuf),
-            _ if custom => Err(ApiError::unsupported_media(
+            "application/vnd.kubernetes.protobuf" if origin == Origin::Builtin => {
+                Ok(Self::Protobuf)
+            }
+            _ if origin == Origin::Custom => Err(ApiError::unsupported_media(
                 "application/json, application/yaml",
             )),
             _ => Err(ApiError::unsupported_media(
@@ -41,13 +43,13 @@ impl BodyType {
     }
 }
 
-/// The object of a create or update body.
+/// Decodes the body of a create or update.
 pub(crate) fn object(
     context: &Context,
     kind: &ResourceType,
     validation: FieldValidation,
 ) -> Outcome<Object> {
-    let body_type = BodyType::of(context, kind.is_custom())?;
+    let body_type = BodyType::of(context, kind.origin())?;
     object_as(
         context,
         kind,
@@ -59,7 +61,7 @@ pub(crate) fn object(
     )
 }
 
-/// The object of a body that must be of a kind, perhaps another than the resource's (a Scale).
+/// Decodes a body of the given kind, which can differ from the resource's (a Scale).
 pub(crate) fn object_as(
     context: &Context,
     resource: &ResourceType,
@@ -109,7 +111,7 @@ pub(crate) fn object_as(
     Ok(object)
 }
 
-/// Unknown and repeated fields: refused, warned about or passed over in silence.
+/// Handles unknown and duplicate fields as `fieldValidation` says: error, warning or ignored.
 pub(crate) fn report(
     context: &Context,
     kind: &str,
@@ -155,7 +157,7 @@ pub(crate) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// A body is of the kind and version of its path, or does not say.
+/// Checks that kind and version of a body are absent or those of the path.
 pub(crate) fn check_type(
     resource: &ResourceType,
     group: &str,
@@ -174,7 +176,7 @@ pub(crate) fn check_type(
                 return Err(unrecognized(kind, &complaint, body));
             }
         }
-        // A foreign kind is a matter of validation there, a foreign version is not.
+        // For custom resources a wrong kind is a validation error, a wrong version is not.
         if said_version != api_version {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({said_version}) does not match the expected API \
@@ -225,7 +227,7 @@ fn unrecognized(kind: &str, complaint: &str, body: &[u8]) -> ApiError {
     ))
 }
 
-/// The beginning of a body, as upstream shows it: text for JSON, hexadecimal otherwise.
+/// The first bytes of a body as upstream shows them: text for JSON, hexadecimal otherwise.
 pub(crate) fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };

@@ -1,4 +1,4 @@
-//! Bodies: JSON, YAML and protobuf in, JSON and YAML out.
+//! JSON, YAML and gzip encoding of bodies, and limits of sizes and paths.
 
 pub(crate) mod gzip;
 pub(crate) mod json;

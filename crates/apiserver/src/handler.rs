@@ -1,9 +1,10 @@
-//! From a classified request to the code that answers it.
+//! Routing of classified requests to their handlers.
 
-#[cfg(feature = "fault-endpoint")]
-mod admin;
 pub(crate) mod delete;
 pub(crate) mod discovery;
+pub(crate) mod exclusive_write;
+#[cfg(feature = "fault-endpoint")]
+mod fault_endpoint;
 mod health;
 mod openapi;
 mod openid;
@@ -13,7 +14,6 @@ mod read;
 mod review;
 mod subresource;
 pub(crate) mod table;
-pub(crate) mod turn;
 mod watch;
 pub(crate) mod write;
 
@@ -38,7 +38,8 @@ pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> 
     }
     let served = api.registry.served();
     if served.version(&info.group, &info.version).is_none() {
-        // A group of our own answers for versions it does not have; nobody answers for others.
+        // As upstream: an unknown version of a built-in group is a Status, of another group a plain
+        // 404 page.
         let own = served.group(&info.group).is_some_and(|group| {
             group
                 .versions
@@ -98,7 +99,7 @@ pub(crate) async fn handle(api: &Arc<Api>, context: &Context) -> Outcome<Reply> 
     }
 }
 
-/// `bindings` exist only to be created; everything else unknown is not found.
+/// 404 for a resource that the group version does not have.
 fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> ApiError {
     let info = &context.info;
     debug_assert!(
@@ -109,19 +110,19 @@ fn not_in_group(served: &crate::kind::registry::Served, context: &Context) -> Ap
     ApiError::resource_not_found()
 }
 
-/// Where faults are ordered over HTTP.
+/// Path prefix of the fault endpoint.
 const FAULT_PATH: &str = "/weft/faults";
 
-/// Whether a path is where this server takes orders for faults; those must not suffer from them.
-pub(crate) fn orders_faults(api: &Api, path: &str) -> bool {
+/// True for paths of the enabled fault endpoint, which is exempt from injected faults.
+pub(crate) fn is_fault_endpoint(api: &Api, path: &str) -> bool {
     cfg!(feature = "fault-endpoint") && api.fault_endpoint && path.starts_with(FAULT_PATH)
 }
 
 fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     let path = context.info.path.as_str();
     #[cfg(feature = "fault-endpoint")]
-    if orders_faults(api, path) {
-        return admin::answer(api, context);
+    if is_fault_endpoint(api, path) {
+        return fault_endpoint::answer(api, context);
     }
     if context.method != Method::GET && context.method != Method::HEAD {
         let known = matches!(path, "/" | "/api" | "/apis" | "/version")
@@ -151,7 +152,7 @@ fn non_resource(api: &Arc<Api>, context: &Context) -> Outcome<Reply> {
     }
 }
 
-/// The release whose behaviour this server follows; `weft` in the build metadata says who speaks.
+/// The Kubernetes release that this server follows, with `weft` in the build metadata.
 fn version() -> serde_json::Value {
     json!({
         "major": "1",
@@ -178,7 +179,7 @@ fn platform() -> &'static str {
     }
 }
 
-/// The kind and the way its objects are written in a path that names a subresource.
+/// The subresource of this name, if the kind has it.
 pub(crate) fn subresource_of(kind: &ResourceType, name: &str) -> Option<Subresource> {
     Subresource::parse(name).filter(|subresource| kind.has(*subresource))
 }

@@ -1,4 +1,4 @@
-//! Kinds the server knows: names, scope, and the rules that differ between them.
+//! Resource types: names, scope, and the rules that differ between kinds.
 //!
 //! A [`ResourceType`] is one kind in one version. Built-in ones come from the table in
 //! [`builtin`], custom ones from CustomResourceDefinitions; handlers treat both alike.
@@ -14,7 +14,7 @@ pub(crate) use registry::Registry;
 
 use crate::custom::CustomVersion;
 
-/// Which collection of the store a kind lives in: `plural.group`, the same for all its versions.
+/// Name of a kind's collection in the store: `plural.group`, the same for all its versions.
 pub(crate) type StorageId = Arc<str>;
 
 /// One kind in one served version.
@@ -33,14 +33,14 @@ pub(crate) struct ResourceType {
     pub(crate) rules: Rules,
     pub(crate) subresources: Vec<Subresource>,
     pub(crate) fields: FieldTable,
-    /// What only custom resources have: schema, columns, paths of the scale.
+    /// Schema, columns and scale paths of a custom resource; `None` for built-in kinds.
     pub(crate) custom: Option<Arc<CustomVersion>>,
-    /// What every encoded object of this type begins with, after which `"metadata"` follows.
+    /// The first bytes of every encoded object of this type, up to the third member.
     pub(crate) prefix: String,
 }
 
 impl ResourceType {
-    /// `v1` or `apps/v1`.
+    /// The `apiVersion`: `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
     }
@@ -66,12 +66,26 @@ impl ResourceType {
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }
+
+    pub(crate) fn origin(&self) -> Origin {
+        match self.custom {
+            Some(_) => Origin::Custom,
+            None => Origin::Builtin,
+        }
+    }
 }
 
-/// What encoded objects begin with; custom resources say apiVersion first, the others kind.
-pub(crate) fn prefix(group: &str, version: &str, kind: &str, custom: bool) -> String {
+/// The source of a resource type; encodings and media types differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Builtin,
+    Custom,
+}
+
+/// The first bytes of encoded objects: custom resources begin with apiVersion, the others with kind.
+pub(crate) fn prefix(group: &str, version: &str, kind: &str, origin: Origin) -> String {
     let api_version = group_version(group, version);
-    if custom {
+    if origin == Origin::Custom {
         format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",")
     } else {
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
@@ -95,14 +109,14 @@ fn qualified(name: &str, group: &str) -> String {
     }
 }
 
-/// Where kinds differ.
+/// Behaviour that differs between kinds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// PUT of a missing object creates it.
     pub(crate) create_on_update: bool,
     /// PUT without a resource version overwrites.
     pub(crate) unconditional_update: bool,
-    /// DELETE answers the object instead of a Status.
+    /// DELETE returns the object instead of a Status.
     pub(crate) returns_deleted: bool,
     pub(crate) status: StatusRule,
     pub(crate) generation: GenerationRule,
@@ -110,7 +124,7 @@ pub(crate) struct Rules {
     pub(crate) verbs: Verbs,
 }
 
-/// How `status` is written.
+/// The way `status` is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusRule {
     /// No status subresource: `status` is an ordinary field.
@@ -129,20 +143,20 @@ impl StatusRule {
     }
 }
 
-/// When `metadata.generation` grows.
+/// Changes that increment `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GenerationRule {
-    /// Never looked at: a value of the client is stored.
+    /// None: the server does not touch it, a value of the client is stored.
     Untouched,
-    /// When anything outside metadata and status changes.
+    /// Any change outside of metadata and status.
     Content,
-    /// When anything outside metadata and status changes, or annotations do.
+    /// Any change outside of metadata and status, or of annotations.
     ContentAndAnnotations,
-    /// When anything but server-set metadata changes: labels count.
+    /// Any change except of server-set metadata: labels count.
     ContentAndLabels,
 }
 
-/// What a name must look like.
+/// Syntax of object names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Subdomain,
@@ -151,11 +165,11 @@ pub(crate) enum NameRule {
     Address,
 }
 
-/// Which verbs a resource answers.
+/// Verbs of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verbs {
     All,
-    /// Everything but deletion of the collection.
+    /// All but deletecollection.
     NoDeleteCollection,
     /// Reviews: answered, never stored.
     CreateOnly,
@@ -182,7 +196,7 @@ impl Verbs {
     }
 }
 
-/// What hangs below an object's path.
+/// A subresource, the path segment after an object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subresource {
     Status,
@@ -232,7 +246,7 @@ impl Subresource {
         }
     }
 
-    /// Group, version and kind of what is sent and answered, when it is not the object itself.
+    /// Group, version and kind of request and response; `None` when that is the object itself.
     pub(crate) fn kind(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Self::Scale => Some(("autoscaling", "v1", "Scale")),

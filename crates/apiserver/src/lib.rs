@@ -1,9 +1,10 @@
-//! A Kubernetes API server in one process: for playground, tests and simulation.
+//! Kubernetes API server in one process, for tests, playgrounds and simulation.
 //!
-//! It answers as kube-apiserver 1.36 does (see `docs/apiserver.md` for what is and is not there),
-//! keeps everything in memory, and makes things go wrong on demand. Production runs on Kubernetes.
+//! It answers as kube-apiserver 1.36 does (`docs/apiserver.md` lists what is and is not there), keeps
+//! its state in memory, optionally backed by a data directory, and injects faults on request. It is
+//! not for production clusters.
 //!
-//! Start reading at [`ApiServer`]; the way of a request is told in `api`.
+//! Start reading at [`ApiServer`]; the module `api` shows the path of a request.
 
 mod admission;
 mod api;
@@ -12,12 +13,12 @@ mod auth;
 mod bootstrap;
 mod cel;
 mod clock;
+mod controllers;
 mod custom;
 mod decode;
 mod encoding;
 mod fault;
 mod handler;
-mod housekeeping;
 mod kind;
 mod managed;
 mod meta;

@@ -1,4 +1,4 @@
-//! Who manages which field: `metadata.managedFields`, kept by every write.
+//! `metadata.managedFields`: the managers of each field, updated by every write.
 
 mod fieldset;
 mod topology;
@@ -12,11 +12,11 @@ use crate::{
     kind::{ResourceType, StatusRule, Subresource},
     meta::Meta as _,
     options::WriteOptions,
-    rules::Scene,
+    rules::WriteScope,
     store::Object,
 };
 
-/// How a manager came to a field.
+/// The `operation` of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
@@ -32,7 +32,7 @@ impl Operation {
     }
 }
 
-/// One manager's fields.
+/// One entry of `managedFields`: the fields of one manager.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) manager: String,
@@ -113,8 +113,8 @@ impl Managers {
         )
     }
 
-    /// What a write begins with: the managers the body names, else those of the stored object. A
-    /// single empty entry means none at all.
+    /// The managers before a write: those of the body, else those of the stored object. A single
+    /// empty entry in the body removes all.
     fn begin(old: Option<&Object>, object: &Object) -> Self {
         let said = object
             .at(&["metadata", "managedFields"])
@@ -144,7 +144,7 @@ impl Managers {
         }
     }
 
-    /// Sets what a manager manages, with the time of a change if there was one.
+    /// Sets the fields of a manager; without a time the entry keeps its old one.
     pub(crate) fn set(
         &mut self,
         manager: &str,
@@ -179,9 +179,9 @@ impl Managers {
     }
 }
 
-/// Notes the manager of what changed. Apply does its own bookkeeping.
+/// Records the manager of the changed fields. [`crate::apply`] does this by itself.
 pub(crate) fn record(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
     options: &WriteOptions,
@@ -191,7 +191,7 @@ pub(crate) fn record(
     if operation == Operation::Apply {
         return;
     }
-    let kind = scene.kind;
+    let kind = scope.kind;
     let mut managers = Managers::begin(old, object);
     let topology = Topology::of(kind);
     let base = old.cloned().unwrap_or_else(|| blank(kind));
@@ -203,7 +203,7 @@ pub(crate) fn record(
         entry.set.remove_all(&difference.changed);
     }
     if !difference.changed.is_empty() {
-        let manager = match scene.context {
+        let manager = match scope.context {
             Some(context) => context.manager(options.manager.as_deref()),
             None => "kube-controller-manager".to_owned(),
         };
@@ -215,7 +215,7 @@ pub(crate) fn record(
             .find(|e| e.is_of(&manager, Operation::Update, &api_version, sub));
         let mut set = own.map(|entry| entry.set.clone()).unwrap_or_default();
         set.add_all(&difference.changed);
-        let time = scene.api.clock.now_text();
+        let time = scope.api.clock.now_text();
         managers.set(
             &manager,
             Operation::Update,
@@ -228,7 +228,7 @@ pub(crate) fn record(
     managers.write(object);
 }
 
-/// An object of a kind with nothing set: what a creation is compared with.
+/// An empty object of a kind, which a create is compared with.
 pub(crate) fn blank(kind: &ResourceType) -> Object {
     let mut object = Object::new();
     crate::schema::reshape(kind, &mut object);
@@ -236,7 +236,7 @@ pub(crate) fn blank(kind: &ResourceType) -> Object {
     object
 }
 
-/// Takes out what nobody manages: identity, and what the chosen path does not write.
+/// Removes fields that have no manager: identity, and what this path does not write.
 pub(crate) fn strip(kind: &ResourceType, subresource: Option<Subresource>, set: &mut FieldSet) {
     let field = |name: &str| PathElement::Field(name.to_owned());
     for name in ["apiVersion", "kind"] {
@@ -279,7 +279,7 @@ pub(crate) fn strip(kind: &ResourceType, subresource: Option<Subresource>, set: 
     }
 }
 
-/// Whether the same managers manage the same fields.
+/// True when `managedFields` are equal.
 pub(crate) fn same(old: &Object, new: &Object) -> bool {
     old.at(&["metadata", "managedFields"]) == new.at(&["metadata", "managedFields"])
 }

@@ -1,4 +1,4 @@
-//! The parts of an object that all kinds share.
+//! Accessors of the parts that all objects share, above all `metadata`.
 
 use serde_json::{Map, Value};
 
@@ -10,9 +10,9 @@ pub(crate) trait Meta {
     fn metadata(&self) -> Option<&Object>;
     /// The metadata, made empty when absent or of another type.
     fn metadata_mut(&mut self) -> &mut Object;
-    /// A text of the metadata; empty when absent.
+    /// A string of the metadata; empty when absent.
     fn meta_text(&self, name: &str) -> &str;
-    /// A text at the top; empty when absent.
+    /// A string member of the object itself; empty when absent.
     fn text(&self, name: &str) -> &str;
     /// The value at a path of member names.
     fn at(&self, path: &[&str]) -> Option<&Value>;
@@ -82,8 +82,8 @@ pub(crate) fn object_mut<'a>(parent: &'a mut Object, name: &str) -> &'a mut Obje
     }
 }
 
-/// Sets a member unless it is there. An empty text is not: Go has no other word for one that was
-/// left out, and protobuf carries it.
+/// Sets a member that is absent, null or an empty string: Go cannot distinguish an empty string from
+/// an absent one, and protobuf sends it.
 pub(crate) fn default_to(object: &mut Object, name: &str, value: impl Into<Value>) {
     let is_unset = |value: &Value| value.is_null() || value.as_str() == Some("");
     if object.get(name).is_none_or(is_unset) {
@@ -91,7 +91,7 @@ pub(crate) fn default_to(object: &mut Object, name: &str, value: impl Into<Value
     }
 }
 
-/// Takes a member over from another object, or removes it when it is absent there.
+/// Copies a member from another object; removes it when it is absent there.
 pub(crate) fn copy_member(from: &Object, to: &mut Object, name: &str) {
     match from.get(name) {
         Some(value) => to.insert(name.to_owned(), value.clone()),

@@ -1,24 +1,27 @@
-//! Which representation an answer takes, from the Accept header.
+//! Content negotiation: encoding and format of an answer, by the Accept header.
 
-use crate::status::{ApiError, Outcome};
+use crate::{
+    kind::Origin,
+    status::{ApiError, Outcome},
+};
 
-/// How bytes are written.
+/// Encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
 }
 
-/// What is written about an object.
+/// Representation of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// The object.
+    /// The object itself.
     Full,
-    /// Rows and columns for people.
+    /// A `Table`, as kubectl prints it.
     Table,
-    /// `PartialObjectMetadata`.
+    /// As `PartialObjectMetadata`.
     Metadata,
-    /// `PartialObjectMetadataList`.
+    /// As `PartialObjectMetadataList`.
     MetadataList,
 }
 
@@ -29,9 +32,9 @@ pub(crate) struct Negotiated {
     pub(crate) format: Format,
 }
 
-/// What the answer is about.
+/// The kind of content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ResponseKind {
     Object,
     Collection,
     Watch,
@@ -71,8 +74,13 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Picks the first acceptable entry. Protobuf is never written: a client that names it alone gets
 /// JSON for built-in kinds (its decoder follows the answer's type) and 406 for custom ones.
-pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Outcome<Negotiated> {
-    let watch = asked == Asked::Watch;
+pub(crate) fn negotiate(
+    accept: Option<&str>,
+    origin: Origin,
+    kind: ResponseKind,
+) -> Outcome<Negotiated> {
+    let custom = origin == Origin::Custom;
+    let watch = kind == ResponseKind::Watch;
     let json = Negotiated {
         encoding: Encoding::Json,
         format: Format::Full,
@@ -118,14 +126,14 @@ pub(crate) fn negotiate(accept: Option<&str>, custom: bool, asked: Asked) -> Out
             "{ACCEPTED}application/json;stream=watch, {PROTOBUF};stream=watch"
         ))
     } else if !custom && ranges.iter().any(is_known_type) {
-        // The type is fine, but what was to be written of the object is not.
+        // The media type is supported, but `as=` is not.
         ApiError::not_acceptable(format!(
             "{ACCEPTED}application/json, application/yaml, {PROTOBUF}"
         ))
     } else if custom || ranges.iter().any(|range| range.kind == PROTOBUF) {
         ApiError::not_acceptable(format!("{ACCEPTED}application/json, application/yaml"))
     } else {
-        ApiError::not_acceptable_representation(asked == Asked::Object)
+        ApiError::not_acceptable_representation(kind)
     })
 }
 
@@ -133,7 +141,7 @@ fn is_known_type(range: &MediaRange<'_>) -> bool {
     matches!(range.kind, "application/json" | "application/yaml")
 }
 
-/// The format a range asks for; `None` when nobody serves it.
+/// The format of a media range; `None` when it is not supported.
 fn format_of(range: &MediaRange<'_>) -> Option<Format> {
     let version = range.parameter("v");
     if range.parameter("as").is_some() && !matches!(version, Some("v1" | "v1beta1")) {
@@ -154,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_first_acceptable_entry_wins() {
-        let pick = |accept| negotiate(Some(accept), false, Asked::Object).unwrap();
+        let pick = |accept| negotiate(Some(accept), Origin::Builtin, ResponseKind::Object).unwrap();
         assert_eq!(
             pick("application/vnd.kubernetes.protobuf, */*").encoding,
             Encoding::Json
@@ -169,10 +177,24 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_refused() {
-        assert!(negotiate(Some("application/xml"), false, Asked::Object).is_err());
-        assert!(negotiate(Some("application/yaml"), false, Asked::Watch).is_err());
-        assert!(negotiate(Some(PROTOBUF), true, Asked::Object).is_err());
-        assert!(negotiate(Some(PROTOBUF), false, Asked::Object).is_ok());
+    fn unsupported_media_types_are_refused() {
+        assert!(
+            negotiate(
+                Some("application/xml"),
+                Origin::Builtin,
+                ResponseKind::Object
+            )
+            .is_err()
+        );
+        assert!(
+            negotiate(
+                Some("application/yaml"),
+                Origin::Builtin,
+                ResponseKind::Watch
+            )
+            .is_err()
+        );
+        assert!(negotiate(Some(PROTOBUF), Origin::Custom, ResponseKind::Object).is_err());
+        assert!(negotiate(Some(PROTOBUF), Origin::Builtin, ResponseKind::Object).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Options of requests, checked as the real server checks them.
+//! Query options of requests, validated as kube-apiserver does.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     store::Filter,
 };
 
-/// How a list or watch relates to the version it names.
+/// `resourceVersionMatch` of a list or watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VersionMatch {
     Unset,
@@ -21,11 +21,11 @@ pub(crate) enum VersionMatch {
     NotOlderThan,
 }
 
-/// Parameters of a list or a watch.
+/// ListOptions: parameters of a list or a watch.
 #[derive(Debug)]
 pub(crate) struct ListOptions {
     pub(crate) filter: Filter,
-    /// The version as sent; empty when absent.
+    /// `resourceVersion` as sent; empty when absent.
     pub(crate) version: String,
     pub(crate) version_match: VersionMatch,
     pub(crate) limit: Option<usize>,
@@ -49,11 +49,11 @@ impl ListOptions {
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let options = Self {
-            filter: Filter {
-                namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            filter: Filter::new(
+                (!namespace.is_empty()).then_some(namespace),
                 labels,
-                fields: kind.fields.resolve(&fields)?,
-            },
+                kind.fields.resolve(&fields)?,
+            ),
             version: query.get("resourceVersion").unwrap_or_default().to_owned(),
             version_match: match query.get("resourceVersionMatch") {
                 Some("Exact") => VersionMatch::Exact,
@@ -140,7 +140,7 @@ impl ListOptions {
                     errors.push(error);
                 }
             }
-            // A watch that begins with what is there matches a version by default.
+            // As upstream: a watch without a version has a default match, which continue forbids.
             None if self.version.is_empty() && self.continue_token.is_some() => {
                 forbid(MATCH_AND_CONTINUE);
             }
@@ -153,7 +153,7 @@ impl ListOptions {
 
 const MATCH_AND_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 
-/// A 64-bit parameter, with Go's complaint when it is none.
+/// Parses a 64-bit parameter; errors are worded as Go's.
 fn integer(query: &Query, name: &str) -> Outcome<Option<i64>> {
     let Some(text) = query.filled(name) else {
         return Ok(None);
@@ -165,12 +165,12 @@ fn integer(query: &Query, name: &str) -> Outcome<Option<i64>> {
     })
 }
 
-/// Go's complaint about a version that is no number.
+/// Go's error for a resource version that is not a number.
 pub(crate) fn version_syntax(text: &str) -> String {
     format!("strconv.ParseUint: parsing {text:?}: invalid syntax")
 }
 
-/// What to do with fields nobody knows.
+/// `fieldValidation`: the handling of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -178,12 +178,30 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// Parameters shared by create, update and patch.
+/// `Yes` for `dryRun=All`: everything but storage is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum DryRun {
+    Yes,
+    #[default]
+    No,
+}
+
+impl DryRun {
+    fn parse(values: &[&str]) -> Self {
+        if values.is_empty() {
+            Self::No
+        } else {
+            Self::Yes
+        }
+    }
+}
+
+/// CreateOptions, UpdateOptions and PatchOptions.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
     pub(crate) validation: FieldValidation,
-    /// The manager named in the query.
+    /// `fieldManager` of the query.
     pub(crate) manager: Option<String>,
     pub(crate) force: bool,
 }
@@ -214,7 +232,7 @@ impl WriteOptions {
             return Err(ApiError::invalid_as("meta.k8s.io", kind, "", &errors));
         }
         Ok(Self {
-            dry_run: !dry_run.is_empty(),
+            dry_run: DryRun::parse(&dry_run),
             validation,
             manager: manager.map(str::to_owned),
             force: query.get("force").is_some_and(is_true),
@@ -222,7 +240,7 @@ impl WriteOptions {
     }
 }
 
-/// How long the name of a manager may be.
+/// Limit of a manager's name in bytes.
 const MANAGER_LIMIT: usize = 128;
 
 fn manager_errors(manager: &str) -> Vec<FieldError> {
@@ -230,7 +248,7 @@ fn manager_errors(manager: &str) -> Vec<FieldError> {
     if manager.len() > MANAGER_LIMIT {
         errors.push(FieldError::too_long("fieldManager", MANAGER_LIMIT));
     }
-    // The position is in bytes, and one complaint is enough.
+    // The position is in bytes; only the first such character is reported.
     let control = manager.char_indices().find(|(_, c)| c.is_control());
     if let Some((position, c)) = control {
         let shown: String = manager
@@ -251,7 +269,7 @@ fn manager_errors(manager: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What happens to the objects a deleted object owns.
+/// `propagationPolicy`: the handling of a deleted object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -259,10 +277,10 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// Parameters of a deletion, from the body or else from the query.
+/// DeleteOptions, from the body or else from the query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
     pub(crate) grace: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
     pub(crate) uid: Option<String>,
@@ -318,7 +336,7 @@ impl DeleteOptions {
             Some(value.to_owned())
         };
         Ok(Self {
-            dry_run: !dry_run.is_empty(),
+            dry_run: DryRun::parse(&dry_run),
             grace,
             propagation,
             uid: precondition("uid"),

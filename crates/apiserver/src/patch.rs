@@ -1,4 +1,4 @@
-//! Patches as functions from a document to a document.
+//! Patch algorithms on JSON documents: JSON patch, merge patch, strategic merge patch.
 
 pub(crate) mod json;
 pub(crate) mod merge;

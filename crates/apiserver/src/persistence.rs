@@ -1,9 +1,9 @@
-//! State over restarts: every change goes to a database file, in groups, before it is answered.
+//! Persistence in a data directory: every change is committed to a database before it is acknowledged.
 //!
-//! Each record carries a checksum, and so do all of them together; the database checks its pages besides.
-//! What is damaged is never passed over: the server does not start unless `OnDamage::Salvage` is set. A
-//! commit that a crash cut short is not damage: the database goes back to the one before, and nothing of
-//! it was acknowledged.
+//! Each record has a checksum, and so has the set of all records; the database checks its pages as
+//! well. With damaged data the server does not start, unless `OnDamage::Salvage` is set. A commit that
+//! a crash interrupted is not damage: the database rolls back to the one before, and nothing of it was
+//! acknowledged.
 
 mod seal;
 
@@ -32,23 +32,23 @@ use tokio::sync::watch;
 use self::seal::{Seal, SealFile, StoredSeal};
 use crate::kind::StorageId;
 
-/// Sealed objects by collection and key, with a NUL between.
+/// Objects with checksums, by collection and key with a NUL in between.
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-/// The same without seals, as written before there were any.
+/// Objects without checksums, as earlier versions wrote them.
 const UNSEALED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
 const NEWEST: &str = "newest";
 const COUNT: &str = "count";
 const SUM: &str = "sum";
 
-/// Versions left out at each start. Watchers are told of a write before it is on disk, so a run
-/// that crashed may have given out versions above the one kept; none of them may be used again.
+/// Resource versions skipped at each start. Watchers receive a write before it is on disk, so a run that
+/// crashed may have sent versions above the persisted one; none of them may be used again.
 const RESTART_JUMP: u64 = 1_000_000;
 
-/// Problems named by one error.
+/// Limit of problems that one error lists.
 const NAMED: usize = 10;
 
-/// Why state cannot be kept or read.
+/// A data directory that cannot be read or written.
 #[derive(Debug, Error)]
 pub enum PersistenceError {
     /// The directory or a file of it cannot be used.
@@ -59,10 +59,10 @@ pub enum PersistenceError {
         /// Of the directory, `objects.redb` or `objects.seal`.
         source: io::Error,
     },
-    /// The database refuses.
+    /// The database failed.
     #[error("cannot read or write the database of the data directory")]
     Database(#[from] Box<redb::Error>),
-    /// What is on disk is not what was written.
+    /// The data on disk differ from what was written.
     #[error(
         "cannot open {path}: it is damaged: {}; --salvage-data-dir keeps the objects whose checksums \
          match",
@@ -74,10 +74,10 @@ pub enum PersistenceError {
         /// One for each damaged place, with the key of the object where it can be read.
         problems: Vec<String>,
     },
-    /// The key of ServiceAccount tokens cannot be kept or read.
+    /// The key of ServiceAccount tokens cannot be read or written.
     #[error("cannot use the signing key of the data directory")]
     SigningKey(#[from] crate::auth::SigningKeyError),
-    /// The thread that writes cannot be started.
+    /// The writer thread cannot be started.
     #[error("cannot start the writer of the data directory")]
     Thread(#[source] io::Error),
 }
@@ -94,7 +94,7 @@ fn failed(error: impl Into<redb::Error>) -> PersistenceError {
     PersistenceError::Database(Box::new(error.into()))
 }
 
-/// What to do about a damaged data directory.
+/// The handling of a damaged data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// Fail with [`PersistenceError::Damaged`], and change nothing.
@@ -104,7 +104,7 @@ pub enum OnDamage {
     Salvage,
 }
 
-/// One change on its way to the file; no bytes for a removal.
+/// One change to write; without bytes it is a removal.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) storage: StorageId,
@@ -113,7 +113,7 @@ pub(crate) struct Record {
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// Everything a file held.
+/// The persisted state that a server starts with.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) version: u64,
@@ -121,7 +121,7 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<(String, Vec<u8>)>,
 }
 
-/// The way to the file.
+/// Handle of the writer thread; dropping it writes what is queued and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Journal {
     sender: Option<mpsc::Sender<Record>>,
@@ -129,18 +129,18 @@ pub(crate) struct Journal {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a database held, and what was wrong with it.
+/// The contents of a database, and the damage found in it.
 #[derive(Debug, Default)]
 struct Contents {
     version: u64,
     /// Records by their keys in the database.
     objects: Vec<(String, Vec<u8>)>,
-    /// Of the records, unless they have no checksums.
+    /// The seal of the records; `None` if they have no checksums.
     seal: Option<Seal>,
     problems: Vec<String>,
 }
 
-/// Opens or makes the database of a directory and reads what is there.
+/// Opens or creates the database of a directory and reads its contents.
 pub(crate) fn open(
     directory: &Path,
     on_damage: OnDamage,
@@ -191,7 +191,7 @@ pub(crate) fn open(
     Ok((journal, snapshot))
 }
 
-/// Moves a damaged database aside, logs what is lost, and makes room for a new one.
+/// Moves a damaged database aside, logs what is lost, and prepares a new file.
 fn salvage(directory: &Path, path: &Path, contents: &Contents) -> io::Result<()> {
     let aside = move_aside(directory, path)?;
     for problem in &contents.problems {
@@ -219,23 +219,24 @@ fn start_writer(writer: Writer, version: u64) -> Result<Journal, PersistenceErro
     })
 }
 
-/// The collection in a key of the database.
+/// The collection of a database key.
 fn collection(key: &str) -> &str {
     key.split('\0').next().unwrap_or_default()
 }
 
-/// A key of the database as people read it.
+/// A database key in readable form.
 fn shown(key: &str) -> String {
     key.replace('\0', " ")
 }
 
-/// Secrets are in it: only the owner may read the file, and the directory if it is made here.
+/// Creates the file readable by its owner only, since it holds Secrets; likewise a new directory.
 fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
+    check_owner(&fs::metadata(directory)?)?;
     fs::OpenOptions::new()
         .write(true)
         .create(true)
@@ -243,8 +244,25 @@ fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
         .mode(0o600)
         .open(file)?
         .set_permissions(fs::Permissions::from_mode(0o600))?;
-    // A file whose name is not on disk is gone after a power cut, whatever was written to it.
+    // Without a sync of the directory a power failure can lose the new file's name.
     fs::File::open(directory)?.sync_all()
+}
+
+/// Refuses a directory that another user may write to: the objects and the signing key that are read
+/// from it decide who gets in. Root is no other user, since it can write everywhere.
+fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let reason = if owner != own && owner != 0 {
+        format!("it belongs to user {owner}: expected {own}")
+    } else if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        let mode = metadata.mode() & 0o7777;
+        format!("other users may write to it: its mode is {mode:04o}")
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
 fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
@@ -259,13 +277,13 @@ fn move_aside(directory: &Path, path: &Path) -> io::Result<PathBuf> {
     unreachable!("there are more numbers than files")
 }
 
-/// The database, unless it cannot be opened for damage, and what could be read of it.
+/// The database, unless it is too damaged to open, and what could be read of it.
 fn read(
     path: &Path,
     stored: &StoredSeal,
 ) -> Result<(Option<Database>, Contents), PersistenceError> {
     let mut contents = Contents::default();
-    // The library asserts what it expects of pages; a damaged one may break that.
+    // The library asserts properties of pages, which a damaged page may violate.
     let reading = AssertUnwindSafe(|| open_whole(path, &mut contents));
     let database = match catch_unwind(reading) {
         Ok(Ok(database)) => Some(database),
@@ -293,7 +311,7 @@ fn read(
                     contents.version, seal.version
                 ));
             }
-            // A commit of a version is made once, so its records are those that were acknowledged.
+            // Each version is committed once, so equal versions must have equal seals.
             let found = contents.seal.filter(|found| found.version == seal.version);
             if let Some(found) = found.filter(|found| found != seal) {
                 contents.problems.push(format!(
@@ -311,7 +329,7 @@ fn read(
     Ok((database, contents))
 }
 
-/// Whether an error is about the contents of the file, and not about reaching it.
+/// True when an error is about the contents of the file, not about access to it.
 fn is_damage(error: &redb::Error) -> bool {
     match error {
         redb::Error::Io(error) => matches!(
@@ -319,14 +337,14 @@ fn is_damage(error: &redb::Error) -> bool {
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
         ),
         redb::Error::PreviousIo | redb::Error::DatabaseAlreadyOpen => false,
-        // Also `UpgradeRequired`: said of a format older than any that was written here, before a
-        // checksum is looked at, so one flipped bit is enough.
+        // Also `UpgradeRequired`: no version of this server wrote such an old format, and a flipped
+        // bit in the header is enough for it.
         _ => true,
     }
 }
 
-/// Opens the database, reads what is there, and then has it check all its pages: what is damaged can
-/// still be named before, and the check may repair it.
+/// Opens the database, reads its tables, then checks all its pages. Reading comes first, since the
+/// check may repair damage, which then could no longer be reported.
 fn open_whole(path: &Path, contents: &mut Contents) -> Result<Database, redb::Error> {
     let repaired = Arc::<AtomicBool>::default();
     let noted = repaired.clone();
@@ -349,7 +367,7 @@ fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb:
     let transaction = database.begin_read()?;
     let numbers = match transaction.open_table(NUMBERS) {
         Ok(numbers) => numbers,
-        // Nothing was ever written.
+        // A new database.
         Err(TableError::TableDoesNotExist(_)) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -396,7 +414,7 @@ fn read_tables(database: &Database, contents: &mut Contents) -> Result<(), redb:
     Ok(())
 }
 
-/// Reads what was written before records were sealed: only what is no longer JSON is known to be damaged.
+/// Reads records without checksums: only a record that is not JSON is known to be damaged.
 fn read_unsealed(
     transaction: &redb::ReadTransaction,
     contents: &mut Contents,
@@ -421,7 +439,7 @@ fn read_unsealed(
     Ok(())
 }
 
-/// Writes everything with seals, at the version the run begins with.
+/// Writes all records with checksums, at the version with which this run begins.
 fn rewrite(database: &Database, contents: &Contents) -> Result<Seal, PersistenceError> {
     let transaction = database.begin_write().map_err(failed)?;
     let known: Vec<String> = transaction
@@ -439,7 +457,7 @@ fn rewrite(database: &Database, contents: &Contents) -> Result<Seal, Persistence
         for (key, bytes) in &contents.objects {
             let record = seal::with_checksum(key, bytes);
             seal.add(&record);
-            // What is sealed already is there as it is.
+            // Records with checksums are in the table already.
             if !is_sealed {
                 records.insert(key.as_str(), &*record).map_err(failed)?;
             }
@@ -459,24 +477,24 @@ fn write_seal(transaction: &redb::WriteTransaction, seal: Seal) -> Result<(), Pe
     Ok(())
 }
 
-/// What the thread that writes has.
+/// State of the writer thread.
 #[derive(Debug)]
 struct Writer {
     database: Database,
     seal_file: SealFile,
-    /// Of what is in the database.
+    /// The seal of the database's records.
     seal: Seal,
 }
 
 impl Writer {
-    /// Writes what has come in, all that waits in one transaction, until the journal is dropped.
+    /// Commits changes, all that are queued in one transaction, until the journal is dropped.
     fn run(mut self, records: &mpsc::Receiver<Record>, written: &watch::Sender<u64>) {
         while let Ok(first) = records.recv() {
             let batch: Vec<Record> = std::iter::once(first).chain(records.try_iter()).collect();
             match self.write(&batch) {
                 Ok(()) => written.send_modify(|version| *version = self.seal.version),
                 Err(error) => {
-                    // Answers wait for their write; without it they must not be given.
+                    // Dropping `written` fails all answers that wait for their write.
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
                         "cannot write to the data directory"
@@ -523,17 +541,17 @@ impl Writer {
 impl Journal {
     pub(crate) fn record(&self, record: Record) {
         if let Some(sender) = &self.sender {
-            // A writer that gave up has said so; waiting for it tells the client.
+            // A failed writer has logged its error; `wait` reports it to the client.
             let _ = sender.send(record);
         }
     }
 
-    /// Whether nothing can be written any more: the thread gave up.
+    /// True when the writer thread has failed and nothing can be persisted.
     pub(crate) fn is_broken(&self) -> bool {
         self.written.has_changed().is_err()
     }
 
-    /// One whose thread gave up.
+    /// A journal whose writer thread has failed.
     #[cfg(test)]
     pub(crate) fn broken() -> Self {
         Self {
@@ -543,7 +561,7 @@ impl Journal {
         }
     }
 
-    /// Waits until a version is on disk; false when it never will be.
+    /// Waits until a version is on disk; false when the writer thread has failed.
     pub(crate) async fn wait(&self, version: u64) -> bool {
         let mut written = self.written.clone();
         written.wait_for(|newest| *newest >= version).await.is_ok()
@@ -552,7 +570,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // The channel closes first, so that the thread writes what is left and ends.
+        // Closing the channel makes the thread write what is queued and end.
         self.sender = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

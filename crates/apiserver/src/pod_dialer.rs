@@ -1,4 +1,4 @@
-//! How a pod is reached: whoever embeds the server knows, the server does not.
+//! Connections to pods, opened by the program that embeds the server.
 
 use std::{fmt, io, sync::Arc};
 
@@ -10,20 +10,20 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub struct PodPort {
     /// The pod's namespace.
     pub namespace: String,
-    /// The pod.
+    /// The pod's name.
     pub name: String,
-    /// The port, of TCP.
+    /// TCP port.
     pub port: u16,
 }
 
-/// Bytes to a pod and back.
+/// A connection to a pod.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 type Dial = dyn Fn(PodPort) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> + Send + Sync;
 
-/// Opens connections to pods.
+/// Opens connections to pods with the function given to the builder.
 #[derive(Clone)]
 pub(crate) struct PodDialer(Arc<Dial>);
 

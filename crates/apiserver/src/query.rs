@@ -1,4 +1,4 @@
-//! Query strings, read as leniently as the real server reads them.
+//! Query strings, parsed as leniently as kube-apiserver does.
 
 /// Decoded `name=value` pairs, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// Reads a query string; empty pairs, as kube-rs sends them, mean nothing.
+    /// Parses a query string; empty pairs, as kube-rs sends them, are ignored.
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text
             .split('&')
@@ -26,7 +26,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The first value unless it is empty.
+    /// The first value of a parameter unless it is empty.
     pub(crate) fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !value.is_empty())
     }
@@ -44,7 +44,7 @@ fn decode_plus(text: &str) -> String {
     decode(&text.replace('+', " "))
 }
 
-/// Undoes percent encoding; what is not a valid escape stays as it is.
+/// Decodes percent encoding; invalid escapes stay as they are.
 pub(crate) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

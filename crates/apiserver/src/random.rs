@@ -1,7 +1,7 @@
-//! Randomness that a seed makes reproducible: names, identifiers, addresses, fault rates.
+//! Seedable random generator of names, UIDs, addresses and fault rates.
 //!
-//! No secret comes from here, with or without a seed: one identifier shows the generator's state,
-//! and with it everything it gave before and will give. Keys and tokens are the operating system's.
+//! Never for secrets, with or without a seed: one UID reveals the generator's state, and with it all
+//! earlier and later output. Keys and tokens use random bytes of the operating system.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,12 +11,12 @@ use std::{
 /// The letters Kubernetes builds generated names from: no vowels, no look-alikes.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A small generator (SplitMix64): fast, seedable, and not meant for secrets.
+/// A SplitMix64 generator, shared by all threads of a server.
 #[derive(Debug)]
 pub(crate) struct Random(Mutex<u64>);
 
 impl Random {
-    /// A generator that repeats itself for the same seed; without one it differs each time.
+    /// A generator with this seed, or with a random one.
     pub(crate) fn new(seed: Option<u64>) -> Self {
         Self(Mutex::new(
             seed.unwrap_or_else(|| RandomState::new().hash_one("weft")),
@@ -52,7 +52,7 @@ impl Random {
         uuid((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
     }
 
-    /// Five letters to end a generated name.
+    /// The five-character suffix of a generated name.
     pub(crate) fn name_suffix(&self) -> String {
         let letters = NAME_LETTERS.len() as u64;
         (0..5)

@@ -1,8 +1,8 @@
-//! Rendering of large answers: outside the threads that serve connections, and only some at a time.
+//! Rendering of large answers: off the threads that serve connections, and only a few at a time.
 //!
-//! Tables, pretty JSON, YAML and compressed answers are built whole. That takes time and several times the
-//! memory of the objects, so a client that asks for many of them waits for its own answers, and other clients
-//! do not. Lists as plain JSON are sent as they are read and need none of this.
+//! Tables, indented JSON, YAML and compressed answers are built whole. That takes time and several times
+//! the memory of the objects, so at most [`MAX_CONCURRENT`] are built at once and the others wait. Lists as
+//! plain JSON are streamed and need no permit.
 
 use std::time::Duration;
 
@@ -13,37 +13,37 @@ use crate::{
     write_lock::off_worker,
 };
 
-/// Bytes of stored objects, or of JSON, from which an answer is large.
+/// Size of a large answer, in bytes of stored objects or of JSON.
 pub(crate) const LARGE: usize = 256 * 1024;
 
-/// Large answers that are rendered at a time.
-const MOST: usize = 2;
+/// Large answers rendered at once.
+const MAX_CONCURRENT: usize = 2;
 
-/// How long an answer waits for its turn: upstream's `--request-timeout`.
+/// Limit of waiting for a permit: upstream's `--request-timeout`.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Turns to render a large answer.
+/// Permits to render large answers.
 #[derive(Debug)]
 pub(crate) struct Rendering(Semaphore);
 
 impl Default for Rendering {
     fn default() -> Self {
-        Self(Semaphore::new(MOST))
+        Self(Semaphore::new(MAX_CONCURRENT))
     }
 }
 
 impl Rendering {
-    /// Renders a large answer in its turn.
+    /// Renders a large answer once a permit is free; 504 after [`DEADLINE`].
     pub(crate) async fn large<T>(&self, render: impl FnOnce() -> T) -> Outcome<T> {
-        // No timer unless there is something to wait for.
-        let turn = match self.0.try_acquire() {
-            Ok(turn) => Ok(turn),
+        // Without contention no timer is created.
+        let permit = match self.0.try_acquire() {
+            Ok(permit) => Ok(permit),
             Err(_) => timeout(DEADLINE, self.0.acquire())
                 .await
                 .map_err(|_| ApiError::took_too_long())?,
         };
         let rendered = off_worker(render);
-        drop(turn);
+        drop(permit);
         Ok(rendered)
     }
 }

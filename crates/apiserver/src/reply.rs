@@ -1,4 +1,4 @@
-//! Answers, before they become HTTP responses.
+//! Answers of handlers, before they are rendered as HTTP responses.
 
 use std::sync::Arc;
 
@@ -11,38 +11,39 @@ use serde_json::Value;
 
 use crate::status::ApiError;
 
-/// Why a body breaks off.
+/// The error that ends a body early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of every answer.
+/// The body of every HTTP response of the server.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// An answer.
+/// An answer: status code, headers and payload.
 pub(crate) struct Reply {
     pub(crate) code: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Payload,
 }
 
-/// What an answer carries.
+/// The payload of an answer.
 pub(crate) enum Payload {
-    /// JSON that may still be printed another way.
+    /// JSON to print in the negotiated encoding.
     Value(Value),
     /// JSON text without its closing newline.
     Json(Bytes),
-    /// JSON in pieces, in order, of objects that are stored in this many bytes.
+    /// JSON in consecutive pieces; `size` is the number of stored bytes of its objects.
     Pieces {
         size: usize,
         pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     },
-    /// JSON that is made when it is its turn, from objects that are stored in this many bytes.
+    /// JSON that is built once a rendering permit is free; `size` is the number of stored bytes of its
+    /// objects.
     Deferred {
         size: usize,
         make: Box<dyn FnOnce() -> Value + Send>,
     },
-    /// Bytes with a type of their own.
+    /// Bytes with their content type.
     Raw(Bytes, HeaderValue),
-    /// A watch.
+    /// The stream of a watch.
     Stream(Body),
 }
 
@@ -80,7 +81,7 @@ impl Reply {
         reply
     }
 
-    /// Adds a header; a value HTTP cannot carry is left out.
+    /// Adds a header; an invalid value is dropped.
     pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.append(name, value);
@@ -96,17 +97,17 @@ pub(crate) fn whole(bytes: Bytes) -> Body {
         .boxed_unsync()
 }
 
-/// A body made while it is sent.
+/// A body that is produced while it is sent.
 pub(crate) fn streamed(
     chunks: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
 ) -> Body {
     StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))).boxed_unsync()
 }
 
-/// Size of the chunks a long list is sent in.
+/// Chunk size of a streamed list in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// A body of many pieces, gathered into chunks as the client reads.
+/// A body of many pieces, collected into chunks as the client reads.
 pub(crate) fn gathered(pieces: Box<dyn Iterator<Item = Bytes> + Send>) -> Body {
     let chunks = stream::unfold(pieces, |mut pieces| async move {
         let mut chunk = Vec::new();
@@ -140,7 +141,7 @@ pub(crate) fn list_pieces(
     )
 }
 
-/// A response of a code and a body, nothing else.
+/// A response without headers.
 pub(crate) fn response(code: StatusCode, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;

@@ -1,10 +1,10 @@
-//! What a request asks for, read from method, path and query.
+//! Classification of requests by method, path and query, as upstream's RequestInfo.
 
 use http::Method;
 
 use crate::query::Query;
 
-/// What is done to a resource, in the words of RBAC.
+/// The verb of a request, as RBAC rules spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// One object is read.
@@ -23,7 +23,7 @@ pub enum Verb {
     Delete,
     /// A collection is deleted.
     DeleteCollection,
-    /// Something that is no resource is read: health, discovery, version.
+    /// A request for a path that is not a resource: health, discovery, version.
     NonResource,
 }
 
@@ -43,10 +43,10 @@ impl Verb {
     }
 }
 
-/// A request, classified.
+/// A classified request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// What is done.
+    /// The verb; for non-resource requests [`Verb::NonResource`].
     pub verb: Verb,
     /// The HTTP method.
     pub method: Method,
@@ -56,24 +56,24 @@ pub struct RequestInfo {
     pub version: String,
     /// The plural resource; empty for non-resource requests.
     pub resource: String,
-    /// What hangs below the object, such as `status`.
+    /// The subresource, such as `status`; empty for the object itself.
     pub subresource: String,
     /// The namespace of the path; empty for cluster scope or all namespaces.
     pub namespace: String,
     /// The object's name; empty for collections.
     pub name: String,
-    /// The whole path.
+    /// The path as sent.
     pub path: String,
-    /// The query string as it was sent.
+    /// The query string as sent.
     pub query: String,
-    /// Whether a watch asks for the initial state in its stream.
+    /// A watch with `sendInitialEvents=true`.
     pub streaming_list: bool,
-    /// The client's name for itself.
+    /// The header `User-Agent`.
     pub user_agent: String,
 }
 
 impl RequestInfo {
-    /// Reads a request line; everything is classifiable, whether it is served or not.
+    /// Classifies a request; every path has a class, also one that is not served.
     pub(crate) fn new(method: &Method, path: &str, raw_query: &str, query: &Query) -> Self {
         let mut info = Self {
             verb: Verb::NonResource,
@@ -117,7 +117,7 @@ impl RequestInfo {
 
     fn read_resource(&mut self, rest: &[&str]) {
         let (namespace, rest) = match rest {
-            // `namespaces/x/finalize` is below the Namespace, not inside it.
+            // `namespaces/x/finalize` is a subresource of the Namespace, not a resource inside it.
             ["namespaces", _, "finalize" | "status"] => ("", rest),
             ["namespaces", namespace, inside @ ..] if !inside.is_empty() => (*namespace, inside),
             _ => ("", rest),
@@ -131,7 +131,7 @@ impl RequestInfo {
                 .unwrap_or_default()
                 .clone_into(&mut self.name);
             self.subresource = match below.get(1..).unwrap_or_default() {
-                // What follows is the pod's business and no part of the right that is needed.
+                // The rest is the path on the pod; authorization covers `pods/proxy` as a whole.
                 ["proxy", ..] if *resource == "pods" && self.group.is_empty() => "proxy".to_owned(),
                 rest => rest.join("/"),
             };
@@ -152,13 +152,13 @@ impl RequestInfo {
         }
     }
 
-    /// Whether a resource is asked for at all.
+    /// False for non-resource requests.
     pub(crate) fn is_resource(&self) -> bool {
         !self.resource.is_empty()
     }
 }
 
-/// Go's reading of a boolean parameter: everything but `false` and `0` is true.
+/// Upstream's boolean parameters: everything except `false` and `0` is true.
 pub(crate) fn is_true(text: &str) -> bool {
     !(text.eq_ignore_ascii_case("false") || text == "0")
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn a_namespace_is_an_object_and_a_scope() {
         let object = read(&Method::PUT, "/api/v1/namespaces/t2/finalize");
         assert_eq!(
             (object.resource.as_str(), object.name.as_str()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_of_a_pod_is_its_proxy() {
+    fn every_path_below_pods_proxy_is_the_proxy_subresource() {
         for rest in ["proxy", "proxy/", "proxy/ask/me?watch=1"] {
             let info = read(
                 &Method::GET,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_told_from_lists_and_named_reads() {
+    fn watches_are_distinguished_from_lists_and_named_reads() {
         assert_eq!(read(&Method::GET, "/api/v1/pods?watch=1").verb, Verb::Watch);
         assert_eq!(read(&Method::GET, "/api/v1/pods?watch=0").verb, Verb::List);
         assert_eq!(

@@ -1,15 +1,15 @@
-//! What is particular about single kinds: defaults, admission, validation.
+//! Defaulting, built-in admission and validation of each kind.
 
 mod address;
 mod data;
+mod endpoint_slice;
 pub(crate) mod event;
 mod metadata;
 mod namespace;
 mod node;
 mod pod;
 pub(crate) mod service;
-mod slice;
-mod small;
+mod simple_kinds;
 mod workload;
 
 pub(crate) use metadata::metadata_errors;
@@ -17,90 +17,91 @@ pub(crate) use metadata::metadata_errors;
 use crate::{
     api::{Api, Context},
     kind::ResourceType,
+    options::DryRun,
     status::{FieldError, Outcome},
     store::{Object, Writer},
 };
 
-/// What rules may look at besides the object.
-pub(crate) struct Scene<'a> {
+/// The server, request, writer and kind of one write.
+pub(crate) struct WriteScope<'a> {
     pub(crate) api: &'a Api,
     pub(crate) context: Option<&'a Context>,
     pub(crate) writer: &'a Writer<'a>,
     pub(crate) kind: &'a ResourceType,
 }
 
-/// Defaults and admission of an object about to be created.
-pub(crate) fn prepare_create(scene: &Scene<'_>, object: &mut Object) {
-    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+/// Defaulting and built-in admission of a new object.
+pub(crate) fn prepare_create(scope: &WriteScope<'_>, object: &mut Object) {
+    let (group, kind) = (scope.kind.group.as_str(), scope.kind.kind.as_str());
     match (group, kind) {
-        _ if scene.kind.is_custom() => {}
+        _ if scope.kind.is_custom() => {}
         ("", "Namespace") => namespace::prepare_create(object),
         ("", "Pod") => pod::prepare_create(object),
         ("", "Node") => node::prepare_create(object),
-        ("", "Service") => service::prepare(scene, object, None),
+        ("", "Service") => service::prepare(scope, object, None),
         ("", "Endpoints") => {
-            if let Some(context) = scene.context {
+            if let Some(context) = scope.context {
                 let text =
                     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
                 context.warn(text);
             }
-            small::prepare(group, kind, object);
+            simple_kinds::prepare(group, kind, object);
         }
         ("apps", kind) => workload::prepare(kind, object),
         ("", "ReplicationController") => workload::prepare(kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::prepare(object);
         }
-        _ => small::prepare(group, kind, object),
+        _ => simple_kinds::prepare(group, kind, object),
     }
 }
 
-/// Claims what an object needs of others, right before it is stored.
+/// Allocates what an object needs (cluster IPs, node ports), right before it is stored.
 pub(crate) fn commit(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Outcome<()> {
-    if scene.kind.is("", "Service") {
-        return service::commit(scene, old, object, dry_run);
+    if scope.kind.is("", "Service") {
+        return service::commit(scope, old, object, dry_run);
     }
     Ok(())
 }
 
-/// Defaults and admission of an object about to replace another.
-pub(crate) fn prepare_update(scene: &Scene<'_>, object: &mut Object, old: &Object) {
-    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+/// Defaulting and built-in admission of a changed object.
+pub(crate) fn prepare_update(scope: &WriteScope<'_>, object: &mut Object, old: &Object) {
+    let (group, kind) = (scope.kind.group.as_str(), scope.kind.kind.as_str());
     match (group, kind) {
-        _ if scene.kind.is_custom() => {}
+        _ if scope.kind.is_custom() => {}
         ("", "Namespace") => namespace::prepare_update(object, old),
         ("", "Pod") => pod::prepare_update(object),
         ("", "Node") => node::prepare_update(object),
-        ("", "Service") => service::prepare(scene, object, Some(old)),
+        ("", "Service") => service::prepare(scope, object, Some(old)),
         ("apps", kind) => workload::prepare(kind, object),
         ("", "ReplicationController") => workload::prepare(kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::prepare(object);
         }
-        _ => small::prepare(group, kind, object),
+        _ => simple_kinds::prepare(group, kind, object),
     }
 }
 
-/// Complaints about an object, new or changed.
+/// Validation errors of a new or changed object.
 pub(crate) fn validate(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     object: &Object,
     old: Option<&Object>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(custom) = &scene.kind.custom {
+    if let Some(custom) = &scope.kind.custom {
         return custom.validate(object, old);
     }
-    let (group, kind) = (scene.kind.group.as_str(), scene.kind.kind.as_str());
+    let (group, kind) = (scope.kind.group.as_str(), scope.kind.kind.as_str());
     match (group, kind) {
         ("", "Pod") => pod::validate(object, old, &mut errors),
         ("", "Node") => node::validate(object, old, &mut errors),
-        ("", "Service") => service::validate(scene, object, old, &mut errors),
+        ("", "Service") => service::validate(scope, object, old, &mut errors),
         ("apps", _) => workload::validate(object, old, &mut errors),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             crate::custom::definition::validate(object, old, &mut errors);
@@ -108,7 +109,7 @@ pub(crate) fn validate(
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
             crate::admission::validate(object, &mut errors);
         }
-        _ => small::validate(group, kind, object, old, &mut errors),
+        _ => simple_kinds::validate(group, kind, object, old, &mut errors),
     }
     errors
 }

@@ -1,4 +1,4 @@
-//! The whole command: `weft apiserver`.
+//! Configuration and main function of the command `apiserver`.
 
 use std::{
     net::SocketAddr,
@@ -19,46 +19,47 @@ use crate::{
     transport::ListenError,
 };
 
-/// What the command is told.
+/// Settings of the command.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
-    /// Where to serve HTTPS.
+    /// HTTPS address.
     pub bind: SocketAddr,
-    /// Where to serve plain HTTP, if anywhere.
+    /// Plain HTTP address; `None` disables it.
     pub http: Option<SocketAddr>,
-    /// A Unix socket to serve plain HTTP on, for root and this user, who are the administrator.
+    /// Unix socket for plain HTTP. Only root and the user of this process can connect; both act as the
+    /// administrator.
     pub unix_socket: Option<PathBuf>,
-    /// Where to write a kubeconfig for the administrator.
+    /// File to write a kubeconfig of the administrator to.
     pub kubeconfig: Option<PathBuf>,
-    /// Where to keep state over restarts; memory only when absent.
+    /// Data directory; `None` keeps the state in memory only.
     pub data_dir: Option<PathBuf>,
-    /// Starts although the data directory is damaged, with what is whole of it.
+    /// Starts with a damaged data directory, with the objects whose checksums match.
     pub salvage_data_dir: bool,
-    /// How rights are decided.
+    /// Authorization mode.
     pub authorization_mode: AuthorizationMode,
     /// Ranges of cluster IPs; the default when empty.
     pub service_ranges: Vec<IpNet>,
-    /// More bearer tokens and whom they stand for.
+    /// Static bearer tokens with their users.
     pub tokens: Vec<(String, User)>,
-    /// A file of more of them, in the format of kube-apiserver.
+    /// File of further tokens, in the format of kube-apiserver's `--token-auth-file`.
     pub token_file: Option<PathBuf>,
-    /// A PEM file with the key that signs ServiceAccount tokens; generated when absent.
+    /// PEM file of the key that signs ServiceAccount tokens; a key is generated if unset.
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// The issuer of ServiceAccount tokens, and their audience unless they name another.
+    /// Issuer of ServiceAccount tokens, and their default audience.
     pub service_account_issuer: String,
-    /// Lets a server that allows everything listen on addresses other machines can reach.
+    /// Allows a non-loopback address in mode AlwaysAllow, where every client is administrator.
     pub allow_unauthenticated_remote: bool,
-    /// Makes names, identifiers and faults repeatable; never keys and tokens.
+    /// Seed of names, UIDs and fault rates; never of keys and tokens.
     pub seed: Option<u64>,
-    /// Lets clients inject faults over HTTP; only for tests and playgrounds, and only in builds with
-    /// the feature `fault-endpoint`.
+    /// Serves the fault endpoint `/weft/faults`; an error in builds without the feature
+    /// `fault-endpoint`.
     pub fault_endpoint: bool,
-    /// More names for the server's certificate.
+    /// Additional names in the server's certificate.
     pub names: Vec<String>,
 }
 
 impl RunConfig {
-    /// HTTPS on an address and nothing else.
+    /// HTTPS on this address, in memory, mode AlwaysAllow.
     pub fn new(bind: SocketAddr) -> Self {
         Self {
             bind,
@@ -81,38 +82,38 @@ impl RunConfig {
     }
 }
 
-/// Why the command failed.
+/// A failure to start the server.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// It cannot listen.
-    #[error("listen")]
+    /// An address or socket cannot be served.
+    #[error("cannot listen")]
     Listen(#[from] ListenError),
-    /// It cannot keep or read its state.
+    /// The data directory cannot be used.
     #[error("cannot open the data directory")]
     Persistence(#[from] PersistenceError),
-    /// The file of tokens cannot be used.
-    #[error("read tokens")]
+    /// The token file cannot be used.
+    #[error("cannot read --token-auth-file")]
     Tokens(#[from] TokenFileError),
     /// The key of ServiceAccount tokens cannot be used.
     #[error("cannot use --service-account-signing-key-file")]
     SigningKey(#[from] SigningKeyError),
-    /// Faults over HTTP are asked for.
-    #[error("this build has no fault endpoint")]
+    /// `fault_endpoint` is set in a build without the feature.
+    #[error("cannot enable the fault endpoint: this build lacks the feature fault-endpoint")]
     NoFaultEndpoint,
     /// The kubeconfig cannot be written.
-    #[error("write kubeconfig {path}")]
+    #[error("cannot write kubeconfig {path}")]
     Kubeconfig {
         /// The file.
         path: String,
-        /// What the system said.
+        /// Of writing or renaming the file.
         source: std::io::Error,
     },
 }
 
-/// How long a stopping server waits for its clients.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that a stopping server waits for open connections.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts a server as configured; it runs until it is dropped or shut down.
+/// Starts a server; it runs until it is dropped or shut down.
 pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
     let mut builder = ApiServer::builder()
         .authorization_mode(config.authorization_mode)
@@ -169,15 +170,15 @@ pub async fn start(config: RunConfig) -> Result<ApiServer, RunError> {
     Ok(server)
 }
 
-/// Runs a server as configured until told to stop; then what is being answered is finished.
+/// Runs a server until `stop` is cancelled, then answers the requests in flight.
 pub async fn run(config: RunConfig, stop: CancellationToken) -> Result<(), RunError> {
     let server = start(config).await?;
     if let Some(listening) = server.listening() {
         tracing::info!(address = %listening.https, "serving the Kubernetes API");
     }
     stop.cancelled().await;
-    if !server.drain(PATIENCE).await {
-        tracing::warn!("connections were still open after {PATIENCE:?}");
+    if !server.drain(DRAIN_TIMEOUT).await {
+        tracing::warn!(timeout = ?DRAIN_TIMEOUT, "connections still open after the drain timeout");
     }
     Ok(())
 }

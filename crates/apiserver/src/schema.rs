@@ -1,9 +1,8 @@
-//! What the built-in kinds look like inside.
+//! Type table of the built-in kinds.
 //!
-//! The table `schema/types.txt` names every field of every type: JSON name, protobuf number, type
-//! and how lists merge. It is read once, and from it come the decoding of protobuf, the refusal of
-//! wrong types, the finding of unknown fields, the zero values Go prints, and the list rules of
-//! strategic merge and apply.
+//! `schema/types.txt` lists every field of every type: JSON name, protobuf number, type and merge
+//! rule of lists. It is parsed once and drives protobuf decoding, type checks, detection of unknown
+//! fields, the zero values that Go prints, and the list rules of strategic merge and apply.
 
 pub(crate) mod protobuf;
 mod shape;
@@ -18,7 +17,7 @@ use crate::{
     store::Object,
 };
 
-/// Removes what a kind does not know and answers its paths; wrong types are refused.
+/// Removes unknown fields and returns their paths; refuses wrong types.
 pub(crate) fn check(
     resource: &ResourceType,
     group: &str,
@@ -41,7 +40,7 @@ pub(crate) fn check(
     })
 }
 
-/// Gives an object of a built-in kind the shape Go would print it in.
+/// Normalises an object of a built-in kind to the form in which Go prints it.
 pub(crate) fn reshape(kind: &ResourceType, object: &mut Object) {
     if kind.is_custom() {
         return;
@@ -49,7 +48,7 @@ pub(crate) fn reshape(kind: &ResourceType, object: &mut Object) {
     if let Some(message) = message_of(&kind.group, &kind.version, &kind.kind)
         && let Err(error) = normalise(message, object)
     {
-        // Only our own rules wrote since the types were checked.
-        tracing::warn!(%error, kind = %kind.kind, "a rule wrote a wrong type");
+        // The body was checked before, so this is a bug in defaulting.
+        tracing::warn!(%error, kind = %kind.kind, "defaulting wrote a value of the wrong type");
     }
 }

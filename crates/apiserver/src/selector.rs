@@ -1,8 +1,8 @@
-//! Label selectors in the structured form that objects carry.
+//! Label selectors in the structured form of objects (`matchLabels`, `matchExpressions`).
 
 use serde_json::Value;
 
-/// Whether labels match a selector; an empty selector matches everything.
+/// True when labels match a selector; an empty selector matches everything.
 pub(crate) fn matches(selector: &Value, labels: Option<&Value>) -> bool {
     let label = |key: &str| labels?.get(key)?.as_str();
     let equal = selector.get("matchLabels").and_then(Value::as_object);

@@ -1,4 +1,4 @@
-//! The library's face: build a server, talk to it in process or over sockets.
+//! Public API of the library: builds a server, and gives access to it in process or over sockets.
 
 use std::{
     io,
@@ -26,8 +26,8 @@ use crate::{
         Authenticator, AuthorizationMode, Authorizer, DEFAULT_ISSUER, SigningKey, TokenIssuer, User,
     },
     clock::Clock,
+    controllers,
     fault::{FaultRules, Faults, OpenWatches},
-    housekeeping,
     kind::Registry,
     persistence::{self, Journal, OnDamage, PersistenceError, Snapshot},
     pod_dialer::{PodDialer, PodPort},
@@ -38,16 +38,16 @@ use crate::{
     transport::{ListenError, Listening, MemoryService, listen},
 };
 
-/// Where cluster IPs come from unless told otherwise.
+/// Default range of cluster IPs.
 const SERVICE_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12);
 
-/// The key of ServiceAccount tokens, in the data directory.
+/// File of the ServiceAccount signing key in the data directory.
 const SIGNING_KEY_FILE: &str = "service-account.key";
 
-/// Changes kept per kind for watches and lists to go back to.
+/// Default number of changes kept per kind, for watches and lists of older versions.
 const HISTORY: usize = 10_000;
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Builder {
     seed: Option<u64>,
@@ -82,66 +82,67 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Makes names, identifiers, addresses and fault rates repeatable.
+    /// Seeds names, UIDs, addresses and fault rates, so that a run is repeatable.
     ///
-    /// Never keys and tokens: a client that knows the seed could compute them.
+    /// Keys and tokens never depend on it: a client that knows the seed could compute them.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// How many changes per kind watches can go back; older versions are answered 410.
+    /// Number of changes kept per kind; watches from older versions are answered 410.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
         self
     }
 
-    /// How rights are decided.
+    /// Authorization mode; AlwaysAllow by default.
     #[must_use]
     pub fn authorization_mode(mut self, mode: AuthorizationMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// A bearer token and whom it stands for.
+    /// Adds a static bearer token of a user.
     #[must_use]
     pub fn token(mut self, token: &str, user: User) -> Self {
         self.tokens.push((token.to_owned(), user));
         self
     }
 
-    /// The key that signs ServiceAccount tokens; otherwise one is generated, and kept in the data
-    /// directory if there is one.
+    /// Sets the key that signs ServiceAccount tokens. By default one is generated, and kept in the
+    /// data directory if there is one.
     #[must_use]
     pub fn service_account_signing_key(mut self, key: SigningKey) -> Self {
         self.signing_key = Some(key);
         self
     }
 
-    /// The issuer of ServiceAccount tokens, and the audience of those that name none.
+    /// Sets the issuer of ServiceAccount tokens, which is also their default audience.
     #[must_use]
     pub fn service_account_issuer(mut self, issuer: &str) -> Self {
         issuer.clone_into(&mut self.issuer);
         self
     }
 
-    /// Lets a server that allows everything listen on addresses other machines can reach.
+    /// Allows non-loopback addresses in mode AlwaysAllow, where every client is administrator.
     #[must_use]
     pub fn allow_unauthenticated_remote(mut self, allowed: bool) -> Self {
         self.allow_unauthenticated_remote = allowed;
         self
     }
 
-    /// The ranges cluster IPs come from: one, or one of each family for dual-stack Services.
+    /// Sets the ranges of cluster IPs: one, or one of each family for dual-stack Services.
     #[must_use]
     pub fn service_ranges(mut self, ranges: impl IntoIterator<Item = IpNet>) -> Self {
         self.service_ranges = ranges.into_iter().collect();
         self
     }
 
-    /// How `pods/proxy` reaches a port of a pod; without it, that is answered 503.
+    /// Sets the function that connects `pods/proxy` to a port of a pod; without it, requests are
+    /// answered 503.
     #[must_use]
     pub fn pod_dialer<F, S>(mut self, dial: impl Fn(PodPort) -> F + Send + Sync + 'static) -> Self
     where
@@ -152,21 +153,21 @@ impl Builder {
         self
     }
 
-    /// What [`Builder::open`] does about a damaged directory; an error by default.
+    /// Sets how [`Builder::open`] handles a damaged directory; an error by default.
     #[must_use]
     pub fn on_damage(mut self, on_damage: OnDamage) -> Self {
         self.on_damage = on_damage;
         self
     }
 
-    /// A server without sockets: only [`ApiServer::client`] reaches it.
+    /// Builds a server without sockets; [`ApiServer::client`] and [`ApiServer::service`] reach it.
     ///
     /// Must be called inside a tokio runtime, which runs the server's one background task.
     pub fn build(self) -> ApiServer {
         self.assemble(None, Snapshot::default())
     }
 
-    /// A server like [`Builder::build`]'s whose state a directory keeps over restarts.
+    /// Builds a server like [`Builder::build`], with its state persisted in a directory.
     pub fn open(mut self, directory: &Path) -> Result<ApiServer, PersistenceError> {
         let (journal, snapshot) = persistence::open(directory, self.on_damage)?;
         if self.signing_key.is_none() {
@@ -175,7 +176,7 @@ impl Builder {
         Ok(self.assemble(Some(journal), snapshot))
     }
 
-    /// Lets clients inject faults over HTTP, at `/weft/faults`; see `docs/apiserver.md`.
+    /// Serves the fault endpoint `/weft/faults`; see `docs/apiserver.md`.
     #[cfg(feature = "fault-endpoint")]
     #[must_use]
     pub fn fault_endpoint(mut self, enabled: bool) -> Self {
@@ -204,8 +205,8 @@ impl Builder {
             shutdown: shutdown.clone(),
             connections: TaskTracker::new(),
             pool: ConnectionPool::new("apiserver", listen::LIMITS),
-            chores: tokio::sync::Notify::new(),
-            garbage: housekeeping::Garbage::default(),
+            wake_controllers: tokio::sync::Notify::new(),
+            controller_queue: controllers::ControllerQueue::default(),
             event_expiry: crate::rules::event::Expiry::default(),
             policies: crate::admission::Policies::default(),
             definitions: crate::custom::Definitions::default(),
@@ -217,7 +218,7 @@ impl Builder {
         });
         crate::bootstrap::restore(&api, snapshot);
         crate::bootstrap::create(&api);
-        tokio::spawn(housekeeping::run(api.clone()));
+        tokio::spawn(controllers::run(api.clone()));
         ApiServer {
             api,
             listening: None,
@@ -226,7 +227,7 @@ impl Builder {
         }
     }
 
-    /// A server that also listens on a free port of 127.0.0.1, for HTTPS and for plain HTTP.
+    /// Builds a server that listens on free ports of 127.0.0.1, for HTTPS and for plain HTTP.
     pub async fn start(self) -> Result<ApiServer, ListenError> {
         let mut server = self.build();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -245,12 +246,13 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// A server to configure.
+    /// A builder with default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A client that calls the server directly: no sockets, no threads, so tests can pause time.
+    /// A client of the administrator that calls the server directly: no sockets, no threads, so tests
+    /// can pause time.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(User::admin()), "default")
     }
@@ -265,11 +267,11 @@ impl ApiServer {
         MemoryService::new(self.api.clone(), user)
     }
 
-    /// Serves HTTPS on an address and, if told, plain HTTP on another; more names may be given for
-    /// the certificate.
+    /// Serves HTTPS on one address and optionally plain HTTP on another. `names` are additional
+    /// names in the certificate.
     ///
-    /// A server that allows everything listens on loopback only, unless
-    /// [`Builder::allow_unauthenticated_remote`] says otherwise.
+    /// In mode AlwaysAllow an address must be loopback, unless
+    /// [`Builder::allow_unauthenticated_remote`] is set.
     pub async fn listen(
         &mut self,
         https: SocketAddr,
@@ -287,8 +289,7 @@ impl ApiServer {
         self.listen_on(https, http, names)
     }
 
-    /// Like [`ApiServer::listen`] on listeners made elsewhere, for instance inside another network
-    /// namespace.
+    /// Like [`ApiServer::listen`] on existing listeners, for instance of another network namespace.
     pub fn listen_on(
         &mut self,
         https: TcpListener,
@@ -302,7 +303,7 @@ impl ApiServer {
         Ok(self.listening.insert(listening))
     }
 
-    /// Refuses to let other machines do everything without `allow_unauthenticated_remote`.
+    /// Refuses a non-loopback address in mode AlwaysAllow without `allow_unauthenticated_remote`.
     fn check_address(&self, address: SocketAddr) -> Result<(), ListenError> {
         let is_open = self.api.authorizer.mode == AuthorizationMode::AlwaysAllow
             && !address.ip().to_canonical().is_loopback();
@@ -312,32 +313,32 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Serves plain HTTP on one more listener. Who can reach it is the caller's choice: no address
-    /// is refused here.
+    /// Serves plain HTTP on another listener. The caller decides which clients can reach it: no
+    /// address is refused here.
     pub fn serve_http(&self, listener: TcpListener) {
         let accepting = listen::accept_plain(self.api.clone(), listener);
         self.api.connections.spawn(accepting);
     }
 
-    /// Serves plain HTTP on a Unix socket, whose peers are the administrator.
+    /// Serves plain HTTP on a Unix socket; its peers act as the administrator.
     pub fn serve_unix(&self, listener: PrivateSocket) {
         let accepting = listen::accept_unix(self.api.clone(), listener);
         self.api.connections.spawn(accepting);
     }
 
-    /// Where the server listens, if it does.
+    /// The addresses of the server, once it listens.
     pub fn listening(&self) -> Option<&Listening> {
         self.listening.as_ref()
     }
 
-    /// The handle to make things go wrong.
+    /// The handle for fault injection.
     pub fn faults(&self) -> Faults {
         Faults {
             api: self.api.clone(),
         }
     }
 
-    /// What clients did so far.
+    /// Request log and counters.
     pub fn stats(&self) -> Stats {
         Stats {
             api: self.api.clone(),
@@ -349,13 +350,13 @@ impl ApiServer {
         self.api.store.version()
     }
 
-    /// Ends every watch and stops listening; what is being answered is finished.
+    /// Ends every watch and stops listening; requests in flight are answered.
     pub fn shutdown(&self) {
         self.api.shutdown.cancel();
     }
 
-    /// Shuts down and waits until every connection is closed; false when some are still open after
-    /// the limit.
+    /// Shuts down and waits until every connection is closed; false when some are open after
+    /// `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.shutdown();
         self.api.connections.close();
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_a_journal_to_write_to_nothing_is_written_or_ready() {
+    async fn with_a_broken_journal_writes_and_readiness_fail() {
         let server = Builder::default().assemble(Some(Journal::broken()), Snapshot::default());
         let version = server.resource_version();
         let send = async |method: &str, path: &str, body: &str| {
@@ -384,7 +385,11 @@ mod tests {
         let maps = "/api/v1/namespaces/default/configmaps";
         let made = send("POST", maps, "{\"metadata\":{\"name\":\"a\"}}").await;
         assert_eq!(made, StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(server.resource_version(), version, "nobody saw the write");
+        assert_eq!(
+            server.resource_version(),
+            version,
+            "the write is not visible"
+        );
         assert_eq!(send("GET", maps, "").await, StatusCode::OK);
         for (path, status) in [
             ("/readyz", 500),

@@ -1,4 +1,4 @@
-//! What clients did: a log of requests and the watches that are open.
+//! Request log and counters, for tests to assert on.
 
 use std::{
     collections::VecDeque,
@@ -11,25 +11,25 @@ use crate::{
     request::{RequestInfo, Verb},
 };
 
-/// Requests remembered; older ones are forgotten but stay counted.
+/// Limit of requests in the log; older ones stay in the totals only.
 const REMEMBERED: usize = 65_536;
-/// Bytes the remembered requests may take: paths and queries can be long.
+/// Limit of the log in bytes: paths and queries can be long.
 const REMEMBERED_BYTES: usize = 64 * 1024 * 1024;
 
-/// One request that was answered.
+/// One answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// What was asked.
+    /// The classified request.
     pub request: RequestInfo,
-    /// The HTTP status of the answer; 0 when the connection was broken instead.
+    /// The HTTP status of the answer; 0 when an injected fault broke the connection.
     pub status: u16,
 }
 
 impl RequestRecord {
-    /// About the bytes it takes.
+    /// Approximate size in bytes.
     fn weight(&self) -> usize {
         let request = &self.request;
-        // What was taken from the path is at most as long as the path again.
+        // The parts parsed from the path are at most as long as the path.
         size_of::<Self>() + 2 * request.path.len() + request.query.len() + request.user_agent.len()
     }
 }
@@ -37,7 +37,7 @@ impl RequestRecord {
 #[derive(Debug, Default)]
 struct Log {
     records: VecDeque<RequestRecord>,
-    /// What the records weigh.
+    /// Sum of the records' weights.
     bytes: usize,
     lists: u64,
     watches: u64,
@@ -75,14 +75,14 @@ impl RequestLog {
     }
 }
 
-/// Counters and the request log, for tests to assert on.
+/// Handle of the request log and the counters of a server.
 #[derive(Debug, Clone)]
 pub struct Stats {
     pub(crate) api: Arc<Api>,
 }
 
 impl Stats {
-    /// The requests that match, oldest first.
+    /// The logged requests that match, oldest first.
     pub fn requests(&self, matcher: &Matcher) -> Vec<RequestRecord> {
         let log = self.api.requests.lock();
         log.records
@@ -92,7 +92,7 @@ impl Stats {
             .collect()
     }
 
-    /// How many requests of the log match.
+    /// Number of logged requests that match.
     pub fn count(&self, matcher: &Matcher) -> usize {
         let log = self.api.requests.lock();
         log.records
@@ -101,22 +101,22 @@ impl Stats {
             .count()
     }
 
-    /// All requests since the start.
+    /// Number of all requests since the start.
     pub fn total(&self) -> u64 {
         self.api.requests.lock().total
     }
 
-    /// All lists since the start.
+    /// Number of all lists since the start.
     pub fn lists(&self) -> u64 {
         self.api.requests.lock().lists
     }
 
-    /// All watches since the start.
+    /// Number of all watches since the start.
     pub fn watches(&self) -> u64 {
         self.api.requests.lock().watches
     }
 
-    /// Watches open now that match; falls as soon as a client drops the response.
+    /// Number of open watches that match; decreases as soon as a client drops the response.
     pub fn open_watches(&self, matcher: &Matcher) -> usize {
         self.api.watches.count(matcher)
     }
@@ -126,7 +126,7 @@ impl Stats {
         self.api.watches.requests()
     }
 
-    /// Empties the log; totals stay.
+    /// Clears the log; the totals stay.
     pub fn clear_log(&self) {
         let mut log = self.api.requests.lock();
         log.records.clear();
@@ -142,7 +142,7 @@ mod tests {
     use crate::query::Query;
 
     #[test]
-    fn long_requests_are_forgotten_sooner() {
+    fn long_requests_leave_the_log_sooner() {
         let log = RequestLog::default();
         let query = "x".repeat(4 * 1024 * 1024);
         let request = RequestInfo::new(&Method::GET, "/", &query, &Query::default());

@@ -1,17 +1,17 @@
-//! `Status` answers: the failures of the API, with the reason, code and message of Kubernetes.
+//! API errors as Kubernetes `Status` objects, with upstream's reasons, codes and messages.
 
 use std::{collections::HashSet, fmt::Write as _};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::kind::ResourceType;
+use crate::{kind::ResourceType, negotiate::ResponseKind};
 
-/// Complaints that one answer names; the others are only counted. Upstream has no such bound, and
-/// answers a request of 3 MB with one of 60.
+/// Limit of causes in one answer; further errors are only counted. Upstream has no such limit, and
+/// answers a request of 3 MB with 60 MB.
 pub(crate) const MAX_CAUSES: usize = 1000;
 
-/// One complaint about one field of an object.
+/// A validation error of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
     pub(crate) field: String,
@@ -44,7 +44,7 @@ impl FieldError {
         )
     }
 
-    /// An invalid value whose text is not shown: CEL rules only state their message.
+    /// An invalid value that is not shown: CEL rules only have a message.
     pub(crate) fn rule(field: impl Into<String>, detail: &str) -> Self {
         Self::new(
             field,
@@ -98,25 +98,25 @@ impl FieldError {
     }
 }
 
-/// A refused request: everything its answer needs.
+/// The error of a request, with everything that its answer needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) code: StatusCode,
     reason: &'static str,
     message: String,
     details: Option<Box<Value>>,
-    /// A fresh token for a list whose old one expired.
+    /// A new continue token for a list whose token expired.
     continue_token: Option<String>,
     pub(crate) retry_after: Option<u64>,
-    /// Answer this text as `text/plain` instead of a `Status`.
+    /// Text to answer as `text/plain` instead of a `Status`.
     pub(crate) plain: Option<&'static str>,
 }
 
-/// What handlers return.
+/// The result of a handler.
 pub(crate) type Outcome<T> = Result<T, ApiError>;
 
 impl ApiError {
-    /// A failure without details.
+    /// An error without details.
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -134,7 +134,7 @@ impl ApiError {
         self
     }
 
-    /// The mux's answer to a path nobody serves.
+    /// Upstream's plain 404 page for a path that is not served.
     pub(crate) fn page_not_found() -> Self {
         let mut error = Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found");
         error.plain = Some("404 page not found\n");
@@ -156,7 +156,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// An error the real server lets escape untyped: code 500, no reason.
+    /// An error that upstream returns untyped: code 500, no reason.
     pub(crate) fn untyped(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -185,7 +185,7 @@ impl ApiError {
             .with_details(resource_details(resource, name))
     }
 
-    /// A Pod that is placed already: the one conflict that names the subresource.
+    /// A Pod that is bound already: the only conflict that names the subresource.
     pub(crate) fn binding_conflict(name: &str, detail: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on pods/binding {name:?}: {detail}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(details(
@@ -195,8 +195,8 @@ impl ApiError {
         ))
     }
 
-    /// A failed precondition of a delete or a bound token: the real server names the kind here, not
-    /// the resource.
+    /// A failed precondition of a delete or a bound token; upstream names the kind here, not the
+    /// resource.
     pub(crate) fn precondition(resource: &ResourceType, name: &str, detail: &str) -> Self {
         let what = resource.qualified_kind();
         let message = format!("Operation cannot be fulfilled on {what} {name:?}: {detail}");
@@ -218,12 +218,12 @@ impl ApiError {
             .with_details(json!({ "causes": causes }))
     }
 
-    /// An object that breaks the rules of its kind.
+    /// An object with validation errors.
     pub(crate) fn invalid(resource: &ResourceType, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_as(&resource.group, &resource.kind, name, errors)
     }
 
-    /// The same with a kind that is no resource, such as `ListOptions.meta.k8s.io`.
+    /// Validation errors of a kind that is not a resource, such as `ListOptions.meta.k8s.io`.
     pub(crate) fn invalid_as(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let qualified = if group.is_empty() {
             kind.to_owned()
@@ -231,7 +231,7 @@ impl ApiError {
             format!("{kind}.{group}")
         };
         let mut message = format!("{qualified} {name:?} is invalid: ");
-        // Repeats are told once in the message but kept among the causes, as upstream does.
+        // As upstream: duplicates are once in the message but all among the causes.
         let (named, more) = errors.split_at(errors.len().min(MAX_CAUSES));
         let mut known = HashSet::with_capacity(named.len());
         let mut texts: Vec<String> = Vec::new();
@@ -254,12 +254,12 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_details(details)
     }
 
-    /// An option of the request that breaks the rules.
+    /// A validation error of the request's options.
     pub(crate) fn invalid_options(kind: &str, error: FieldError) -> Self {
         Self::invalid_as("meta.k8s.io", kind, "", &[error])
     }
 
-    /// The same failure to read an object, when a patch made that object.
+    /// Rewords a decoding error for an object that a patch produced.
     pub(crate) fn of_patch(self, patched: &str) -> Self {
         if self.code != StatusCode::BAD_REQUEST {
             return self;
@@ -287,7 +287,7 @@ impl ApiError {
             .with_details(resource_details(resource, name))
     }
 
-    /// Refused by an admission policy: 422, as policies answer unless they say otherwise.
+    /// Refused by an admission policy: 422, the default reason of policies.
     pub(crate) fn denied(resource: &ResourceType, name: &str, detail: &str) -> Self {
         let what = resource.qualified_resource();
         let message = format!("{what} {name:?} is forbidden: {detail}");
@@ -336,9 +336,9 @@ impl ApiError {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// The answer of the router, which knows what a path can be written as.
-    pub(crate) fn not_acceptable_representation(object: bool) -> Self {
-        let streams = if object {
+    /// 406 of upstream's router, which lists the media types of the path.
+    pub(crate) fn not_acceptable_representation(kind: ResponseKind) -> Self {
+        let streams = if kind == ResponseKind::Object {
             ""
         } else {
             ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -361,18 +361,18 @@ Available representations: application/json, \
         )
     }
 
-    /// An object that etcd would not take, in the words in which upstream passes its refusal on.
+    /// An object over etcd's size limit, with etcd's message as upstream returns it.
     pub(crate) fn too_large_to_store() -> Self {
         Self::untyped("etcdserver: request is too large")
     }
 
-    /// A request that took longer than any may.
+    /// 504: the request exceeded its deadline.
     pub(crate) fn took_too_long() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with_details(json!({}))
     }
 
-    /// A resource version the server has not reached.
+    /// A resource version in the future.
     pub(crate) fn future_version(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let cause =
@@ -408,7 +408,7 @@ Available representations: application/json, \
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A failure of any code, as fault injection asks for it.
+    /// An error of any code, for fault injection.
     pub(crate) fn injected(code: StatusCode, message: &str, retry_after: Option<u64>) -> Self {
         let mut error = Self::new(code, reason_of(code), message);
         if let Some(seconds) = retry_after {
@@ -418,7 +418,7 @@ Available representations: application/json, \
         error
     }
 
-    /// The body of the answer.
+    /// The `Status` object of the answer.
     pub(crate) fn status(&self) -> Value {
         let mut status = Map::new();
         let mut metadata = Map::new();
@@ -458,7 +458,7 @@ fn resource_details(resource: &ResourceType, name: &str) -> Value {
     details(&resource.group, &resource.plural, name)
 }
 
-/// The reason Kubernetes pairs with a code.
+/// The default reason of a code.
 fn reason_of(code: StatusCode) -> &'static str {
     match code.as_u16() {
         400 => "BadRequest",

@@ -1,8 +1,7 @@
-//! The versioned store: objects by collection, one counter of versions, a log of changes.
+//! In-memory versioned store: collections of objects, one version counter, and a change log.
 //!
-//! Writers are serialised by [`Store::write`]: whoever holds the [`Writer`] decides on a state
-//! that cannot change under it, so no write is ever retried. Readers only take the inner lock for
-//! as long as it takes to copy references. Nothing here waits.
+//! [`Store::write`] serialises writers: while a [`Writer`] exists the state cannot change, so no write
+//! is ever retried. Readers hold the inner lock only to copy references.
 
 mod change;
 mod collection;
@@ -40,9 +39,9 @@ pub(crate) struct Store {
 struct State {
     /// The version of the newest write.
     version: u64,
-    /// Versions at or below this have no history left.
+    /// Versions below this have no history left.
     compacted: u64,
-    /// Pages begun at or below this version are refused.
+    /// Continue tokens of this version and older are refused.
     tokens_expired: u64,
     /// Changes kept per collection.
     history: usize,
@@ -61,10 +60,10 @@ impl State {
     }
 }
 
-/// Where a watch begins.
+/// Start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// Everything present, then changes.
+    /// The current objects, then changes.
     Present,
     /// Changes after a version.
     After(u64),
@@ -72,26 +71,26 @@ pub(crate) enum WatchStart {
     Now,
 }
 
-/// A watch from a version whose history is gone.
+/// A watch from a version older than the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooOld {
     /// The oldest version a watch can begin at.
     pub(crate) oldest: u64,
 }
 
-/// The difference between a collection and what a reader has seen of it.
+/// The changes of a collection since a reader's version.
 #[derive(Debug)]
-pub(crate) struct Renewal {
-    /// The version of the newest change, to be named the next time.
+pub(crate) struct Delta {
+    /// The version of the newest change, to pass to the next call.
     pub(crate) newest: u64,
-    pub(crate) content: RenewalContent,
+    pub(crate) content: DeltaContent,
 }
 
 #[derive(Debug)]
-pub(crate) enum RenewalContent {
-    /// All that happened since, oldest first.
+pub(crate) enum DeltaContent {
+    /// All changes since then, oldest first.
     Changes(Vec<Arc<Change>>),
-    /// All there is: the history does not reach back far enough.
+    /// All objects, since the history does not reach back far enough.
     All(Vec<Arc<Stored>>),
 }
 
@@ -114,17 +113,17 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic between lock and unlock leaves nothing half done that a reader could see: every
-        // change is one insertion or removal.
+        // A panic cannot leave a partial change that a reader could see: every change is one
+        // insertion or removal.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to write, until dropped.
+    /// Waits for the writer lock, which is held until the writer is dropped.
     pub(crate) fn write(&self) -> Writer<'_> {
-        let turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         Writer {
             store: self,
-            _turn: turn,
+            _guard: guard,
         }
     }
 
@@ -133,7 +132,7 @@ impl Store {
         self.state().version
     }
 
-    /// Continues after a restart at a version, with nothing older to watch from.
+    /// Sets the version after a restart; older versions have no history.
     pub(crate) fn resume_at(&self, version: u64) {
         let mut state = self.state();
         state.version = state.version.max(version);
@@ -141,7 +140,7 @@ impl Store {
         self.compact();
     }
 
-    /// Puts back an object of an earlier run, without telling anyone.
+    /// Loads an object of an earlier run, without an event.
     pub(crate) fn restore(&self, storage: &StorageId, object: Arc<Stored>) {
         let mut state = self.state();
         let key = object.key.clone();
@@ -153,12 +152,12 @@ impl Store {
         );
     }
 
-    /// Whether writes can be kept at all.
+    /// False when the journal has failed and writes cannot be persisted.
     pub(crate) fn keeps_writes(&self) -> bool {
         !self.journal.as_ref().is_some_and(Journal::is_broken)
     }
 
-    /// Waits until everything written so far will survive; false when it will not.
+    /// Waits until all writes so far are on disk; false when the journal has failed.
     pub(crate) async fn durable(&self) -> bool {
         match &self.journal {
             Some(journal) => journal.wait(self.version()).await,
@@ -181,14 +180,14 @@ impl Store {
         self.state().collections.get(storage)?.get(key)
     }
 
-    /// Whether a collection holds anything.
+    /// True when a collection has objects.
     pub(crate) fn has_any(&self, storage: &StorageId) -> bool {
         let state = self.state();
         let collection = state.collections.get(storage);
         collection.is_some_and(|collection| collection.len() > 0)
     }
 
-    /// One page of a collection, with the version it shows.
+    /// One page of a collection, with its version.
     pub(crate) fn page(
         &self,
         storage: &StorageId,
@@ -203,7 +202,7 @@ impl Store {
         collection.page(version, request)
     }
 
-    /// Everything in a collection that matches, and the version it shows.
+    /// All matching objects of a collection, and their version.
     pub(crate) fn all(&self, storage: &StorageId, filter: &Filter) -> (Vec<Arc<Stored>>, u64) {
         let mut state = self.state();
         let version = state.version;
@@ -222,22 +221,22 @@ impl Store {
         storages.each_ref().map(newest)
     }
 
-    /// What a reader must apply that has seen a collection at a version, or never.
-    pub(crate) fn renewal(&self, storage: &StorageId, seen: Option<u64>) -> Renewal {
+    /// The changes since a version; all objects for `None`.
+    pub(crate) fn delta_since(&self, storage: &StorageId, seen: Option<u64>) -> Delta {
         let mut state = self.state();
         let collection = state.collection(storage);
         let changes = seen.and_then(|version| collection.changes_after(version));
         let content = match changes {
-            Some(changes) => RenewalContent::Changes(changes),
-            None => RenewalContent::All(collection.matching(&Filter::default()).cloned().collect()),
+            Some(changes) => DeltaContent::Changes(changes),
+            None => DeltaContent::All(collection.matching(&Filter::default()).cloned().collect()),
         };
-        Renewal {
+        Delta {
             newest: collection.newest(),
             content,
         }
     }
 
-    /// Begins a watch: what it must send first, then every change that matters to it.
+    /// Starts a watch: the initial state or missed changes first, then every matching change.
     pub(crate) fn watch(
         self: &Arc<Self>,
         storage: &StorageId,
@@ -265,7 +264,7 @@ impl Store {
         ))
     }
 
-    /// The version up to which a subscription has been told everything, if it has read all of it.
+    /// The current version if the subscription's queue is empty, that is, has been read up to it.
     fn idle_version(&self, receiver_is_empty: impl FnOnce() -> bool) -> Option<u64> {
         let state = self.state();
         receiver_is_empty().then_some(state.version)
@@ -284,7 +283,7 @@ impl Store {
         }
     }
 
-    /// Drops all history: watches and pages from earlier versions are too old from here on.
+    /// Drops all history: watches and pages of earlier versions are too old afterwards.
     pub(crate) fn compact(&self) {
         let mut state = self.state();
         let version = state.version;
@@ -295,13 +294,13 @@ impl Store {
         }
     }
 
-    /// Refuses to continue any list begun so far.
+    /// Expires the continue tokens of all lists so far.
     pub(crate) fn expire_tokens(&self) {
         let mut state = self.state();
         state.tokens_expired = state.version;
     }
 
-    /// Collections that hold anything in a namespace.
+    /// Collections with objects in a namespace.
     pub(crate) fn occupied(&self, namespace: &str) -> Vec<StorageId> {
         let filter = Filter::in_namespace(Some(namespace));
         let state = self.state();
@@ -311,7 +310,7 @@ impl Store {
         state.collections.iter().filter_map(occupied).collect()
     }
 
-    /// Objects that name an owner by UID.
+    /// Objects with an owner reference to this UID.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(StorageId, Arc<Stored>)> {
         let state = self.state();
         let Some(keys) = state.dependents.get(uid) else {
@@ -324,7 +323,7 @@ impl Store {
         keys.iter().filter_map(find).collect()
     }
 
-    /// Whether anything names this UID as an owner.
+    /// True when an object has an owner reference to this UID.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.state().dependents.contains_key(uid)
     }
@@ -340,15 +339,15 @@ impl Store {
     }
 }
 
-/// The exclusive right to write: what it reads stays true until it is dropped.
+/// Exclusive write access: what it reads cannot change until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     store: &'a Store,
-    _turn: MutexGuard<'a, ()>,
+    _guard: MutexGuard<'a, ()>,
 }
 
 impl Writer<'_> {
-    /// The version the next write gets.
+    /// The version of the next write.
     pub(crate) fn next_version(&self) -> u64 {
         self.store.version() + 1
     }
@@ -357,7 +356,7 @@ impl Writer<'_> {
         self.store.get(storage, key)
     }
 
-    /// Stores an object that carries [`Writer::next_version`] and tells the watchers.
+    /// Stores an object whose version is [`Writer::next_version`], and notifies the watchers.
     pub(crate) fn put(&self, storage: &StorageId, object: Arc<Stored>) -> Arc<Change> {
         let mut state = self.store.state();
         debug_assert_eq!(object.version, state.version + 1);
@@ -371,7 +370,7 @@ impl Writer<'_> {
         change
     }
 
-    /// Removes an object and tells the watchers; `None` when it was not there.
+    /// Removes an object and notifies the watchers; `None` when it does not exist.
     pub(crate) fn remove(&self, storage: &StorageId, key: &str) -> Option<Arc<Change>> {
         let mut state = self.store.state();
         let version = state.version + 1;

@@ -1,4 +1,4 @@
-//! Ways in: direct calls, TCP with and without TLS, Unix sockets.
+//! Transports: in-process calls, TCP with and without TLS, Unix sockets.
 
 pub(crate) mod listen;
 mod memory;

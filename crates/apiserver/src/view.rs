@@ -1,4 +1,4 @@
-//! How a stored object looks in the version and representation a client asked for.
+//! Conversion of stored objects to the requested version and representation, and back.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub(crate) fn full(kind: &ResourceType, stored: &Stored) -> Bytes {
         return stored.bytes.clone();
     }
     let object = object(kind, stored);
-    encode(&object, kind.is_custom())
+    encode(&object, kind.origin())
 }
 
 /// The object, decoded, in the version of `kind`.
@@ -24,7 +24,7 @@ pub(crate) fn object(kind: &ResourceType, stored: &Stored) -> Object {
     if kind.is("events.k8s.io", "Event") {
         crate::rules::event::to_events_group(&mut object);
     }
-    // An injected object may say anything; only what we converted is renamed.
+    // An object that cannot be decoded is empty and stays so.
     if object.contains_key("kind") {
         object.insert("kind".into(), kind.kind.clone().into());
         object.insert("apiVersion".into(), kind.api_version().into());
@@ -32,7 +32,7 @@ pub(crate) fn object(kind: &ResourceType, stored: &Stored) -> Object {
     object
 }
 
-/// The object as an item of a list: built-in kinds leave kind and apiVersion out.
+/// The object as an item of a list: built-in kinds omit kind and apiVersion.
 pub(crate) fn item(kind: &ResourceType, stored: &Stored) -> Bytes {
     let bytes = full(kind, stored);
     if kind.is_custom() || !bytes.starts_with(kind.prefix.as_bytes()) {
@@ -54,9 +54,9 @@ fn empty() -> Value {
     json!({})
 }
 
-/// `PartialObjectMetadata` of a stored object.
+/// The `PartialObjectMetadata` of a stored object.
 pub(crate) fn metadata(stored: &Stored) -> Value {
-    // Only what is shown is built: the rest may be a thousand times as large.
+    // Decodes the metadata only: the rest may be a thousand times as large.
     let metadata = serde_json::from_slice::<MetadataOnly>(&stored.bytes)
         .map_or_else(|_| json!({}), |object| object.metadata);
     let mut partial = Map::new();
@@ -66,7 +66,7 @@ pub(crate) fn metadata(stored: &Stored) -> Value {
     partial.into()
 }
 
-/// Turns an object of the version of `kind` into the form that is stored.
+/// Converts an object of the version of `kind` to the stored form.
 pub(crate) fn to_storage(kind: &ResourceType, object: &mut Object) {
     if kind.is("events.k8s.io", "Event") {
         crate::rules::event::from_events_group(object);

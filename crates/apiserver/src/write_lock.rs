@@ -1,10 +1,9 @@
-//! Locking and threads of write requests: a heavy write delays other writes only.
+//! Locking and threads of write requests: a heavy write delays only other writes.
 //!
-//! A light write is worked on where it came in: it takes less time than handing it over. A heavy one is
-//! worked on by a thread of its own, one at a time, and nothing else is written meanwhile: the store has
-//! one writer, and a request that waited for it on a thread that serves connections would stop those too. Work
-//! cannot be ended from outside, so the deadline is for the client: it is answered in time, and what was
-//! begun goes on. That it ends is for the limits on sizes, steps and costs.
+//! A light write runs on the thread that received it, which is cheaper than a handover. A heavy one runs on
+//! a blocking thread, one at a time, and excludes all other writes: the store has one writer, and a request
+//! that waited for it on a thread that serves connections would block those too. Work cannot be cancelled,
+//! so the deadline only bounds the answer to the client; the limits on sizes, steps and costs bound the work.
 //!
 //! On a current-thread runtime, as in tests with paused time, every write runs inline.
 
@@ -25,10 +24,10 @@ use crate::{
     store::object_key,
 };
 
-/// Bytes from which a body, or the object it changes, makes a write heavy.
+/// Size in bytes above which a body, or the object it changes, makes a write heavy.
 const HEAVY: usize = 64 * 1024;
 
-/// How long a write may take, waiting included: upstream's `--request-timeout`.
+/// Limit of a write, including waiting: upstream's `--request-timeout`.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Shared by light writes, exclusive for a heavy one.
@@ -45,7 +44,7 @@ impl WriteLock {
     }
 }
 
-/// Does work that may take a while without holding up what else its thread has to do.
+/// Runs blocking work so that the other tasks of this runtime thread can move to another.
 pub(crate) fn off_worker<T>(work: impl FnOnce() -> T) -> T {
     if has_threads() {
         tokio::task::block_in_place(work)
@@ -66,7 +65,7 @@ pub(crate) async fn write(api: &Arc<Api>, context: &Arc<Context>) -> Outcome<Rep
         return handler::handle(api, context).await;
     }
     if !is_heavy(api, context) {
-        // No timer unless there is something to wait for.
+        // Without contention no timer is created.
         let _guard = match api.write_lock.0.try_read() {
             Ok(guard) => guard,
             Err(_) => timeout_at(deadline, api.write_lock.shared())
@@ -94,7 +93,7 @@ pub(crate) async fn write(api: &Arc<Api>, context: &Arc<Context>) -> Outcome<Rep
     }
 }
 
-/// Whether a write may take more than a moment.
+/// True when a write may take long enough to need a blocking thread.
 fn is_heavy(api: &Api, context: &Context) -> bool {
     let info = &context.info;
     if context.body.len() > HEAVY || info.verb == Verb::DeleteCollection {

@@ -1,4 +1,4 @@
-//! The calls to the API that a check makes.
+//! API calls of a check.
 
 use http::{Method, Request};
 use kube::Client;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{self, is_ours, port_of},
-    question::{Asked, Question},
+    question::{Attempts, Question},
 };
 
-/// A cluster, and the namespace of the check in it.
+/// A cluster and the check's namespace in it.
 pub(crate) struct Cluster<'a> {
     pub(crate) client: &'a Client,
     pub(crate) namespace: &'a str,
@@ -50,7 +50,7 @@ impl Cluster<'_> {
         self.list(&self.inside("/pods")).await
     }
 
-    /// The namespace, if there is one.
+    /// The namespace, if it exists.
     pub(crate) async fn found(&self) -> Result<Option<Value>, kube::Error> {
         match self.call(Method::GET, &self.inside(""), &Value::Null).await {
             Ok(namespace) => Ok(Some(namespace)),
@@ -66,13 +66,13 @@ impl Cluster<'_> {
             .map(drop)
     }
 
-    /// Makes an object inside the namespace; as the API has it then.
+    /// Creates an object in the namespace and returns it as the API stored it.
     pub(crate) async fn make(&self, resource: &str, object: &Value) -> Result<Value, kube::Error> {
         let path = self.inside(&format!("/{resource}"));
         self.call(Method::POST, &path, object).await
     }
 
-    /// Begins to remove the namespace if it is a check's; says whether there is nothing left of it.
+    /// Deletes the namespace if a check created it. Returns whether nothing is left of it.
     pub(crate) async fn remove(&self) -> Result<bool, kube::Error> {
         let Some(namespace) = self.found().await?.filter(is_ours) else {
             return Ok(true);
@@ -90,17 +90,21 @@ impl Cluster<'_> {
         Ok(false)
     }
 
-    /// Asks a probe, through the API server, to ask.
-    pub(crate) async fn ask(&self, pod: &str, question: &Question) -> Result<Asked, kube::Error> {
-        self.say(pod, &question.path()).await
+    /// Sends a question to a probe through the API server's pod proxy.
+    pub(crate) async fn ask(
+        &self,
+        pod: &str,
+        question: &Question,
+    ) -> Result<Attempts, kube::Error> {
+        self.get_from_probe(pod, &question.path()).await
     }
 
-    /// Asks a probe who it is.
-    pub(crate) async fn greet(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
-        self.say(pod, "/").await
+    /// Requests the identity of a probe.
+    pub(crate) async fn identify(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
+        self.get_from_probe(pod, "/").await
     }
 
-    async fn say<T: serde::de::DeserializeOwned>(
+    async fn get_from_probe<T: serde::de::DeserializeOwned>(
         &self,
         pod: &str,
         path: &str,

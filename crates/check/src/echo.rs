@@ -1,5 +1,5 @@
-//! What runs in a pod: a tiny server that says who answered, over HTTP and UDP, and asks others who
-//! answers there.
+//! The server in a probe's pod: answers with its identity over HTTP and UDP, and sends questions to
+//! other addresses on request.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -13,32 +13,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::question::Question;
 
-/// From a connection to the end of its request's header.
+/// Limit from the connection to the end of the request's header.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections served at once; more are closed at once, since a probe is one of few.
+/// Connections served at once; further ones are closed, since few clients use a probe.
 const CONNECTIONS: usize = 64;
-/// The most that is read of a request.
+/// Bytes read of a request at most.
 const LARGEST: u64 = 16 * 1024;
 
-/// Who answered, and whom.
+/// Identity of the responder, and the client address it saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// Its node.
+    /// Name of its node.
     pub node: String,
-    /// The client as the pod saw it.
+    /// Source address of the request, as the pod saw it.
     pub client: SocketAddr,
 }
 
-/// Who answers.
+/// A probe's server.
 #[derive(Clone, Debug)]
 pub struct Echo {
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// Its node.
+    /// Name of its node.
     pub node: String,
-    /// On which port, over TCP and UDP and both families.
+    /// Port of TCP and UDP, on both families.
     pub port: u16,
 }
 
@@ -60,7 +60,7 @@ impl Echo {
                 continue;
             }
             let (echo, counted) = (self.clone(), open.clone());
-            // A client that leaves early concerns no other client.
+            // A client that leaves early must not affect other clients.
             thread::spawn(move || {
                 let _ = echo.serve_stream(&stream);
                 drop(counted);
@@ -98,18 +98,21 @@ impl Echo {
         stream.write_all(&answer)
     }
 
-    /// Whatever it is asked, it says who it is; only `/ask` makes it ask others.
+    /// Answers every path with the identity; only `/ask` sends a question.
     fn respond(&self, request: &str, client: SocketAddr) -> (&'static str, Vec<u8>) {
         let target = request.split(' ').nth(1).unwrap_or_default();
         let Some(query) = target.strip_prefix("/ask?") else {
             return ("200 OK", self.answer(client));
         };
         if !request.starts_with("GET ") {
-            return ("405 Method Not Allowed", refusal("only GET"));
+            return (
+                "405 Method Not Allowed",
+                refusal("method not allowed: expected GET"),
+            );
         }
         match Question::read(query) {
             Ok(question) => {
-                let asked = serde_json::to_vec(&question.put());
+                let asked = serde_json::to_vec(&question.send());
                 ("200 OK", asked.unwrap_or_default())
             }
             Err(error) => ("400 Bad Request", refusal(&error.to_string())),
@@ -119,13 +122,13 @@ impl Echo {
     fn serve_datagrams(&self, socket: &UdpSocket) {
         let mut buffer = [0; 512];
         while let Ok((_, client)) = socket.recv_from(&mut buffer) {
-            // Whoever is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = socket.send_to(&self.answer(client), client);
         }
     }
 }
 
-/// Reads of a stream up to a moment, however slowly its bytes come.
+/// Reads from a stream until a deadline, however slowly the bytes arrive.
 struct UntilDeadline<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
@@ -149,7 +152,7 @@ fn refusal(why: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::question::{Asked, Outcome, Protocol, ask};
+    use crate::question::{Attempts, Outcome, Protocol, ask};
 
     fn echo() -> Echo {
         Echo {
@@ -159,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Serves on free ports of both families; where, over TCP and UDP.
+    /// Serves on free ports of both families; returns the TCP and the UDP address.
     fn serving() -> [SocketAddr; 2] {
         let listener = TcpListener::bind("[::]:0").unwrap();
         let datagrams = UdpSocket::bind("[::]:0").unwrap();
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_answers_is_told_apart_over_both_protocols() {
+    fn answers_name_the_pod_over_both_protocols() {
         for (protocol, target) in [Protocol::Http, Protocol::Udp].into_iter().zip(serving()) {
             let answer = ask(protocol, target, PATIENCE).unwrap();
             assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_asks_others_and_tells_each_try() {
+    fn a_probe_reports_each_try() {
         let [target, _] = serving();
         let question = Question {
             protocol: Protocol::Http,
@@ -200,7 +203,7 @@ mod tests {
         let line = format!("GET {} HTTP/1.1\r\n", question.path());
         let (status, body) = echo().respond(&line, target);
         assert_eq!(status, "200 OK");
-        let asked: Asked = serde_json::from_slice(&body).unwrap();
+        let asked: Attempts = serde_json::from_slice(&body).unwrap();
         assert_eq!(asked.tries.len(), 3);
         for one in asked.tries {
             assert!(
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_refused_and_not_asked() {
+    fn an_invalid_question_is_refused_and_not_sent() {
         let client = ([127, 0, 0, 1], 4000).into();
         let status = |line: &str| echo().respond(line, client).0;
         assert_eq!(status("GET / HTTP/1.1"), "200 OK");

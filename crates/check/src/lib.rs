@@ -1,8 +1,8 @@
-//! `weft check`: does the network of a cluster do what it should?
+//! `weft check`: tests the network of a cluster with probes.
 //!
-//! Probes are put on nodes as pods and asked, through the API server, to ask one another:
-//! [`Echo`] is what runs in them, [`Question`] what they are asked. Which questions there are
-//! ([`plan`]) and what the answers mean ([`verdict`]) is decided apart from the talking ([`run()`]).
+//! Probes run as pods on nodes and are asked, through the API server, to send requests to one
+//! another: [`Echo`] is the server in them, [`Question`] a request. The list of checks ([`plan`])
+//! and the judgement of the answers ([`verdict`]) are pure; [`run()`] does the I/O.
 
 mod cluster;
 mod echo;
@@ -13,5 +13,5 @@ mod run;
 pub mod verdict;
 
 pub use echo::{Answer, Echo};
-pub use question::{Asked, Outcome, Protocol, Question, QuestionError, Try, ask};
+pub use question::{Attempts, Outcome, Protocol, Question, QuestionError, Try, ask};
 pub use run::{CheckError, Options, run};

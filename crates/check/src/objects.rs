@@ -1,4 +1,4 @@
-//! What is put into the cluster, and how much of what comes back is read.
+//! Kubernetes objects of a check: those it creates, and the fields it reads.
 
 use std::net::IpAddr;
 
@@ -6,27 +6,27 @@ use serde_json::{Value, json};
 
 use crate::plan::{HOST_PORT, Node, PORT, Probe, SERVICE_PORT};
 
-/// The label by which everything made here is known.
+/// Label of everything that a check creates.
 pub(crate) const MANAGER: &str = "app.kubernetes.io/managed-by";
-/// Its value.
+/// Value of [`MANAGER`].
 pub(crate) const MANAGED_BY: &str = "weft-check";
-/// The label of pods behind Services.
+/// Label of the pods behind the Services.
 const BEHIND: &str = "weft.dev/behind-services";
 
-/// The pods, by what they are for.
+/// Names of the pods, by role.
 pub(crate) const CLIENT: &str = "client";
 pub(crate) const NEIGHBOUR: &str = "neighbour";
 pub(crate) const OTHER: &str = "other";
 pub(crate) const HOST: &str = "host";
-/// All of them.
+/// Names of all pods.
 pub(crate) const PODS: [&str; 4] = [CLIENT, NEIGHBOUR, OTHER, HOST];
 
-/// Whether an object was made by a check.
+/// Returns whether a check created the object.
 pub(crate) fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"][MANAGER] == MANAGED_BY
 }
 
-/// The namespace. The probe in a node's network is nothing that a restricted one would admit.
+/// The namespace. Its Pod Security level is `privileged` because of the probe in the host network.
 pub(crate) fn namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -37,8 +37,8 @@ pub(crate) fn namespace(name: &str) -> Value {
     })
 }
 
-/// Whom the probes are: nobody with any right. Made here, since the namespace's default account
-/// comes some time after the namespace.
+/// Service account of the probes, without rights. Created here, since the namespace's default
+/// account appears some time after the namespace.
 pub(crate) fn account() -> Value {
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
@@ -47,7 +47,7 @@ pub(crate) fn account() -> Value {
     })
 }
 
-/// A probe on a node, past the scheduler: the node is the point.
+/// A probe bound to a node, without the scheduler.
 pub(crate) fn pod(name: &str, node: &str, image: &str) -> Value {
     let host_network = name == HOST;
     let port = port_of(name);
@@ -93,7 +93,7 @@ pub(crate) fn pod(name: &str, node: &str, image: &str) -> Value {
     })
 }
 
-/// Where a probe listens.
+/// Port that a probe listens on.
 pub(crate) fn port_of(pod: &str) -> u16 {
     if pod == HOST { HOST_PORT } else { PORT }
 }
@@ -113,7 +113,7 @@ fn service(name: &str, protocol: &str, more: &Value) -> Value {
     service
 }
 
-/// The Service with an address of each family that the cluster has.
+/// Service with an address of each family of the cluster.
 pub(crate) fn cluster_service() -> Value {
     service(
         "cluster",
@@ -122,17 +122,17 @@ pub(crate) fn cluster_service() -> Value {
     )
 }
 
-/// The Service for datagrams.
+/// Service for UDP.
 pub(crate) fn udp_service() -> Value {
     service("udp", "UDP", &json!({}))
 }
 
-/// The Service whose clients stay with their pod.
+/// Service with session affinity.
 pub(crate) fn sticky_service() -> Value {
     service("sticky", "TCP", &json!({"sessionAffinity": "ClientIP"}))
 }
 
-/// The Service on every node.
+/// Service of type NodePort.
 pub(crate) fn node_service() -> Value {
     service("nodeport", "TCP", &json!({"type": "NodePort"}))
 }
@@ -147,12 +147,12 @@ fn array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The addresses of a Service as the API answered it.
+/// Cluster IPs of a Service as the API returned it.
 pub(crate) fn cluster_addresses(service: &Value) -> Vec<IpAddr> {
     addresses(array(&service["spec"]["clusterIPs"]))
 }
 
-/// The port of every node that a Service was given.
+/// NodePort of a Service as the API returned it.
 pub(crate) fn node_port(service: &Value) -> Option<u16> {
     let port = service["spec"]["ports"][0]["nodePort"].as_u64()?;
     u16::try_from(port).ok()
@@ -163,14 +163,14 @@ fn is_true(object: &Value, condition: &str) -> bool {
         .any(|known| known["type"] == condition && known["status"] == "True")
 }
 
-/// A pod that is ready, as a probe.
+/// A probe, if the pod is ready.
 pub(crate) fn probe(pod: &Value) -> Option<Probe> {
     let addresses = addresses(array(&pod["status"]["podIPs"]).map(|entry| &entry["ip"]));
     let name = pod["metadata"]["name"].as_str()?.to_owned();
     (is_true(pod, "Ready") && !addresses.is_empty()).then_some(Probe { name, addresses })
 }
 
-/// Why a pod is not ready, as far as it says.
+/// The pod's phase and the reasons in its status.
 pub(crate) fn trouble(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
@@ -191,7 +191,7 @@ pub(crate) fn trouble(pod: &Value) -> String {
     }
 }
 
-/// Up to two nodes for probes: ready ones, and rather those that are meant for pods.
+/// Up to two ready nodes for probes; schedulable ones without taints that repel pods come first.
 pub(crate) fn choose_nodes(nodes: &[Value]) -> Vec<Node> {
     let mut ready: Vec<(bool, &str, &Value)> = nodes
         .iter()

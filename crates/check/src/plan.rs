@@ -1,4 +1,4 @@
-//! Which questions a cluster is asked, decided from what was put into it.
+//! The list of checks, derived from the probes and Services in the cluster.
 
 use std::{
     collections::BTreeSet,
@@ -7,108 +7,108 @@ use std::{
 
 use crate::question::{Protocol, Question};
 
-/// Where probes listen.
+/// Port of probes.
 pub const PORT: u16 = 8080;
-/// Where the one in a node's own network listens: below the range of NodePorts, above what nodes
-/// use themselves.
+/// Port of the probe in a node's host network: below the range of NodePorts, above the ports that
+/// nodes use.
 pub const HOST_PORT: u16 = 28080;
-/// Where Services are.
+/// Port of the Services.
 pub const SERVICE_PORT: u16 = 80;
-/// Questions to one pod.
+/// Requests to one pod.
 const FEW: u8 = 5;
-/// Questions to a Service: of two pods behind it one is missed by chance in one of 2^29 runs.
+/// Requests to a Service: with two pods behind it, chance misses one of them once in 2^29 runs.
 const MANY: u8 = 30;
 
-/// A probe that runs.
+/// A probe that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Its pod.
+    /// Name of its pod.
     pub name: String,
-    /// Its addresses, the main one first.
+    /// Pod IPs, the primary one first.
     pub addresses: Vec<IpAddr>,
 }
 
 /// A node with probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the Node object.
     pub name: String,
-    /// Its addresses, the main one first.
+    /// Internal addresses, the primary one first.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What there is to ask with and to be asked.
+/// Probes, nodes and Services of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scene {
-    /// The pod that asks, on the first node.
+pub struct Setup {
+    /// The pod that sends requests, on the first node.
     pub client: Probe,
     /// A pod on the same node, behind every Service.
     pub neighbour: Probe,
     /// A pod on the other node, or on the same one if there is no other; behind every Service.
     pub other: Probe,
-    /// The node of client and neighbour, in whose network another probe asks.
+    /// The node of `client` and `neighbour`, which has a probe in its host network.
     pub node: Node,
-    /// The other node.
+    /// The second node, if there is one.
     pub other_node: Option<Node>,
-    /// The cluster IPs of the Service for TCP, of every family it has.
+    /// Cluster IPs of the Service for TCP, one for each family.
     pub service: Vec<IpAddr>,
-    /// The cluster IP of the Service for UDP.
+    /// Cluster IP of the Service for UDP.
     pub udp_service: IpAddr,
-    /// The cluster IP of the Service with affinity.
+    /// Cluster IP of the Service with session affinity.
     pub sticky_service: IpAddr,
-    /// The port of every node.
+    /// NodePort of the Service of that type.
     pub node_port: u16,
 }
 
-/// Who asks.
+/// Origin of the requests of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// The client.
+pub enum Origin {
+    /// The client pod.
     Pod,
-    /// The probe in the network of the client's node.
+    /// The probe in the host network of the client's node.
     Node,
 }
 
-/// Who has to answer.
+/// Pods that have to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Every one of these, and nobody else.
+    /// All of these, and no other.
     Each(BTreeSet<String>),
-    /// Always the same one of these.
+    /// One of these, the same for every request.
     One(BTreeSet<String>),
 }
 
-/// A question and what the answer has to be.
+/// A question and the expected answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What people call it.
+    /// Name in the report.
     pub name: String,
-    /// Who asks.
-    pub asker: Asker,
-    /// What.
+    /// Origin of the requests.
+    pub origin: Origin,
+    /// Target, protocol and number of requests.
     pub question: Question,
-    /// Who has to answer.
+    /// Pods that have to answer.
     pub expected: Expected,
-    /// As whom the asker has to be seen; anybody if empty.
+    /// Client addresses that the pods may see; any if empty.
     pub source: Vec<IpAddr>,
 }
 
-/// A line of the plan.
+/// An entry of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// To be asked.
+    /// A check to run.
     Check(Box<Check>),
-    /// Not to be asked in this cluster.
+    /// A check that cannot run in this cluster.
     NotApplicable {
-        /// What people call it.
+        /// Name in the report.
         name: String,
-        /// Why not.
+        /// Reason in words.
         why: String,
     },
 }
 
-impl Scene {
-    /// Everything that is asked here, in the order in which things depend on one another.
+impl Setup {
+    /// All checks, basic ones before those that depend on them.
     pub fn plan(&self) -> Vec<Item> {
         let mut items = vec![self.between_pods("pod to pod, same node", &self.neighbour, 0)];
         items.push(self.elsewhere("pod to pod, other node", |_| {
@@ -129,7 +129,7 @@ impl Scene {
     fn elsewhere(&self, name: &str, make: impl Fn(&Node) -> Item) -> Item {
         match &self.other_node {
             Some(node) => make(node),
-            None => not_applicable(name, "there is only one node that is ready"),
+            None => not_applicable(name, "only one node is ready"),
         }
     }
 
@@ -139,7 +139,7 @@ impl Scene {
             .into()
     }
 
-    /// `family` is the place among the addresses: the main family, or the second.
+    /// `family` is the index among the addresses: 0 for the primary family, 1 for the second.
     fn between_pods(&self, name: &str, to: &Probe, family: usize) -> Item {
         let Some(address) = to.addresses.get(family) else {
             return not_applicable(name, &format!("{} has no such address", to.name));
@@ -149,7 +149,7 @@ impl Scene {
             Protocol::Http,
             (*address, PORT, FEW),
             Expected::Each([to.name.clone()].into()),
-            // Between pods nobody may translate addresses.
+            // Traffic between pods must not be translated.
             self.client.addresses.clone(),
         )
     }
@@ -184,7 +184,7 @@ impl Scene {
         let target = (*address, self.node_port, MANY);
         let mut item = check(name, Protocol::Http, target, expected, Vec::new());
         if let Item::Check(check) = &mut item {
-            check.asker = Asker::Node;
+            check.origin = Origin::Node;
         }
         item
     }
@@ -196,7 +196,7 @@ impl Scene {
                 .map(|name| not_applicable(name, why));
         };
         let family = if second.is_ipv4() { "IPv4" } else { "IPv6" };
-        // The other node where there is one: that is the longer way.
+        // To the other node where there is one: the longer path.
         let name = format!("pod to pod, {family}");
         let between = self.between_pods(&name, &self.other, 1);
         let name = format!("pod to Service, {family}");
@@ -224,7 +224,7 @@ fn check(
 ) -> Item {
     Item::Check(Box::new(Check {
         name: name.to_owned(),
-        asker: Asker::Pod,
+        origin: Origin::Pod,
         question: Question {
             protocol,
             target: SocketAddr::new(address, port),
@@ -257,8 +257,8 @@ mod tests {
         }
     }
 
-    fn scene() -> Scene {
-        Scene {
+    fn setup() -> Setup {
+        Setup {
             client: probe("client", &["10.1.0.2", "fd01::2"]),
             neighbour: probe("neighbour", &["10.1.0.3", "fd01::3"]),
             other: probe("other", &["10.2.0.2", "fd02::2"]),
@@ -271,18 +271,18 @@ mod tests {
         }
     }
 
-    fn told(scene: &Scene) -> Vec<String> {
+    fn lines(setup: &Setup) -> Vec<String> {
         let line = |item: Item| match item {
             Item::Check(check) => format!("{}: {}", check.name, check.question.target),
             Item::NotApplicable { name, why } => format!("{name} not applicable: {why}"),
         };
-        scene.plan().into_iter().map(line).collect()
+        setup.plan().into_iter().map(line).collect()
     }
 
     #[test]
-    fn two_nodes_of_two_families_are_asked_everything() {
+    fn two_nodes_of_two_families_get_every_check() {
         assert_eq!(
-            told(&scene()),
+            lines(&setup()),
             [
                 "pod to pod, same node: 10.1.0.3:8080",
                 "pod to pod, other node: 10.2.0.2:8080",
@@ -298,22 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn one_node_of_one_family_says_what_cannot_be_asked() {
-        let mut scene = scene();
-        scene.other_node = None;
-        for probe in [&mut scene.client, &mut scene.neighbour, &mut scene.other] {
+    fn one_node_of_one_family_lists_what_does_not_apply() {
+        let mut setup = setup();
+        setup.other_node = None;
+        for probe in [&mut setup.client, &mut setup.neighbour, &mut setup.other] {
             probe.addresses.truncate(1);
         }
-        scene.service.truncate(1);
-        let not: Vec<String> = told(&scene)
+        setup.service.truncate(1);
+        let not: Vec<String> = lines(&setup)
             .into_iter()
             .filter(|line| line.contains("not applicable"))
             .collect();
         assert_eq!(
             not,
             [
-                "pod to pod, other node not applicable: there is only one node that is ready",
-                "node to NodePort, other node not applicable: there is only one node that is ready",
+                "pod to pod, other node not applicable: only one node is ready",
+                "node to NodePort, other node not applicable: only one node is ready",
                 "pod to pod, second family not applicable: pods have addresses of one family",
                 "pod to Service, second family not applicable: pods have addresses of one family",
             ]
@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn a_cluster_may_have_ipv6_as_its_main_family() {
-        let mut scene = scene();
-        for probe in [&mut scene.client, &mut scene.neighbour, &mut scene.other] {
+        let mut setup = setup();
+        for probe in [&mut setup.client, &mut setup.neighbour, &mut setup.other] {
             probe.addresses.reverse();
         }
-        scene.service.reverse();
-        let lines = told(&scene);
+        setup.service.reverse();
+        let lines = lines(&setup);
         assert_eq!(lines[0], "pod to pod, same node: [fd01::3]:8080");
         assert_eq!(lines[5], "node to NodePort, same node: [fd00::1]:30080");
         assert_eq!(lines[7], "pod to pod, IPv4: 10.2.0.2:8080");
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn only_between_pods_the_source_has_to_be_kept() {
-        for item in scene().plan() {
+        for item in setup().plan() {
             let Item::Check(check) = item else { continue };
             let between = check.name.starts_with("pod to pod");
             assert_eq!(!check.source.is_empty(), between, "{}", check.name);

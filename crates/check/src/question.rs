@@ -1,4 +1,4 @@
-//! Questions that a probe puts from where it is: who answers at an address?
+//! Questions: requests that a probe sends to an address to learn which pod answers there.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -11,82 +11,83 @@ use thiserror::Error;
 
 use crate::echo::Answer;
 
-/// How often a probe asks at most.
-pub(crate) const MOST_TRIES: u8 = 50;
-/// How long all of a question's tries may take.
+/// Largest number of tries of a question.
+pub(crate) const MAX_TRIES: u8 = 50;
+/// Time limit for all tries of a question.
 const LONGEST: Duration = Duration::from_secs(10);
-/// What one try may take.
+/// Time limit of one try.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any answer; whoever says more is not a probe.
+/// Size limit of an answer; a probe's is smaller.
 const LARGEST: usize = 16 * 1024;
 
-/// How a question is put.
+/// Transport of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// A GET over TCP.
+    /// GET over TCP.
     Http,
-    /// A datagram.
+    /// One datagram.
     Udp,
 }
 
-/// A question: an address and nothing else, so that a probe cannot be made to fetch anything.
+/// A target, a protocol and a count, and nothing else, so that a probe cannot be made to fetch
+/// anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// How.
+    /// Transport of each try.
     pub protocol: Protocol,
-    /// Whom.
+    /// Address and port to send to.
     pub target: SocketAddr,
-    /// How often.
+    /// Number of tries.
     pub count: u8,
 }
 
-/// What became of a question.
+/// Results of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Each try; fewer than wanted when there was no time for more.
+pub struct Attempts {
+    /// All tries; fewer than requested if the time ran out.
     pub tries: Vec<Try>,
 }
 
-/// One try.
+/// Duration and outcome of a try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {
-    /// How long it took.
+    /// Duration in microseconds.
     pub microseconds: u64,
-    /// How it ended.
+    /// Answer or error.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// How a try ended.
+/// Answer or error of a try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Somebody answered.
+    /// A probe answered.
     Answer(Answer),
-    /// Nobody did, and why.
+    /// No probe answered: the reason in words.
     Error(String),
 }
 
-/// A query that is no question.
+/// The query is not a valid question.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum QuestionError {
-    /// The protocol.
-    #[error("protocol has to be http or udp")]
+    /// `protocol` is missing or unknown.
+    #[error("protocol is missing or unknown: expected http or udp")]
     Protocol,
-    /// The address.
-    #[error("target has to be an IP address and a port")]
+    /// `target` is missing or not an address.
+    #[error("target is missing or invalid: expected an IP address and a port")]
     Target,
-    /// How often.
-    #[error("count has to be between 1 and {MOST_TRIES}")]
+    /// `count` is out of range.
+    #[error("count is out of range: expected 1 to {MAX_TRIES}")]
     Count,
-    /// Something else.
-    #[error("there are only protocol, target and count")]
+    /// The query has another parameter.
+    #[error("unknown parameter: expected protocol, target or count")]
     Unknown,
 }
 
 impl Question {
-    /// The path that puts it to a probe.
+    /// Path and query for [`Echo`](crate::Echo).
     pub fn path(&self) -> String {
         let protocol = match self.protocol {
             Protocol::Http => "http",
@@ -101,7 +102,7 @@ impl Question {
         )
     }
 
-    /// Reads the query of such a path.
+    /// Parses the query of [`Question::path`].
     pub(crate) fn read(query: &str) -> Result<Self, QuestionError> {
         let (mut protocol, mut target, mut count) = (None, None, 1);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -119,7 +120,7 @@ impl Question {
                 _ => return Err(QuestionError::Unknown),
             }
         }
-        if !(1..=MOST_TRIES).contains(&count) {
+        if !(1..=MAX_TRIES).contains(&count) {
             return Err(QuestionError::Count);
         }
         Ok(Self {
@@ -129,8 +130,8 @@ impl Question {
         })
     }
 
-    /// Asks from here, one try after another.
-    pub(crate) fn put(&self) -> Asked {
+    /// Sends the requests from this process, one after the other.
+    pub(crate) fn send(&self) -> Attempts {
         let begun = Instant::now();
         let mut tries = Vec::new();
         for _ in 0..self.count {
@@ -149,11 +150,11 @@ impl Question {
                 outcome,
             });
         }
-        Asked { tries }
+        Attempts { tries }
     }
 }
 
-/// The three characters that an address may have written otherwise.
+/// Decodes the three characters that [`Question::path`] escapes.
 fn plain(text: &str) -> String {
     [("%3A", ":"), ("%5B", "["), ("%5D", "]")].into_iter().fold(
         text.to_owned(),
@@ -164,15 +165,19 @@ fn plain(text: &str) -> String {
     )
 }
 
-/// Asks once who answers at an address, and waits no longer than told.
+/// Sends one request and returns the answer, within `patience`.
 pub fn ask(protocol: Protocol, target: SocketAddr, patience: Duration) -> io::Result<Answer> {
     let deadline = Instant::now() + patience;
     let text = match protocol {
         Protocol::Http => over_http(target, deadline),
         Protocol::Udp => over_udp(target, deadline),
     };
-    serde_json::from_slice(&text?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "whoever answered is no probe"))
+    serde_json::from_slice(&text?).map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the responder is not a weft probe",
+        )
+    })
 }
 
 fn late() -> io::Error {
@@ -188,7 +193,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A read that timed out says so in words that people understand.
+/// Turns a read timeout into a readable error.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => late(),
@@ -199,8 +204,8 @@ fn in_time(error: io::Error) -> io::Error {
 fn over_http(target: SocketAddr, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&target, left(deadline)?).map_err(in_time)?;
     stream.set_write_timeout(Some(left(deadline)?))?;
-    // As a whole: whoever answers after a part of it and hangs up would reset the connection over
-    // the rest, and the answer with it.
+    // Sent at once: a server that answers a part of the request and closes would reset the
+    // connection, and the answer would be lost.
     let request = format!("GET / HTTP/1.1\r\nhost: {target}\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(in_time)?;
     let mut answer = Vec::new();
@@ -284,7 +289,7 @@ mod tests {
 
     #[test]
     fn silence_is_an_error_in_time() {
-        // Accepts by its backlog and never says anything.
+        // Accepts into its backlog and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (protocol, target) in [
@@ -297,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_probe_is_not_repeated() {
+    fn the_answer_of_another_server_is_not_repeated() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = server.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -306,6 +311,6 @@ mod tests {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsecret").unwrap();
         });
         let error = ask(Protocol::Http, target, PATIENCE).unwrap_err();
-        assert_eq!(error.to_string(), "whoever answered is no probe");
+        assert_eq!(error.to_string(), "the responder is not a weft probe");
     }
 }

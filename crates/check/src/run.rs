@@ -1,4 +1,4 @@
-//! A check from its first object to the removal of the last.
+//! Runs a check: creates the objects, waits for the probes, asks, and removes everything.
 
 use std::time::Duration;
 
@@ -10,69 +10,69 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cluster::Cluster,
     objects::{self, CLIENT, HOST, NEIGHBOUR, OTHER, PODS, is_ours},
-    plan::{Asker, Check, Item, Node, Probe, Scene},
+    plan::{Check, Item, Node, Origin, Probe, Setup},
     verdict::{Report, Row, Verdict},
 };
 
-/// How often a condition is looked at.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a check that does not hold is asked again: rules follow Services, not at once.
+/// Time for which a failing check is repeated: rules follow Services with a delay.
 const SETTLE: Duration = Duration::from_secs(10);
-/// How long a probe may take to ask; it gives up by itself before.
+/// Time limit of a request to a probe; the probe gives up earlier by itself.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// How long the removal is waited for.
+/// Time limit of the removal.
 const REMOVAL: Duration = Duration::from_secs(90);
 
-/// What a check is told.
+/// Options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The namespace to make, and to remove.
+    /// Namespace to create and remove.
     pub namespace: String,
-    /// The image with this program.
+    /// Image with this program, for the probes.
     pub image: String,
-    /// Whether what was made stays.
+    /// Keep the namespace at the end.
     pub keep: bool,
-    /// How long the probes may take to be ready.
+    /// Time for the probes to become ready.
     pub timeout: Duration,
 }
 
-/// Why there is no report.
+/// Failure to produce a report.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// Somebody else's namespace.
+    /// The namespace exists and was not created by a check.
     #[error(
-        "there is a namespace {0} that no check made (it has no label \
+        "namespace {0} was not created by a check (it has no label \
          app.kubernetes.io/managed-by=weft-check); choose another with --namespace"
     )]
     Foreign(String),
-    /// Nowhere to put probes.
+    /// No node is ready for probes.
     #[error("no node is ready")]
     NoNode,
-    /// The probes do not come up.
+    /// The probes did not become ready in time.
     #[error("the probes are not ready after {} s: {why}", waited.as_secs())]
     NotReady {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
-        /// What they say.
+        /// Reasons of the pods that are not ready.
         why: String,
     },
-    /// A former check's namespace stays.
-    #[error("namespace {0} of a former check is not gone")]
+    /// The namespace of an earlier check could not be removed in time.
+    #[error("namespace {0} of an earlier check is still being removed")]
     Remains(String),
-    /// A Service without what every Service has.
-    #[error("the API server gave the Service {0} no address or port")]
+    /// A Service without cluster IP or NodePort.
+    #[error("Service {0} has no address or port")]
     Service(&'static str),
-    /// The API refused.
-    #[error("{0}")]
+    /// An API request failed.
+    #[error("cannot {0}")]
     Api(&'static str, #[source] kube::Error),
-    /// Somebody wants it to end.
+    /// The caller cancelled the run.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Checks a cluster and removes what was made for it, however it ends.
+/// Checks a cluster and removes what it created, also after a failure or an interruption.
 ///
-/// What is being done is told to `say` in a few words each time.
+/// Progress goes to `say`, a few words at a time.
 pub async fn run(
     client: &Client,
     options: &Options,
@@ -83,7 +83,7 @@ pub async fn run(
         client,
         namespace: &options.namespace,
     };
-    // Nothing is removed before it is known to be ours to remove.
+    // Nothing is removed before the namespace is known to be a check's.
     tokio::select! {
         () = stop.cancelled() => return Err(CheckError::Interrupted),
         ours = claim(&cluster, say) => ours?,
@@ -99,25 +99,25 @@ pub async fn run(
     say(&format!("removing namespace {}", options.namespace));
     let removed = gone(&cluster).await;
     let report = checked?;
-    // The first failure counts; what is left behind does not hide it.
+    // A failure of the check takes precedence over one of the removal.
     removed?;
     Ok(report)
 }
 
-/// Makes sure that the namespace is free: a former check's is removed, anybody else's is refused.
+/// Makes sure that the namespace is free: removes one of an earlier check, refuses any other.
 async fn claim(cluster: &Cluster<'_>, say: &(dyn Fn(&str) + Sync)) -> Result<(), CheckError> {
     let found = cluster.found().await;
-    match found.map_err(|error| CheckError::Api("look for the namespace", error))? {
+    match found.map_err(|error| CheckError::Api("get the namespace", error))? {
         None => Ok(()),
         Some(namespace) if is_ours(&namespace) => {
-            say("removing what a former check left");
+            say("removing the namespace of an earlier check");
             gone(cluster).await
         }
         Some(_) => Err(CheckError::Foreign(cluster.namespace.to_owned())),
     }
 }
 
-/// Removes the namespace and waits until it is gone.
+/// Deletes the namespace and waits until it is gone.
 async fn gone(cluster: &Cluster<'_>) -> Result<(), CheckError> {
     let begun = Instant::now();
     loop {
@@ -144,13 +144,13 @@ async fn check(
     say(&format!("putting probes on {}", names.join(" and ")));
     let services = make(cluster, options, &nodes).await?;
     let probes = ready(cluster, options.timeout, say).await?;
-    let items = scene(nodes, &services, &probes)?.plan();
-    say(&format!("asking {} questions", items.len()));
+    let items = setup(nodes, &services, &probes)?.plan();
+    say(&format!("running {} checks", items.len()));
     let rows = items.into_iter().map(|item| row(cluster, item));
     Ok(Report::new(names, futures::future::join_all(rows).await))
 }
 
-/// What Services were given.
+/// Services as the API returned them.
 struct Services {
     cluster: serde_json::Value,
     udp: serde_json::Value,
@@ -167,18 +167,18 @@ async fn make(
     let other = nodes.get(1).unwrap_or(first);
     let failed = |what| move |error| CheckError::Api(what, error);
     let made = cluster.make_namespace().await;
-    made.map_err(failed("make the namespace"))?;
+    made.map_err(failed("create the namespace"))?;
     let made = cluster.make("serviceaccounts", &objects::account()).await;
-    made.map_err(failed("make the service account"))?;
+    made.map_err(failed("create the service account"))?;
     for name in PODS {
         let node = if name == OTHER { other } else { first };
         let pod = objects::pod(name, &node.name, &options.image);
         let made = cluster.make("pods", &pod).await;
-        made.map_err(failed("make a probe"))?;
+        made.map_err(failed("create a probe"))?;
     }
     let service = async |object| {
         let made = cluster.make("services", &object).await;
-        made.map_err(failed("make a Service"))
+        made.map_err(failed("create a Service"))
     };
     Ok(Services {
         cluster: service(objects::cluster_service()).await?,
@@ -188,14 +188,14 @@ async fn make(
     })
 }
 
-/// Waits until every probe is ready and says who it is.
+/// Waits until every probe is ready and answers with its own name.
 async fn ready(
     cluster: &Cluster<'_>,
     limit: Duration,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Probe>, CheckError> {
     let begun = Instant::now();
-    let mut told = usize::MAX;
+    let mut reported = usize::MAX;
     loop {
         let pods = cluster.pods().await;
         let pods = pods.map_err(|error| CheckError::Api("list the probes", error))?;
@@ -204,15 +204,17 @@ async fn ready(
         for pod in &pods {
             match objects::probe(pod) {
                 None => troubles.push(objects::trouble(pod)),
-                Some(probe) => match greet(cluster, &probe.name).await {
+                Some(probe) => match identify(cluster, &probe.name).await {
                     Ok(()) => probes.push(probe),
-                    Err(why) => troubles.push(format!("{} does not answer: {why}", probe.name)),
+                    Err(error) => {
+                        troubles.push(format!("{}: {}", probe.name, chain(&error)));
+                    }
                 },
             }
         }
-        if told != probes.len() {
-            told = probes.len();
-            say(&format!("{told} of {} probes are ready", PODS.len()));
+        if reported != probes.len() {
+            reported = probes.len();
+            say(&format!("{reported} of {} probes are ready", PODS.len()));
         }
         if probes.len() == PODS.len() {
             return Ok(probes);
@@ -227,17 +229,28 @@ async fn ready(
     }
 }
 
-/// Whether a probe answers through the API server, as itself.
-async fn greet(cluster: &Cluster<'_>, pod: &str) -> Result<(), String> {
-    match timeout(PATIENCE, cluster.greet(pod)).await {
+/// Failure of a probe to answer with its own name.
+#[derive(Debug, Error)]
+enum ProbeError {
+    #[error("it answers as {0}")]
+    OtherName(String),
+    #[error("cannot reach it")]
+    Api(#[source] kube::Error),
+    #[error("no answer in time")]
+    Timeout,
+}
+
+/// Checks that a probe answers through the API server with its own name.
+async fn identify(cluster: &Cluster<'_>, pod: &str) -> Result<(), ProbeError> {
+    match timeout(PATIENCE, cluster.identify(pod)).await {
         Ok(Ok(answer)) if answer.pod == pod => Ok(()),
-        Ok(Ok(answer)) => Err(format!("it says that it is {}", answer.pod)),
-        Ok(Err(error)) => Err(chain(&error)),
-        Err(_) => Err("no answer in time".to_owned()),
+        Ok(Ok(answer)) => Err(ProbeError::OtherName(answer.pod)),
+        Ok(Err(error)) => Err(ProbeError::Api(error)),
+        Err(_) => Err(ProbeError::Timeout),
     }
 }
 
-fn scene(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Scene, CheckError> {
+fn setup(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Setup, CheckError> {
     let named = |name: &str| {
         let found = probes.iter().find(|probe| probe.name == name);
         found.cloned().ok_or(CheckError::NotReady {
@@ -250,7 +263,7 @@ fn scene(nodes: Vec<Node>, services: &Services, probes: &[Probe]) -> Result<Scen
         addresses.first().copied().ok_or(CheckError::Service(name))
     };
     let mut nodes = nodes.into_iter();
-    Ok(Scene {
+    Ok(Setup {
         client: named(CLIENT)?,
         neighbour: named(NEIGHBOUR)?,
         other: named(OTHER)?,
@@ -279,14 +292,14 @@ async fn row(cluster: &Cluster<'_>, item: Item) -> Row {
 }
 
 async fn judged(cluster: &Cluster<'_>, check: &Check) -> Row {
-    let asker = match check.asker {
-        Asker::Pod => CLIENT,
-        Asker::Node => HOST,
+    let origin = match check.origin {
+        Origin::Pod => CLIENT,
+        Origin::Node => HOST,
     };
-    match timeout(PATIENCE, cluster.ask(asker, &check.question)).await {
+    match timeout(PATIENCE, cluster.ask(origin, &check.question)).await {
         Ok(Ok(asked)) => Row::judge(check, &asked),
-        Ok(Err(error)) => Row::unasked(check, &chain(&error)),
-        Err(_) => Row::unasked(check, "no answer in time"),
+        Ok(Err(error)) => Row::unreachable(check, &chain(&error)),
+        Err(_) => Row::unreachable(check, "no answer in time"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What answers mean: rows of a table, and whether all of it held.
+//! Judgement of the answers, and the report.
 
 use std::{
     collections::BTreeSet,
@@ -10,18 +10,18 @@ use serde::Serialize;
 use crate::{
     echo::Answer,
     plan::{Check, Expected},
-    question::{Asked, Outcome},
+    question::{Attempts, Outcome},
 };
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It held.
+    /// All answers are as expected.
     Ok,
-    /// It did not.
+    /// An answer is missing or unexpected.
     Failed,
-    /// It has no meaning in this cluster.
+    /// The check cannot run in this cluster.
     NotApplicable,
 }
 
@@ -35,32 +35,32 @@ impl Verdict {
     }
 }
 
-/// A check and how it ended.
+/// A line of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What people call it.
+    /// Name of the check.
     pub check: String,
-    /// How it ended.
+    /// Result of the check.
     pub verdict: Verdict,
-    /// What a question took as a rule: the median of those that were answered.
+    /// Median duration of the answered requests.
     pub milliseconds: Option<f64>,
-    /// What was seen.
+    /// Explanation of the result.
     pub detail: String,
 }
 
-/// Everything that was found out.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether nothing failed.
+    /// No check failed.
     pub ok: bool,
-    /// The nodes that took part.
+    /// Names of the nodes with probes.
     pub nodes: Vec<String>,
-    /// The checks.
+    /// One row for each check.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// A report of rows.
+    /// A report of these rows.
     pub fn new(nodes: Vec<String>, rows: Vec<Row>) -> Self {
         Self {
             ok: rows.iter().all(|row| row.verdict != Verdict::Failed),
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// How many checks failed.
+    /// Number of checks that failed.
     pub fn failed(&self) -> usize {
         let failed = |row: &&Row| row.verdict == Verdict::Failed;
         self.rows.iter().filter(failed).count()
@@ -77,7 +77,7 @@ impl Report {
 }
 
 impl Row {
-    /// What cannot be asked here.
+    /// A row for a check that cannot run in this cluster.
     pub fn not_applicable(check: String, why: String) -> Self {
         Self {
             check,
@@ -87,21 +87,21 @@ impl Row {
         }
     }
 
-    /// What could not be asked although it should have been.
-    pub fn unasked(check: &Check, why: &str) -> Self {
+    /// A failed row for a check whose probe could not be reached.
+    pub fn unreachable(check: &Check, why: &str) -> Self {
         Self {
             check: check.name.clone(),
             verdict: Verdict::Failed,
             milliseconds: None,
-            detail: format!("the probe could not be asked: {why}"),
+            detail: format!("cannot reach the probe: {why}"),
         }
     }
 
-    /// What was asked.
-    pub fn judge(check: &Check, asked: &Asked) -> Self {
-        let (verdict, detail) = match complaint(check, asked) {
-            None => (Verdict::Ok, praise(check, asked)),
-            Some(complaint) => (Verdict::Failed, complaint),
+    /// Judges the answers of a check.
+    pub fn judge(check: &Check, asked: &Attempts) -> Self {
+        let (verdict, detail) = match deviation(check, asked) {
+            None => (Verdict::Ok, summary(check, asked)),
+            Some(deviation) => (Verdict::Failed, deviation),
         };
         Self {
             check: check.name.clone(),
@@ -112,14 +112,14 @@ impl Row {
     }
 }
 
-fn answers(asked: &Asked) -> impl Iterator<Item = &Answer> {
+fn answers(asked: &Attempts) -> impl Iterator<Item = &Answer> {
     asked.tries.iter().filter_map(|one| match &one.outcome {
         Outcome::Answer(answer) => Some(answer),
         Outcome::Error(_) => None,
     })
 }
 
-fn pods(asked: &Asked) -> BTreeSet<&str> {
+fn pods(asked: &Attempts) -> BTreeSet<&str> {
     answers(asked).map(|answer| answer.pod.as_str()).collect()
 }
 
@@ -127,8 +127,8 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong, the worst first.
-fn complaint(check: &Check, asked: &Asked) -> Option<String> {
+/// The worst deviation from the expectation, if any.
+fn deviation(check: &Check, asked: &Attempts) -> Option<String> {
     let target = check.question.target;
     let count = usize::from(check.question.count);
     let answered = answers(asked).count();
@@ -137,7 +137,7 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
             Outcome::Error(error) => Some(error.as_str()),
             Outcome::Answer(_) => None,
         });
-        let why = errors.unwrap_or("there was no time for more");
+        let why = errors.unwrap_or("time ran out");
         return Some(format!(
             "{answered} of {count} answered from {target}: {why}"
         ));
@@ -148,7 +148,7 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
     let strangers = listed(strangers);
     if !strangers.is_empty() {
         return Some(format!(
-            "{target} was answered by {strangers}, who should not"
+            "{target} was answered by {strangers}, which must not answer"
         ));
     }
     match &check.expected {
@@ -173,16 +173,16 @@ fn complaint(check: &Check, asked: &Asked) -> Option<String> {
     Some(format!("{target} saw the pod as {strange}, not as itself"))
 }
 
-fn praise(check: &Check, asked: &Asked) -> String {
+fn summary(check: &Check, asked: &Attempts) -> String {
     let by = listed(pods(asked));
     let mut text = format!("{} answered by {by}", check.question.target);
     if !check.source.is_empty() {
-        text.push_str(", who saw the pod's own address");
+        text.push_str(", which saw the pod's own address");
     }
     text
 }
 
-fn median(asked: &Asked) -> Option<f64> {
+fn median(asked: &Attempts) -> Option<f64> {
     let answered = asked
         .tries
         .iter()
@@ -237,14 +237,14 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
     use crate::{
-        plan::Asker,
+        plan::Origin,
         question::{Protocol, Question, Try},
     };
 
     fn check(expected: Expected, source: &[&str]) -> Check {
         Check {
             name: "x".to_owned(),
-            asker: Asker::Pod,
+            origin: Origin::Pod,
             question: Question {
                 protocol: Protocol::Http,
                 target: "10.96.0.5:80".parse().unwrap(),
@@ -263,8 +263,8 @@ mod tests {
         Expected::One(names.iter().map(|&name| name.to_owned()).collect())
     }
 
-    /// Tries by who answered; nobody is an error.
-    fn asked(pods: &[&str]) -> Asked {
+    /// Tries by responder; an empty name is an error.
+    fn asked(pods: &[&str]) -> Attempts {
         let outcome = |pod: &str| match pod {
             "" => Outcome::Error("no answer in time".to_owned()),
             pod => Outcome::Answer(Answer {
@@ -277,7 +277,7 @@ mod tests {
             microseconds: number * 1000,
             outcome: outcome(pod),
         });
-        Asked {
+        Attempts {
             tries: tries.collect(),
         }
     }
@@ -297,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_fails_and_is_named() {
+    fn every_deviation_fails_and_is_named() {
         let both = || each(&["a", "b"]);
         for (check, pods, detail) in [
-            // A Service without endpoints: refused, every time.
+            // A Service without endpoints: every request is refused.
             (
                 check(both(), &[]),
                 &["", "", ""][..],
@@ -314,7 +314,7 @@ mod tests {
             (
                 check(both(), &[]),
                 &["a", "b"],
-                "2 of 3 answered from 10.96.0.5:80: there was no time for more",
+                "2 of 3 answered from 10.96.0.5:80: time ran out",
             ),
             (
                 check(both(), &[]),
@@ -324,7 +324,7 @@ mod tests {
             (
                 check(both(), &[]),
                 &["a", "b", "c"],
-                "10.96.0.5:80 was answered by c, who should not",
+                "10.96.0.5:80 was answered by c, which must not answer",
             ),
             (
                 check(one(&["a", "b"]), &[]),
@@ -349,7 +349,7 @@ mod tests {
     fn a_report_fails_with_any_row_but_not_with_what_does_not_apply() {
         let fine = Row::judge(&check(each(&["a"]), &[]), &asked(&["a", "a", "a"]));
         let not = Row::not_applicable("y".to_owned(), "one node".to_owned());
-        let bad = Row::unasked(&check(each(&["a"]), &[]), "403");
+        let bad = Row::unreachable(&check(each(&["a"]), &[]), "403");
         let nodes = vec!["one".to_owned(), "two".to_owned()];
         let report = Report::new(nodes.clone(), vec![fine.clone(), not.clone()]);
         assert!(report.ok && report.failed() == 0);
@@ -360,7 +360,7 @@ mod tests {
             "CHECK  RESULT               TIME  DETAIL\n\
              x      ok                 2.0 ms  10.96.0.5:80 answered by a\n\
              y      not applicable             one node\n\
-             x      failed                     the probe could not be asked: 403\n\
+             x      failed                     cannot reach the probe: 403\n\
              \n1 ok, 1 failed, 1 not applicable, on one and two\n"
         );
     }

@@ -1,4 +1,4 @@
-// Which application has which colour. A colour once given stays.
+// Colours of applications. A colour once assigned stays.
 
 import { byId, follow, make, say } from "./dom.js";
 import { natural } from "./format.js";
@@ -21,7 +21,7 @@ export const appOf = (pod) => pod.app ?? "without application";
 
 export const colourOf = (app) => `app-${given.get(app) ?? 0}`;
 
-/** Lists the applications that there are. */
+/** Draws the legend of applications. */
 export function draw(state) {
   const counts = new Map();
   for (const node of state.nodes) {

@@ -1,4 +1,4 @@
-// The few things this page does with elements. Whatever comes from the cluster is only ever text.
+// Helpers for DOM elements. Values from the cluster are only ever written as text.
 
 export const byId = (id) => document.getElementById(id);
 

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formatting of numbers and times.
 
 /** Keeps a number and its unit on one line. */
 const SPACE = "\u00a0";
@@ -33,7 +33,7 @@ export function clock(text) {
   return Number.isNaN(time.valueOf()) ? "" : time.toLocaleTimeString("en-GB");
 }
 
-/** How long ago: now, 40 s, 3 min, 2 h, 5 d. */
+/** Rounded time since: now, 40 s, 3 min, 2 h, 5 d. */
 export function ago(text, now = Date.now()) {
   const seconds = Math.max(0, Math.round((now - new Date(text).valueOf()) / 1000));
   if (Number.isNaN(seconds)) return "";
@@ -43,10 +43,10 @@ export function ago(text, now = Date.now()) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-/** Puts names in the order in which people count: web-2 before web-10. */
+/** Natural sort order: web-2 before web-10. */
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-/** How much less one is than the other: 99.7 %, and never 100 % while something is left. */
+/** Reduction from whole to part: 99.7 %, and never 100 % while something is left. */
 export function less(part, whole) {
   if (whole <= 0) return null;
   const percent = Math.max(0, (1 - part / whole) * 100);

@@ -11,7 +11,7 @@ import * as summary from "./summary.js";
 import * as threads from "./threads.js";
 import * as timeline from "./timeline.js";
 
-/** How often times such as "3 min" are brought up to date. */
+/** Interval of updating times such as "3 min". */
 const TICK = 10_000;
 
 let latest = null;

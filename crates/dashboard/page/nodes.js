@@ -1,4 +1,4 @@
-// Nodes as boxes with what is inside.
+// Nodes as boxes with their pool, pods and state.
 
 import { attribute, byId, follow, make, say } from "./dom.js";
 import { plural } from "./format.js";
@@ -22,7 +22,7 @@ function note(nodes, many) {
   if (nodes.length === 0) return "no node has joined yet";
   if (nodes.every((node) => node.routes.length === 0)) return "";
   if (many) return "point at a node to see where its routes lead";
-  return "a thread for each node’s way to the others; a knot is a route";
+  return "each thread is one node’s routes to the others; a knot is a route";
 }
 
 function create(node) {

@@ -1,4 +1,4 @@
-// Pods as tiles, the words about the one that is pointed at, and the light on those of a Service.
+// Pods as tiles, the tooltip of the one under the pointer, and the highlight of those of a Service.
 
 import { appOf, colourOf } from "./apps.js";
 import { attribute, byId, follow, make, say } from "./dom.js";
@@ -41,13 +41,13 @@ function update(tile, pod) {
   attribute(tile, "data-tip", [keyOf(pod), addresses || "no address yet", `${appOf(pod)} · ${state}`].join("\n"));
 }
 
-/** The end of an address, which tells the pods of a node apart. */
+/** The end of an address, which distinguishes the pods of a node. */
 function short(address) {
   if (!address) return "–";
   return address.includes(":") ? address.slice(address.lastIndexOf(":")) : address.slice(address.lastIndexOf("."));
 }
 
-/** Lights the pods of a Service and dims the others; none for null. */
+/** Highlights the pods of a Service and dims the others; null clears the highlight. */
 export function light(service) {
   const picture = byId("picture");
   picture.classList.toggle("lighting", service !== null);
@@ -63,7 +63,7 @@ export function light(service) {
   }
 }
 
-// The words about what is pointed at.
+// The tooltip.
 
 function showTip(target) {
   const tip = byId("tip");
@@ -81,7 +81,7 @@ function hideTip() {
   byId("tip").hidden = true;
 }
 
-/** Begins to listen to mouse and keyboard. */
+/** Installs the mouse and keyboard handlers. */
 export function listen() {
   const picture = byId("picture");
   const tipped = (event) => event.target.closest("[data-tip]");

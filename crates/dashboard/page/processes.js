@@ -1,4 +1,4 @@
-// Processes with their state, and buttons where there is something to press.
+// Processes with their state, and buttons for the allowed actions.
 
 import { byId, follow, make, say } from "./dom.js";
 import { ago } from "./format.js";

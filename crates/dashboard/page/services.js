@@ -1,4 +1,4 @@
-// Services, and the light on their pods.
+// Services, and the highlight of their pods.
 
 import { appOf, colourOf } from "./apps.js";
 import { attribute, byId, follow, make, say } from "./dom.js";

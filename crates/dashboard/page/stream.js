@@ -1,4 +1,4 @@
-// The connection to the process: the state whenever it changed, and what people ask for.
+// The connection to the process: a stream of states, and requests for actions.
 
 import { byId, say } from "./dom.js";
 import { clock } from "./format.js";
@@ -28,7 +28,7 @@ export function connect(show) {
   });
   source.addEventListener("error", () => {
     connection(false);
-    // The browser comes back by itself after a cut, but not after a refusal.
+    // The browser reconnects by itself after a cut, but not after a refusal.
     if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(show), RETRY);
   });
 }
@@ -43,12 +43,12 @@ function connection(connected) {
     disconnected = null;
   } else {
     disconnected ??= new Date().toISOString();
-    say(banner, `Not connected since ${clock(disconnected)}. What you see is from before; trying again …`);
+    say(banner, `Not connected since ${clock(disconnected)}. The page shows the last known state; reconnecting …`);
   }
   banner.hidden = connected;
 }
 
-/** Asks for a process to be started or stopped. Resolves to what went wrong, or to nothing. */
+/** Requests an action on a process. Resolves to the error text, empty on success. */
 export async function act(process, action) {
   try {
     const answer = await fetch(`/api/processes/${encodeURIComponent(process)}/${action}`, {

@@ -10,9 +10,9 @@ export function draw(state) {
   const counts = [
     ["Nodes", state.nodes.length, ready(state.nodes), "ready"],
     ["Pods", pods.length, ready(pods), "ready"],
-    ["Services", state.services.length, state.services.filter(answers).length, "answering"],
+    ["Services", state.services.length, state.services.filter(answers).length, "ready"],
   ];
-  if (state.checks.length > 0) counts.push(["Checks", state.checks.length, fine, "hold"]);
+  if (state.checks.length > 0) counts.push(["Checks", state.checks.length, fine, "passing"]);
   follow(byId("counts"), counts, ([name]) => name, createCount, updateCount);
   drawSavings(state.savings);
   drawChecks(state.checks);
@@ -66,7 +66,7 @@ function drawChecks(checks) {
     },
     (element, check) => {
       element.dataset.state = check.ok ? "good" : "bad";
-      say(element.querySelector(".unseen"), check.ok ? "holds: " : "does not hold: ");
+      say(element.querySelector(".unseen"), check.ok ? "passed: " : "failed: ");
       say(element.querySelector(".detail"), check.detail);
     },
   );

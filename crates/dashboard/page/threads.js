@@ -20,7 +20,7 @@ export function draw(state) {
   lay();
 }
 
-/** Begins to follow the size of the picture, and what is pointed at. */
+/** Installs handlers for the size of the drawing and for the pointer. */
 export function listen() {
   const picture = byId("picture");
   new ResizeObserver(lay).observe(picture);
@@ -45,7 +45,7 @@ function lay() {
   const cards = new Map([...picture.querySelectorAll(".node")].map((card) => [card.dataset.node, place(card)]));
   const rows = [...new Set([...cards.values()].map((card) => card.bottom))].sort((left, right) => left - right);
   picture.classList.toggle("stacked", rows.length > 1);
-  // What is drawn already is not drawn again: most states change no route and no size.
+  // Redraw only on a change: most states change no route and no size.
   const ways = nodes.map((node) => [node.name, [...reached(node)]]);
   const sketch = JSON.stringify([ways, [...cards], pointed, picture.clientWidth]);
   if (sketch === drawn) return;
@@ -59,7 +59,7 @@ function place(card) {
   return { x: item.offsetLeft + item.offsetWidth / 2, bottom: item.offsetTop + item.offsetHeight };
 }
 
-/** Shows which nodes the one that is pointed at reaches. */
+/** Highlights the nodes that the node under the pointer has routes to. */
 function mark(picture) {
   const node = nodes.find((known) => known.name === pointed);
   const known = node ? reached(node) : new Set();
@@ -96,7 +96,7 @@ function routesOf(node, cards, rows, lane, height, className) {
   return [...thread([own, ...ends], rows, lane, height, className), ...knots, start];
 }
 
-/** A thread through the bands of all rows that it has something to do in, joined at the left. */
+/** A thread through the bands of all rows in which it starts or has a knot, joined at the left. */
 function thread(cards, rows, lane, height, className) {
   const used = rows.filter((row) => cards.some((card) => card.bottom === row));
   const trunk = 5 + lane * 4;

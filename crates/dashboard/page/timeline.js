@@ -1,12 +1,12 @@
-// What happened, the newest first.
+// The timeline, newest entry first.
 
 import { byId, follow, make, say } from "./dom.js";
 import { bytes, clock, duration, plural } from "./format.js";
 
-/** How often at most a screen reader is told. */
+/** Delay of an announcement to screen readers, so that a burst is announced once. */
 const PATIENCE = 5000;
 
-let told = null;
+let announced = null;
 let newest = null;
 let waiting = null;
 
@@ -16,19 +16,19 @@ export function draw(state) {
   // Another process may serve the page by now, and count from 1 again.
   follow(byId("timeline"), entries, (entry) => `${entry.number} ${entry.at}`, create, () => {});
   newest = entries[0] ?? null;
-  // What was there before the page is no news.
+  // Entries from before the page was opened are not announced.
   const latest = newest?.number ?? 0;
-  told = Math.min(told ?? latest, latest);
-  if (latest > told) waiting ??= setTimeout(announce, PATIENCE);
+  announced = Math.min(announced ?? latest, latest);
+  if (latest > announced) waiting ??= setTimeout(announce, PATIENCE);
 }
 
-/** Once a burst is over, or every few seconds while it lasts. */
+/** Announces the new entries to screen readers. */
 function announce() {
   waiting = null;
-  const count = (newest?.number ?? 0) - told;
+  const count = (newest?.number ?? 0) - announced;
   if (count <= 0) return;
   say(byId("announcement"), count === 1 ? newest.what : `${count} changes, the latest: ${newest.what}`);
-  told = newest.number;
+  announced = newest.number;
 }
 
 function create(entry) {
@@ -42,7 +42,7 @@ function create(entry) {
     make("div", "", make("p", "what", entry.what), make("p", "origin quiet", origin)),
   );
   item.value = entry.number;
-  if (told !== null) item.classList.add("fresh");
+  if (announced !== null) item.classList.add("fresh");
   const cost = costText(entry.cost);
   if (cost) item.lastElementChild.append(make("p", "cost", cost));
   return item;

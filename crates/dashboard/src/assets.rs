@@ -1,4 +1,4 @@
-//! The page itself, kept in the program.
+//! Assets of the page, compiled into the program.
 
 use axum::{
     Router,

@@ -1,4 +1,4 @@
-//! The state, shared between those who know something and those who look.
+//! The state of the page, shared between its writers and the open streams.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board that shows this.
+    /// A board with an initial state.
     pub fn new(state: State) -> Self {
         Self {
             states: Arc::new(watch::Sender::new(Arc::new(state))),
         }
     }
 
-    /// The state now.
+    /// The current state.
     pub fn read(&self) -> Arc<State> {
         self.states.borrow().clone()
     }
 
-    /// Follows the state: each value that is seen is whole, and values may be skipped.
+    /// Follows the state: each value is whole, and intermediate values may be skipped.
     pub fn subscribe(&self) -> watch::Receiver<Arc<State>> {
         self.states.subscribe()
     }
 
-    /// Changes the state. Nobody is told of a change that changes nothing.
+    /// Changes the state. Subscribers are notified only if the state differs afterwards.
     ///
-    /// Changes happen one after the other, so the function must not use the board itself.
+    /// Changes run one after the other, so the function must not use the board itself.
     pub fn update(&self, change: impl FnOnce(&mut State)) {
         self.states.send_if_modified(|current| {
             let mut next = State::clone(current);
@@ -46,7 +46,7 @@ impl Board {
         });
     }
 
-    /// Adds something that happened to the timeline.
+    /// Adds an entry to the timeline.
     pub fn record(&self, note: Note) {
         self.update(|state| {
             state.timeline.push(note);
@@ -60,7 +60,7 @@ mod tests {
     use crate::state::{Mode, Node};
 
     #[test]
-    fn who_looks_learns_of_changes_and_of_nothing_else() {
+    fn subscribers_are_notified_of_real_changes_only() {
         let board = Board::new(State::new(Mode::Cluster, "test", "https://127.0.0.1:6443"));
         let mut seen = board.subscribe();
         board.update(|state| state.nodes.clear());

@@ -19,22 +19,23 @@ mod sources;
 
 pub use derivation::derive;
 pub use objects::Objects;
-pub use sources::{Source, Standing};
+pub use sources::{Source, SyncState};
 
 use follow::Followed;
 
-/// Lets a burst gather.
+/// Delay after a change, so that a burst is derived once.
 const GATHER: Duration = Duration::from_millis(50);
-/// As often as browsers are told.
+/// Shortest time between two updates, as in `stream`.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A large cluster takes a while to derive; no more than this part of a core is spent on it.
+/// Upper bound of the share of one core that deriving may take, as 1/20: a large cluster takes a
+/// while to derive.
 const SHARE: u32 = 20;
 
-/// Watches a cluster and writes what its objects say on a board: nodes, pods, pools as far as
-/// NodeNetworkConfigs tell, Services, and whether the API server answers.
+/// Watches a cluster and derives nodes, pods, pools, Services and the reachability of the API
+/// server for a board. Pools come from NodeNetworkConfigs.
 ///
-/// The rest of the board is left to others. In a real cluster nobody else writes, so the feed
-/// keeps the timeline and the checks as well.
+/// The rest of the board has other writers. In mode `cluster` there are none, so the feed writes
+/// the timeline and the checks as well.
 pub struct ClusterFeed {
     cluster: Cluster,
     board: Board,
@@ -53,15 +54,15 @@ impl ClusterFeed {
         }
     }
 
-    /// Adds to every state what objects do not say, before anybody sees it: the routes of a
-    /// kernel, say, or what a node's daemon knows of its pool.
+    /// Adds to every state what objects do not contain, before the board shows it: the routes of a
+    /// kernel, for example, or the pool as a node's daemon sees it.
     #[must_use]
     pub fn completing(mut self, complete: impl Fn(&mut State) + Send + Sync + 'static) -> Self {
         self.complete = Some(Box::new(complete));
         self
     }
 
-    /// Feeds for as long as it is polled.
+    /// Runs until dropped.
     pub async fn run(&self) {
         let cluster = &self.cluster;
         let mut nodes = Followed::<objects::Node>::new(cluster, "nodes");

@@ -1,10 +1,9 @@
-//! A live page of a cluster's network: nodes, pods and pools as a picture, routes, Services, a
-//! timeline of changes with what they cost, and the processes behind it.
+//! A live page of a cluster's network: nodes, pods and pools, routes, Services, a timeline of
+//! changes with their cost, and the processes behind it.
 //!
-//! A [`Board`] holds a [`State`], the plain value that the page shows. Whoever knows something
-//! writes it there: [`ClusterFeed`] what a cluster's objects say, the playground the rest. A
-//! [`DashboardServer`] shows the board to browsers. It only reads, unless it is given a
-//! [`Control`].
+//! A [`Board`] holds a [`State`], the plain value that the page shows. [`ClusterFeed`] writes what
+//! it derives from a cluster's objects; the playground writes the rest. A [`DashboardServer`]
+//! serves the board to browsers. It is read-only unless it is given a [`Control`].
 
 mod assets;
 mod board;
@@ -18,8 +17,8 @@ mod stream;
 mod token;
 
 pub use board::Board;
-pub use control::Control;
-pub use feed::{ClusterFeed, Objects, Source, Standing, derive, objects};
+pub use control::{ActionError, Control};
+pub use feed::{ClusterFeed, Objects, Source, SyncState, derive, objects};
 pub use pages::Pages;
 pub use server::{BindError, DashboardServer};
 pub use state::State;

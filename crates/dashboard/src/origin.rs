@@ -1,8 +1,8 @@
-//! Check of a request's `Origin`: only this page may act.
+//! Check of a request's `Origin`: only the page itself may act.
 
 use axum::http::{HeaderMap, Uri, header, uri::Authority};
 
-/// Whether a page of ours sent the request, according to the browser.
+/// Returns whether `Origin` names the host and port of the request.
 pub(crate) fn is_from_our_page(uri: &Uri, headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)

@@ -1,4 +1,4 @@
-//! Routes of the live page: the page, its assets, its state and its actions.
+//! HTTP routes of the page: the page, its assets, its state and its actions.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
     stream,
 };
 
-/// Carries the token.
+/// Request header that carries the token.
 const TOKEN_HEADER: &str = "x-weft-token";
 
-/// Nothing from elsewhere, nothing in line, in nobody's frame.
+/// Nothing from other origins, nothing inline, no framing.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'; object-src 'none'";
 
@@ -43,49 +43,49 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
 ];
 
-/// What browsers are shown.
+/// The routes and their state.
 #[derive(Clone)]
 pub struct Pages {
     board: Board,
-    switches: Option<Switches>,
+    controls: Option<Controls>,
     stop: CancellationToken,
 }
 
-/// The means to act, and who may.
+/// The actions and the token that allows them.
 #[derive(Clone)]
-struct Switches {
+struct Controls {
     control: Arc<dyn Control>,
     token: Token,
 }
 
 impl Pages {
-    /// Pages that show a board and change nothing.
+    /// Read-only pages of a board.
     pub fn new(board: Board) -> Self {
         Self {
             board,
-            switches: None,
+            controls: None,
             stop: CancellationToken::new(),
         }
     }
 
-    /// Lets whoever has the token start and stop processes.
+    /// Lets clients with the token start and stop processes.
     #[must_use]
     pub fn control(mut self, control: impl Control, token: Token) -> Self {
         let control = Arc::new(control);
-        self.switches = Some(Switches { control, token });
+        self.controls = Some(Controls { control, token });
         self
     }
 
-    /// As they may be seen from there: from elsewhere nobody acts.
+    /// Removes the actions unless the page is served on loopback.
     pub(crate) fn seen(mut self, reach: Reach) -> Self {
         if reach == Reach::Anywhere {
-            self.switches = None;
+            self.controls = None;
         }
         self
     }
 
     pub(crate) fn token(&self) -> Option<&Token> {
-        self.switches.as_ref().map(|switches| &switches.token)
+        self.controls.as_ref().map(|controls| &controls.token)
     }
 
     /// Ends open streams when cancelled.
@@ -94,8 +94,7 @@ impl Pages {
         self
     }
 
-    /// The pages for a server of one's own at this port. Only requests that name a host of ours
-    /// and this port are answered.
+    /// The router for a server at this port. Requests must name an accepted host and this port.
     pub fn router(self, port: u16, reach: Reach) -> Router {
         let pages = self.seen(reach);
         let check = HostCheck {
@@ -105,7 +104,7 @@ impl Pages {
         let mut router = assets::router()
             .route("/api/state", get(state))
             .route("/api/events", get(events));
-        if pages.switches.is_some() {
+        if pages.controls.is_some() {
             router = router.route("/api/processes/{name}/{action}", post(act));
         }
         router
@@ -114,9 +113,9 @@ impl Pages {
             .layer(middleware::map_response(harden))
     }
 
-    /// The state as the page reads it: without means to act there are no actions.
+    /// The state as the page reads it; without a [`Control`] no process has actions.
     fn render(&self, state: &State) -> String {
-        let rendered = if self.switches.is_some() {
+        let rendered = if self.controls.is_some() {
             serde_json::to_string(state)
         } else {
             let mut state = state.clone();
@@ -125,7 +124,7 @@ impl Pages {
             }
             serde_json::to_string(&state)
         };
-        rendered.expect("the state has no keys but texts, and numbers always have a form")
+        rendered.expect("all map keys are strings and all numbers are finite")
     }
 }
 
@@ -158,31 +157,35 @@ async fn act(
     headers: HeaderMap,
 ) -> Response {
     let refused = |code: StatusCode, text: &str| (code, format!("{text}\n")).into_response();
-    let Some(switches) = &pages.switches else {
+    let Some(controls) = &pages.controls else {
         return StatusCode::NOT_FOUND.into_response();
     };
     if !origin::is_from_our_page(&uri, &headers) {
-        return refused(StatusCode::FORBIDDEN, "only this page may act");
+        return refused(StatusCode::FORBIDDEN, "refused: Origin is not this page");
     }
     let token = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
-    if !token.is_some_and(|token| switches.token.is(token)) {
-        let text = "open the page by the link that was printed at the start: it has the token";
+    if !token.is_some_and(|token| controls.token.is(token)) {
+        let text =
+            "refused: token is missing or wrong, open the page by the link printed at the start";
         return refused(StatusCode::FORBIDDEN, text);
     }
     let Ok(action) = action.parse::<Action>() else {
-        return refused(StatusCode::NOT_FOUND, "there is no such action");
+        return refused(StatusCode::NOT_FOUND, "unknown action");
     };
     let state = pages.board.read();
     let mut processes = state.processes.iter();
     let Some(process) = processes.find(|process| process.name == name) else {
-        return refused(StatusCode::NOT_FOUND, "there is no such process");
+        return refused(StatusCode::NOT_FOUND, "unknown process");
     };
     if !process.actions.contains(&action) {
-        return refused(StatusCode::CONFLICT, "that cannot be done now");
+        return refused(
+            StatusCode::CONFLICT,
+            "the process does not allow this action now",
+        );
     }
-    tracing::info!(process = name, %action, "asked for by the page");
-    match switches.control.act(&name, action).await {
+    tracing::info!(process = name, %action, "action requested by the page");
+    match controls.control.act(&name, action).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(reason) => refused(StatusCode::INTERNAL_SERVER_ERROR, &reason),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! Serves the page.
+//! HTTP server of the page.
 
 use std::{
     error::Error,
@@ -19,14 +19,14 @@ use crate::{Pages, Reach};
 /// Browsers open several connections each, and keep one for events.
 const LIMITS: Limits = Limits::PAGES.with_connections(128);
 
-/// The page cannot be served.
+/// Failure to serve the page.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// The address can be reached from elsewhere.
-    #[error("{0} can be reached from elsewhere, and the page tells everything to whoever asks")]
+    /// The address is not loopback, and remote access is not allowed.
+    #[error("{0} is not a loopback address: the page has no TLS and no authentication")]
     NotLoopback(IpAddr),
-    /// The address cannot be used.
-    #[error("listen on {0}")]
+    /// Binding failed.
+    #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
 }
 
@@ -39,7 +39,7 @@ pub struct DashboardServer {
 }
 
 impl DashboardServer {
-    /// Binds at once, so that a port in use is an error of the start.
+    /// Binds at once, so that a port in use is a startup error.
     pub fn bind(pages: Pages, address: SocketAddr, reach: Reach) -> Result<Self, BindError> {
         if reach == Reach::Loopback && !address.ip().is_loopback() {
             return Err(BindError::NotLoopback(address.ip()));
@@ -55,7 +55,7 @@ impl DashboardServer {
         })
     }
 
-    /// Serves on a listener made elsewhere, on this machine's loopback.
+    /// Serves on an existing listener, which must be on loopback.
     pub fn on(pages: Pages, listener: std::net::TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         if !address.ip().is_loopback() {
@@ -70,12 +70,12 @@ impl DashboardServer {
         })
     }
 
-    /// The address it is bound to.
+    /// Bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where to look. Has the token in it, if there is one: only for whoever may act.
+    /// URL of the page. Contains the token if there are actions: only for users who may act.
     pub fn url(&self) -> String {
         let token = self.pages.token();
         let fragment = token.map_or(String::new(), |token| format!("#token={}", token.reveal()));
@@ -95,7 +95,7 @@ impl DashboardServer {
         let router = pages.router(self.address.port(), self.reach);
         let stopped = async move {
             stop.await;
-            // The server waits for its connections, and streams would never end by themselves.
+            // Streams never end by themselves, and the server waits for its connections.
             streams.cancel();
         };
         let pool = ConnectionPool::new("dashboard", LIMITS);

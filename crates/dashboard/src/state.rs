@@ -1,6 +1,6 @@
-//! What the page shows, as plain values. Their JSON is what the page reads.
+//! The state of the page as plain values. Their JSON is the page's API.
 //!
-//! Optional things are `null` or empty lists in JSON and never missing.
+//! Optional values are `null` or empty lists in JSON and never missing.
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use serde::{Deserialize, Serialize};
@@ -16,50 +16,50 @@ pub use timeline::{Cost, Entry, Note, Timeline};
 /// Everything that the page shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// When something in here changed last.
+    /// Time of the last change.
     pub generated: Timestamp,
-    /// What kind of network this is.
+    /// Playground or cluster.
     pub mode: Mode,
-    /// The cluster.
+    /// Name and reachability of the cluster.
     pub cluster: ClusterState,
-    /// Its nodes, by name.
+    /// Nodes, sorted by name.
     pub nodes: Vec<Node>,
-    /// Its Services, by namespace and name.
+    /// Services, sorted by namespace and name.
     pub services: Vec<Service>,
-    /// What happened, the oldest first.
+    /// The latest changes, oldest first.
     pub timeline: Timeline,
-    /// What was not written and not asked, if somebody counts that.
+    /// Work avoided so far, where it is counted.
     pub savings: Option<Savings>,
-    /// The processes behind the network, if they are known.
+    /// Processes behind the network, if known.
     pub processes: Vec<Process>,
-    /// What is looked at all the time.
+    /// Checks that run all the time.
     pub checks: Vec<Check>,
 }
 
-/// What kind of network is shown.
+/// Kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// One on this machine, to play with.
+    /// A playground on this machine.
     Playground,
-    /// A real one.
+    /// A real cluster.
     Cluster,
 }
 
-/// The cluster.
+/// Name, address and reachability of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterState {
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// The URL of its API server.
+    /// URL of the API server.
     pub server: String,
-    /// Whether the API server answers.
+    /// The API server answers.
     pub reachable: bool,
-    /// Since when it does, or does not.
+    /// Time of the last change of `reachable`.
     pub since: Timestamp,
 }
 
-/// What was done, beside what doing everything again would have taken.
+/// Work done, and the work that a full rewrite or polling would have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Savings {
     /// Bytes written to the kernel.
@@ -72,19 +72,19 @@ pub struct Savings {
     pub calls_polling: u64,
 }
 
-/// Something that is looked at all the time.
+/// A check that runs all the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What is looked at.
+    /// Name, such as `pod to Service`.
     pub name: String,
-    /// Whether it is as it should be.
+    /// The check passes.
     pub ok: bool,
-    /// What was seen.
+    /// Latest result in words.
     pub detail: String,
 }
 
 impl State {
-    /// A network of which nothing is known yet but how to reach it.
+    /// A network without objects.
     pub fn new(mode: Mode, name: &str, server: &str) -> Self {
         let now = now();
         Self {
@@ -106,7 +106,7 @@ impl State {
     }
 }
 
-/// The time, as exact as people read it.
+/// The current time in milliseconds.
 pub fn now() -> Timestamp {
     let now = Timestamp::now();
     let to_milliseconds = TimestampRound::new()

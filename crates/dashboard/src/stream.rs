@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::state::State;
 
-/// Nobody reads faster, and a burst of changes is one picture.
+/// Shortest time between two states of a stream; a burst of changes is sent once.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Keeps proxies from closing what looks idle, and finds clients that are gone.
+/// Keeps proxies from closing an idle stream, and detects clients that are gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Sends the state at once and whenever it changed, until `stop`.
+/// Sends the state at once and after each change, until `stop`.
 pub(crate) fn events(
     states: watch::Receiver<Arc<State>>,
     stop: CancellationToken,

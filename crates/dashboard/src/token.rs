@@ -1,20 +1,20 @@
-//! The secret between the terminal that started the process and the page.
+//! The token that allows actions, shared by the terminal that started the process and the page.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 
-/// A secret of 128 random bits. Whoever has it may act.
+/// A secret of 128 random bits that allows actions.
 #[derive(Clone)]
 pub struct Token(String);
 
-/// The system has no randomness to give.
+/// The operating system provides no random numbers.
 #[derive(Debug, thiserror::Error)]
-#[error("make a token")]
+#[error("cannot generate a token")]
 pub struct NoRandomness(#[source] getrandom::Error);
 
 impl Token {
-    /// A new one.
+    /// Generates a token.
     pub fn random() -> Result<Self, NoRandomness> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(NoRandomness)?;
@@ -26,13 +26,13 @@ impl Token {
         &self.0
     }
 
-    /// Whether this is the token. Takes the same time for every text of its length.
+    /// Compares in constant time for every text of the token's length.
     pub(crate) fn is(&self, text: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(text).into()
     }
 }
 
-// It must not reach a log.
+// Not derived: the token must not reach a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")

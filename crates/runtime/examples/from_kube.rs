@@ -1,5 +1,7 @@
-//! A `kube::runtime::Controller` ported. What changes is the construction; the reconciler keeps its
-//! signature `(Arc<K>, Arc<Context>)`.
+//! A `kube::runtime::Controller` ported to this crate.
+//!
+//! The construction, the imports and `Action` change; the reconciler keeps its signature `(Arc<K>,
+//! Arc<Context>)`.
 //!
 //! With kube:
 //!
@@ -12,9 +14,9 @@
 //!     .await;
 //! ```
 //!
-//! What is gained: both watches are shared with every other controller of the process, deletions
-//! of owned objects are seen, one failing watch does not pause the others, failures back off per
-//! key, and the controller can be stopped and started again.
+//! Gains: both watches are shared with every other controller of the process, deletions of owned
+//! objects are seen, one failing watch does not pause the others, failures back off per key, and
+//! the controller can be stopped and started again.
 
 use std::{error::Error, sync::Arc};
 
@@ -32,7 +34,8 @@ struct Data {
     client: Client,
 }
 
-/// Unchanged: a Secret for every ConfigMap that asks for one.
+/// A Secret for every ConfigMap that asks for one; the same body as with kube, but for the type
+/// `Action`.
 async fn reconcile(source: Arc<ConfigMap>, data: Arc<Data>) -> Result<Action, kube::Error> {
     if !source.annotations().contains_key("example.com/make-secret") {
         return Ok(Action::await_change());

@@ -31,7 +31,7 @@ struct Subject {
     key: ObjectKey,
 }
 
-/// The rule: every object has an owner label.
+/// The rule: every object has a label `owner`.
 async fn judge(context: Context<Subject>) -> Result<Action, ReconcileError> {
     let Subject { kind, key } = context.key();
     let object = context.lister_of::<MetadataOnly>(kind)?.get(key)?;
@@ -43,7 +43,7 @@ async fn judge(context: Context<Subject>) -> Result<Action, ReconcileError> {
     Ok(Action::await_change())
 }
 
-/// Keeps the watches of the judging controller equal to what the ConfigMap says.
+/// Keeps the watches of the judging controller equal to the entries of the ConfigMap.
 struct FollowConfiguration {
     judge: Controller<Subject>,
     watched: Arc<Mutex<HashMap<Kind, WatchId>>>,
@@ -80,7 +80,7 @@ impl Reconciler<ObjectKey> for FollowConfiguration {
                     key: object.key(),
                 }]
             });
-            // Optional: a kind that does not exist, or goes, holds nobody up.
+            // Optional: a kind that does not exist does not hold up the controller.
             let options = WatchOptions::default().optional();
             let id = self
                 .judge

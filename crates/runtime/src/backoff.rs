@@ -1,10 +1,10 @@
-//! Waiting longer after each failure.
+//! Exponential back-off for lists and watches.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Exponential back-off with jitter, forgotten after a quiet time.
+/// Exponential back-off with jitter that resets after a quiet time.
 ///
 /// The defaults are client-go's for watches: 0.8 s to 30 s, doubling, up to twice that by jitter,
 /// reset after two minutes without a failure.
@@ -28,7 +28,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait after a failure now; `jitter` in [0, 1) comes from the caller.
+    /// Counts a failure and returns the time to wait; the caller draws `jitter` from [0, 1).
     pub(crate) fn next(&mut self, jitter: f64) -> Duration {
         let now = Instant::now();
         if self

@@ -43,16 +43,17 @@ struct Inner {
 #[derive(Default)]
 struct Registry {
     running: HashMap<InformerKey, Entry>,
-    /// Why no informer may start any more.
+    /// Set once the cache is closed: no informer starts any more.
     closed: Option<StopReason>,
     /// Informers that were removed and whose connection may still be open for a moment.
     closing: Vec<(InformerKey, CancellationToken)>,
 }
 
 impl Registry {
-    /// Takes an informer out; its connection may still be open for a moment.
+    /// Takes an informer out of the registry; its connection may stay open for a moment.
     ///
-    /// With `only`, just that one: an informer is removed by what it is, not by what it is called.
+    /// With `only`, takes it only if it is that very informer: another one of the same key may have
+    /// replaced it.
     fn take(&mut self, key: &InformerKey, only: Option<*const ()>) -> Option<Arc<dyn AnyInformer>> {
         let found = self.running.get(key)?;
         if only.is_some_and(|only| only != identity(&found.informer)) {
@@ -64,7 +65,7 @@ impl Registry {
     }
 }
 
-/// Tells informers apart, whatever their keys.
+/// Identity of an informer, which differs between two informers of the same key.
 fn identity<T: ?Sized>(informer: &Arc<T>) -> *const () {
     Arc::as_ptr(informer).cast()
 }
@@ -90,8 +91,8 @@ impl CacheBuilder {
         self
     }
 
-    /// How long an informer outlives its last handle, so that consumers who come and go do not
-    /// make it list again. None by default.
+    /// Time that an informer outlives its last handle, so that consumers that come and go do not
+    /// make it list again. Zero by default.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -234,7 +235,7 @@ impl Cache {
         Informer { shared, guard }
     }
 
-    /// Removes an informer by force. Every dependent learns it: subscriptions end with
+    /// Removes an informer by force. Every dependent is notified: subscriptions end with
     /// [`Change::Closed`](crate::Change::Closed), readers fail, controllers degrade.
     ///
     /// Returns whether there was one.
@@ -299,7 +300,7 @@ impl Cache {
         }
     }
 
-    /// Every informer as diagnostics show it, in a stable order.
+    /// Every informer as diagnostics show it, sorted.
     pub fn snapshot(&self) -> Vec<InformerInfo> {
         let informers = self.informers();
         let mut infos: Vec<InformerInfo> =
@@ -348,13 +349,13 @@ impl Inner {
             if !self.linger.is_zero() {
                 sleep(self.linger).await;
                 if released.notified().now_or_never().is_some() {
-                    // Taken up and dropped again meanwhile: the time begins anew.
+                    // Acquired and released again meanwhile: the linger time starts over.
                     released.notify_one();
                     continue;
                 }
             }
             let mut registry = self.registry();
-            // Checked under the lock that acquiring takes: whoever asks later starts a new one.
+            // Checked under the lock that acquiring takes: a later caller starts a new informer.
             if shared.is_held() {
                 continue;
             }

@@ -2,7 +2,7 @@
 //!
 //! kube's default client repeats throttled requests up to fifteen times by itself, inside the
 //! transport, where neither an informer's state nor a reconcile's deadline can see it. Here every
-//! answer reaches whoever asked, who knows how long to wait; and every request is counted.
+//! answer reaches the caller, which decides how long to wait, and every request is counted.
 
 use std::{
     sync::Arc,
@@ -23,7 +23,6 @@ use prometheus_client::{
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
-/// Who we say we are.
 const USER_AGENT: &str = concat!("weft/", env!("CARGO_PKG_VERSION"));
 
 type Labels<const N: usize> = [(&'static str, String); N];
@@ -75,8 +74,8 @@ impl ClientMetrics {
     }
 }
 
-/// A client for a cluster, without hidden retries. A configuration that asks for a proxy is
-/// refused: connecting past it would surprise.
+/// A client for a cluster, without hidden retries. Fails if the configuration names an HTTP proxy,
+/// which is not supported.
 pub fn connect(config: &Config, metrics: Option<&ClientMetrics>) -> kube::Result<Client> {
     if let Some(proxy_url) = &config.proxy_url {
         let proxy_url = Box::new(proxy_url.clone());

@@ -73,7 +73,7 @@ impl Cluster {
         &self.inner.left
     }
 
-    /// Notes that a controller runs on this cluster.
+    /// Counts a controller that runs on this cluster until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Presence {
         self.inner.running.send_modify(|count| *count += 1);
         Presence(self.inner.clone())
@@ -84,13 +84,12 @@ impl Cluster {
     pub async fn leave(&self) {
         self.inner.left.cancel();
         let mut running = self.inner.running.subscribe();
-        // The sender is ours, so this waits for nothing but the controllers.
         let _ended = running.wait_for(|count| *count == 0).await;
         self.inner.cache.close(&StopReason::ClusterLeft).await;
     }
 }
 
-/// A controller runs as long as this lives.
+/// Guard of a running controller; `Cluster::leave` waits for its drop.
 pub(crate) struct Presence(Arc<Inner>);
 
 impl Drop for Presence {
@@ -126,7 +125,7 @@ impl Clusters {
         Ok(())
     }
 
-    /// Removes a cluster with its controllers and informers. Returns whether there was one.
+    /// Removes a cluster with its controllers and informers. Returns whether it was a member.
     pub async fn leave(&self, name: &str) -> bool {
         let Some(cluster) = self.members().remove(name) else {
             return false;

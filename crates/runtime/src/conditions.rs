@@ -17,35 +17,35 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`; `None` is `Unknown`.
     pub status: Option<bool>,
-    /// Why, as one word in CamelCase.
+    /// CamelCase word that programs match on.
     pub reason: String,
-    /// Why, in a sentence.
+    /// Explanation for people.
     pub message: String,
-    /// The generation that was looked at, where the kind has one.
+    /// The `metadata.generation` that the status was derived from, where the kind has one.
     pub observed_generation: Option<i64>,
 }
 
-/// Why a condition was not written.
+/// Failure to write a condition.
 #[derive(Debug, Error)]
 pub enum ConditionError {
-    /// The server refused.
+    /// Reading the object or writing its status failed.
     #[error("cannot write condition {condition} of {key}")]
     Write {
         /// Type of the condition.
         condition: String,
         /// The object.
         key: ObjectKey,
-        /// The server's answer.
+        /// Error of the request.
         source: Box<kube::Error>,
     },
-    /// Others kept changing the object.
-    #[error("condition {condition} of {key} was changed by others {tries} times in a row")]
+    /// Every try ended with a conflict.
+    #[error("cannot write condition {condition} of {key}: conflict on each of {tries} tries")]
     Contended {
         /// Type of the condition.
         condition: String,
         /// The object.
         key: ObjectKey,
-        /// How often it was tried.
+        /// Number of tries.
         tries: u32,
     },
 }
@@ -54,8 +54,8 @@ const TRIES: u32 = 5;
 
 /// Sets a condition in an object's status. Returns whether anything was written.
 ///
-/// Other conditions, and fields of this one that are not ours (a node's heartbeat, say), stay as
-/// they are. A concurrent writer makes it look again instead of being overwritten.
+/// Other conditions stay as they are, and so do fields of this one that are not ours, such as a
+/// node's heartbeat. After a conflict it reads the object again instead of overwriting.
 pub async fn set_condition(
     client: &Client,
     kind: &Kind,
@@ -107,9 +107,9 @@ pub async fn set_condition(
     })
 }
 
-/// The conditions with one set, or `None` when they say so already.
+/// The conditions with one set, or `None` if they contain it already.
 ///
-/// The time of transition moves only when the status does.
+/// `lastTransitionTime` moves only when the status does.
 fn merge(known: &[Value], condition: &Condition, now: Timestamp) -> Option<Vec<Value>> {
     let mut conditions = known.to_vec();
     let is_ours = |candidate: &Value| {
@@ -178,7 +178,7 @@ mod tests {
             at("2026-01-02T00:00:00.5Z"),
         )
         .unwrap();
-        assert_eq!(first[0], ready, "others stay");
+        assert_eq!(first[0], ready, "other conditions stay");
         assert_eq!(first[1]["lastTransitionTime"], "2026-01-02T00:00:00Z");
         assert_eq!(
             merge(&first, &condition(false, "a"), at("2026-01-03T00:00:00Z")),

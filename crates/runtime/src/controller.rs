@@ -18,7 +18,7 @@ pub use builder::{ControllerBuilder, WatchOptions};
 pub use context::{Context, NotWatched, Reasons};
 pub use expectation::TrackedApi;
 pub use gate::{Gate, GateState};
-pub use handle::{Bell, Controller, ControllerHandle, ControllerInfo, StopReport};
+pub use handle::{Controller, ControllerHandle, ControllerInfo, StopReport, Trigger};
 pub use kube_adapter::KubeReconciler;
 pub use reconciler::{Action, ReconcileError, Reconciler, reconcile_with};
 pub use source::WatchId;

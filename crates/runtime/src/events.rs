@@ -1,4 +1,4 @@
-//! Events: what people read with `kubectl describe`.
+//! Recorder of Kubernetes Events, as `kubectl describe` shows them.
 
 use std::{
     collections::HashMap,
@@ -24,33 +24,32 @@ use tokio::{
 
 use crate::{Kind, Object};
 
-/// How much an event matters.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventLevel {
-    /// For information.
+    /// `Normal`: for information.
     Normal,
-    /// Something that somebody should look at.
+    /// `Warning`: may need an operator.
     Warning,
 }
 
-/// What happened.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventNote {
-    /// How much it matters.
+    /// Type of the event.
     pub level: EventLevel,
-    /// Why, as one word in CamelCase.
+    /// CamelCase word that programs match on.
     pub reason: &'static str,
-    /// What was being done, as one word in CamelCase.
+    /// CamelCase word for the operation that caused it.
     pub action: &'static str,
-    /// What happened, in a sentence. Cut at 1024 bytes, as the API demands.
+    /// Text for people. Cut at 1024 bytes, the limit of the API.
     pub note: String,
 }
 
 /// Writes events in the background; reconciles never wait for them.
 ///
 /// A repeated event becomes a series on the one already written. Each object has a budget, so that
-/// a failing loop does not flood the API server. Losing an event hurts nobody, so failures are
-/// only logged.
+/// a failing loop does not flood the API server. Failures are only logged: an event may be lost.
 #[derive(Clone)]
 pub struct EventRecorder {
     queue: mpsc::Sender<Entry>,
@@ -64,11 +63,11 @@ struct Entry {
 
 /// Events that may wait to be written.
 const BACKLOG: usize = 512;
-/// A server that does not answer must not hold up later events for ever.
+/// Limit for one write, so that a server that does not answer does not hold up later events.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// A repetition within this time continues a series.
 const SERIES_WINDOW: Duration = Duration::from_mins(6);
-/// Events of one object at once, and how long until it may write another one: client-go's figures.
+/// Events of one object at once, and the time until it may write another one: client-go's values.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_mins(5);
 
@@ -104,7 +103,7 @@ impl EventRecorder {
         );
     }
 
-    /// Records an event about whatever a reference names.
+    /// Records an event about the object that a reference names.
     pub fn record_about(&self, regarding: ObjectReference, note: EventNote) {
         let entry = Entry {
             regarding,
@@ -112,7 +111,7 @@ impl EventRecorder {
             at: Timestamp::now(),
         };
         if self.queue.try_send(entry).is_err() {
-            tracing::debug!("event dropped: too many wait to be written");
+            tracing::debug!("event dropped: backlog is full");
         }
     }
 }
@@ -123,7 +122,7 @@ impl fmt::Debug for EventRecorder {
     }
 }
 
-/// What makes two events the same.
+/// Hash of the fields in which events of one series agree.
 type SeriesKey = u64;
 
 struct Series {
@@ -133,7 +132,7 @@ struct Series {
     last: Instant,
 }
 
-/// When an object's budget will be, or was, full: a token bucket as one instant.
+/// Time at which an object's budget is full again: a token bucket as one instant.
 type Budget = Instant;
 
 struct Writer {
@@ -153,14 +152,14 @@ impl Writer {
             if !self.has_budget(&entry, now) {
                 tracing::debug!(
                     reason = entry.note.reason,
-                    "event dropped: object's budget is spent"
+                    "event dropped: budget of the object is used up"
                 );
                 continue;
             }
             match timeout(WRITE_LIMIT, self.write(entry, now)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "event not written"),
-                Err(_) => tracing::debug!("event not written in time"),
+                Err(_) => tracing::debug!("event not written: timed out"),
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Metrics as text.
+//! Metrics in the Prometheus text format.
 //!
 //! `prometheus-client` writes OpenMetrics. Dashboards and alerts for Kubernetes components were
 //! written against Go's client, which writes the older Prometheus format: counters carry `_total`
 //! in their headers too, and bucket bounds print as Go prints them (`1e-08`, `10`). A series whose
-//! `le` differs by a character is another series, so we write what Go writes.
+//! `le` differs by a character is another series, so this module writes what Go writes.
 
 use std::fmt::Write;
 

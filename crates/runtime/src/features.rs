@@ -7,16 +7,16 @@ use prometheus_client::{
 };
 use thiserror::Error;
 
-/// How settled a feature is.
+/// Maturity of a feature, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// May go.
+    /// May be removed in any release.
     Alpha,
     /// May change.
     Beta,
-    /// Stays.
+    /// Cannot be removed.
     Stable,
-    /// Is about to go.
+    /// Will be removed.
     Deprecated,
 }
 
@@ -35,34 +35,34 @@ impl Stage {
 /// A feature that can be switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGate {
-    /// Its name, as in `--feature-gates`.
+    /// Name in `--feature-gates`.
     pub name: &'static str,
-    /// Whether it is on unless told otherwise.
+    /// Value if `--feature-gates` does not name it.
     pub default: bool,
-    /// How settled it is.
+    /// Maturity, shown in `kubernetes_feature_enabled`.
     pub stage: Stage,
-    /// It can no longer be switched.
+    /// Setting another value than the default is an error.
     pub locked: bool,
 }
 
-/// What to do with names that are not ours.
+/// Handling of gate names that are not defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownGates {
-    /// Refuse to start.
+    /// Returns an error.
     Refuse,
-    /// Go on with a warning: for commands that replace a program whose gates we do not all have.
+    /// Returns a warning: for commands that replace a program whose gates are not all defined here.
     Warn,
 }
 
-/// Why feature gates could not be set.
+/// Failure to apply `--feature-gates`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeatureGateError {
-    /// No such gate.
-    #[error("unknown feature gate {name:?}; known are: {known}")]
+    /// No gate of this name is defined.
+    #[error("unknown feature gate {name:?}: known are {known}")]
     Unknown {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// Defined names, separated by commas.
         known: String,
     },
     /// The gate's value is fixed.
@@ -70,7 +70,7 @@ pub enum FeatureGateError {
     Locked {
         /// The gate.
         name: &'static str,
-        /// Its only value.
+        /// The value it is locked to.
         value: bool,
     },
     /// Not `Name=true` or `Name=false`.
@@ -121,9 +121,7 @@ impl FeatureGates {
                 }
                 Some((_, current)) => *current = value,
                 None if unknown == UnknownGates::Warn => {
-                    warnings.push(format!(
-                        "feature gate {name} is not known here and has no effect"
-                    ));
+                    warnings.push(format!("ignoring unknown feature gate {name}"));
                 }
                 None => {
                     let known: Vec<&str> = self.gates.keys().copied().collect();
@@ -135,7 +133,7 @@ impl FeatureGates {
         Ok(warnings)
     }
 
-    /// Fixes the values: from here on the process runs.
+    /// Fixes the values for the run of the process.
     pub fn freeze(self) -> Features {
         Features {
             gates: Arc::new(self.gates),
@@ -143,14 +141,14 @@ impl FeatureGates {
     }
 }
 
-/// The gates of a running process. They cannot be changed.
+/// The gates of a running process, immutable.
 #[derive(Clone, Debug)]
 pub struct Features {
     gates: Arc<BTreeMap<&'static str, (FeatureGate, bool)>>,
 }
 
 impl Features {
-    /// Whether a feature is on. A name that was never defined is off.
+    /// Returns whether a feature is enabled. A name that was never defined is disabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.gates.get(name).is_some_and(|(_, value)| *value)
     }
@@ -165,7 +163,7 @@ impl Collector for Features {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = encoder.encode_descriptor(
             "kubernetes_feature_enabled",
-            "Whether a feature is on, by name and stage",
+            "1 if the feature is enabled, by name and stage",
             None,
             MetricType::Gauge,
         )?;
@@ -219,7 +217,7 @@ mod tests {
         let error = gates.set("Nope=true", UnknownGates::Refuse).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown feature gate \"Nope\"; known are: Quick, Settled"
+            "unknown feature gate \"Nope\": known are Quick, Settled"
         );
         assert!(matches!(
             gates.set("Quick", UnknownGates::Warn),
@@ -235,7 +233,7 @@ mod tests {
         assert!(warnings[0].contains("SomeUpstreamGate"));
         assert!(
             gates.freeze().is_enabled("Quick"),
-            "what is known still counts"
+            "known gates still apply"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Which resource of the API an object belongs to.
+//! Resource kinds: group, version, plural and kind.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A kind from its four words.
+    /// A kind from its four parts.
     pub fn new(group: &str, version: &str, plural: &str, kind: &str) -> Self {
         Self {
             group: SharedStr::interned(group),
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The same as kube spells it.
+    /// The same in kube's type.
     pub fn to_api_resource(&self) -> ApiResource {
         let gvk = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
         ApiResource::from_gvk_with_plural(&gvk, &self.plural)

@@ -1,4 +1,4 @@
-//! Which kinds the server serves, followed as CRDs come and go.
+//! Availability of kinds on the server, followed as CRDs come and go.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,22 +17,22 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{Cache, Change, Informer, Kind, Lister, Metadata, StopReason, WatchSpec, projection};
 
-/// Whether a kind can be listed and watched.
+/// Availability of a kind for list and watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindState {
     /// Not known yet.
     Unknown,
-    /// Served.
+    /// Served by the API server.
     Present,
     /// Not served.
     Absent,
 }
 
-/// Follows the kinds of one cluster: custom ones by watching their definitions, others by asking
+/// Follows the kinds of one cluster: custom ones by a watch on their definitions, others through
 /// the server's discovery.
 ///
-/// When a kind goes, its informers are evicted, so that nobody asks a server for ever what it no
-/// longer has.
+/// When a kind goes, its informers are evicted, so that none keeps requesting a kind that is not
+/// served.
 pub struct KindMonitor {
     shared: Arc<Shared>,
     wake: mpsc::UnboundedSender<Kind>,
@@ -43,14 +43,14 @@ struct Shared {
     followed: Mutex<HashMap<Kind, watch::Sender<KindState>>>,
 }
 
-/// How soon a kind without a definition is looked for again. Definitions are watched; only
-/// aggregated APIs and built-in kinds of a newer server are found this way.
+/// Interval of discovery for kinds without a definition. Definitions are watched; only aggregated
+/// APIs and built-in kinds of a newer server are found this way.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A connection that is half open must not hold up everything else.
+/// Limit of one discovery request, so that a half-open connection does not hold up the others.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The parts of a CustomResourceDefinition that say what is served.
+/// The fields of a CustomResourceDefinition that say which versions are served.
 #[derive(Debug, Deserialize)]
 struct Definition {
     metadata: Metadata,
@@ -177,13 +177,13 @@ struct Follower {
     cache: Cache,
     shared: Arc<Shared>,
     woken: mpsc::UnboundedReceiver<Kind>,
-    /// Kinds that discovery did not list when it was last asked.
+    /// Kinds that were missing from the last discovery.
     unlisted: HashSet<Kind>,
 }
 
 impl Follower {
-    /// Follows definitions until the cluster leaves. Somebody may evict their informer: then a new
-    /// one is acquired, since nobody else would notice that kinds are no longer followed.
+    /// Follows definitions until the cluster leaves. If their informer is evicted, a new one is
+    /// acquired: otherwise kinds would silently stop being followed.
     async fn run(mut self) {
         loop {
             let informer = self.cache.informer::<Definition>(&WatchSpec::all());
@@ -228,28 +228,28 @@ impl Follower {
             return;
         };
         let concerned = |kind: &Kind| definition.defines(kind);
-        // The state is published before informers are evicted: a controller that learns of the
-        // eviction first must not take it for a kind that is still there.
+        // The state is published before informers are evicted: a controller that sees the eviction
+        // first must not conclude that the kind is still served.
         if matches!(change, Change::Deleted { .. }) {
-            // Discovery may lag behind by a moment; the definition is the better witness.
+            // Discovery may lag by a moment; the deleted definition is the better evidence.
             for kind in self.followed(concerned) {
                 self.publish(&kind, KindState::Absent);
             }
-            self.evict_unserved(definition, true);
+            self.evict(definition, |_| true);
         } else {
             self.evaluate(definitions, concerned).await;
-            self.evict_unserved(definition, false);
+            self.evict(definition, |kind| !definition.serves(kind));
         }
     }
 
-    /// Ends the informers of what a definition no longer serves, followed or not.
-    fn evict_unserved(&self, definition: &Definition, deleted: bool) {
+    /// Evicts the informers of a definition's kinds that are gone, followed or not.
+    fn evict(&self, definition: &Definition, is_gone: impl Fn(&Kind) -> bool) {
         self.cache.evict_matching(&StopReason::KindRemoved, |key| {
-            definition.defines(&key.kind) && (deleted || !definition.serves(&key.kind))
+            definition.defines(&key.kind) && is_gone(&key.kind)
         });
     }
 
-    /// The kinds that somebody follows, of those asked for.
+    /// The followed kinds among those wanted.
     fn followed(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Kind> {
         let mut followed = self.shared.followed();
         followed.retain(|_, states| states.receiver_count() > 0);
@@ -268,7 +268,7 @@ impl Follower {
         }
     }
 
-    /// `None` when it cannot be told now.
+    /// `None` if the state cannot be determined now.
     async fn evaluate_one(
         &mut self,
         kind: &Kind,
@@ -288,7 +288,7 @@ impl Follower {
         if state == KindState::Present {
             self.unlisted.remove(kind);
         } else if is_present && self.unlisted.insert(kind.clone()) {
-            // One failed look at an aggregated API is no evidence that the kind is gone.
+            // One failed discovery of an aggregated API is not evidence that the kind is gone.
             return None;
         }
         Some(state)
@@ -301,7 +301,7 @@ impl Follower {
             .ok()?;
         let answer = self.cache.client().request::<APIResourceList>(request);
         let Ok(answer) = timeout(PROBE_LIMIT, answer).await else {
-            tracing::debug!(%kind, "discovery does not answer");
+            tracing::debug!(%kind, "discovery timed out");
             return None;
         };
         match answer {
@@ -316,8 +316,8 @@ impl Follower {
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Some(KindState::Absent),
             Err(error) => {
-                // A failing aggregated API, say. It is no evidence that the kind is gone.
-                tracing::debug!(%kind, %error, "cannot ask for a kind");
+                // A failing aggregated API, for example. Not evidence that the kind is gone.
+                tracing::debug!(%kind, %error, "discovery failed");
                 None
             }
         }
@@ -333,7 +333,7 @@ impl Follower {
         if before == state {
             return;
         }
-        tracing::info!(%kind, ?state, "kind changed");
+        tracing::info!(%kind, ?state, "kind availability changed");
         match state {
             KindState::Absent => {
                 self.cache

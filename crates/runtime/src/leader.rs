@@ -2,8 +2,8 @@
 //!
 //! The rules are client-go's: compare-and-swap on the Lease's version, expiry judged by the local
 //! time since the record was last seen to change, so that clocks of different machines are never
-//! compared. What is added: the process can be elected again, and everyone who acts as leader is
-//! told until when it may (ADR 0005).
+//! compared. In addition, the process can be elected again, and everything that acts as leader gets
+//! a deadline (ADR 0005).
 
 mod elector;
 mod record;

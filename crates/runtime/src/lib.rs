@@ -1,7 +1,8 @@
-//! Shared informers, workqueue and controllers whose parts can be started, stopped and removed.
+//! Shared informers, workqueue and controllers whose parts can be started, stopped and removed at
+//! run time.
 //!
-//! Read in the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands
-//! out [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
+//! In the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands out
+//! [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
 //! [`Reconciler`] for each key.
 
 mod backoff;
@@ -34,10 +35,10 @@ pub use client::{ClientMetrics, connect};
 pub use cluster::{AlreadyJoined, Cluster, Clusters};
 pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
-    Action, Bell, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
+    Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
     ControllerState, DegradedReason, Failure, Gate, GateState, KubeReconciler, NotWatched,
-    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Unit, WatchId,
-    WatchOptions, reconcile_with,
+    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Trigger, Unit,
+    WatchId, WatchOptions, reconcile_with,
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
@@ -53,9 +54,9 @@ pub use managed_fields::WithoutManagedFields;
 pub use manager::{
     Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
     HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
-    Phase, StatusServer, TlsFiles, check_host, refuse_other_hosts,
+    Phase, StatusServer, TlsFiles, Unhealthy, check_host, refuse_other_hosts,
 };
-pub use mapping::Mapper;
+pub use mapping::{Mapper, OwnerFilter};
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
 pub use metrics::Metrics;
 pub use object::{Kinded, Object, Owner, Pairs, ResourceVersion};
@@ -65,6 +66,6 @@ pub use queue::{
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,
 };
 pub use signal::shutdown_signal;
-pub use socket::{AskError, ask, order};
+pub use socket::{SocketError, socket_get, socket_post};
 pub use weft_model::ObjectKey;
 pub use wire::WatchError;

@@ -1,4 +1,4 @@
-//! Whole objects without the part that only servers and appliers read.
+//! Wrapper that drops `managedFields` from whole objects.
 
 use std::ops::Deref;
 
@@ -9,16 +9,16 @@ use crate::{
     object::{Kinded, Object, Owner, Pairs},
 };
 
-/// A `k8s_openapi` type or a `DynamicObject` as an informer keeps it for those who want all of it
-/// but `managedFields`, which is more than half of what a whole Pod takes in memory.
+/// A `k8s_openapi` type or a `DynamicObject` without `managedFields`, which is more than half of
+/// what a whole Pod takes in memory.
 ///
-/// Who reads only some fields takes less still with a [`projection!`](crate::projection), which
-/// does not decode the others either.
+/// A [`projection!`](crate::projection) of the fields that are read takes less still: it does not
+/// decode the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WithoutManagedFields<K>(K);
 
 impl<K> WithoutManagedFields<K> {
-    /// The object itself.
+    /// The wrapped object.
     pub fn into_inner(self) -> K {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The manager: starts everything in order, stops it in reverse, and tells how it is.
+//! The manager: starts everything in order, stops it in reverse, and serves its health.
 
 mod component;
 mod control;
@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub use component::{Component, ComponentScope, Phase};
 pub use control::ControlServer;
-pub use health::{HealthCheck, HealthLimits};
+pub use health::{HealthCheck, HealthLimits, Unhealthy};
 pub use members::{ComponentId, DuplicateName};
 pub use process::{HeapProbe, HeapStatistics};
 pub use server::{Access, StatusServer, check_host, refuse_other_hosts};
@@ -33,7 +33,7 @@ use crate::{
 use health::Health;
 use members::Members;
 
-/// Runs controllers and components of a process.
+/// Runs the controllers and components of a process.
 ///
 /// Cloning is cheap; every clone is the same manager.
 #[derive(Clone)]
@@ -72,28 +72,28 @@ pub struct ManagerBuilder {
     heap: HeapProbe,
 }
 
-/// Why a manager ended, other than by being asked to.
+/// Failures that end a manager.
 #[derive(Debug, Error)]
 pub enum ManagerError {
     /// A component ended with an error.
     #[error("component {name} failed")]
     Component {
-        /// Which one.
+        /// Name of the component.
         name: String,
-        /// Its error.
+        /// Error of the component.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The lease was lost and the manager was told to exit then.
+    /// The lease was lost, and [`ManagerBuilder::exit_on_leadership_loss`] is set.
     #[error("leadership was lost")]
     LeadershipLost,
 }
 
-/// How a manager ended.
+/// Report of a stopped manager.
 #[derive(Debug, Default)]
 pub struct ExitReport {
-    /// Controllers whose reconciles had to be dropped, and how many.
+    /// Controllers whose reconciles were dropped at the end of the grace time, with their number.
     pub aborted: Vec<(String, usize)>,
-    /// How long stopping took.
+    /// Time that stopping took.
     pub took: Duration,
 }
 
@@ -105,35 +105,35 @@ impl ManagerBuilder {
         self
     }
 
-    /// Ends the process's work when the lease is lost, instead of standing by.
+    /// Ends [`Manager::run`] when the lease is lost, instead of standing by.
     #[must_use]
     pub fn exit_on_leadership_loss(mut self) -> Self {
         self.exit_on_loss = true;
         self
     }
 
-    /// How long everything together has to stop. 30 s by default.
+    /// Time for everything together to stop. 30 s by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// When `/livez` fails.
+    /// Limits beyond which `/livez` fails.
     #[must_use]
     pub fn health_limits(mut self, limits: HealthLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Where the process's heap is counted.
+    /// Probe of the allocator's statistics.
     #[must_use]
     pub fn heap(mut self, heap: HeapProbe) -> Self {
         self.heap = heap;
         self
     }
 
-    /// Further metrics of the process.
+    /// Registry with further metrics of the process.
     #[must_use]
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = registry;
@@ -197,22 +197,22 @@ impl Manager {
         }
     }
 
-    /// Its name, as in `running_managed_controllers`.
+    /// Name, as in `running_managed_controllers`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The clusters it works on; more may join.
+    /// Clusters it works on; more may join.
     pub fn clusters(&self) -> &Clusters {
         &self.inner.clusters
     }
 
-    /// Where controllers expose their figures.
+    /// Metrics to build controllers with.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
     }
 
-    /// Everything exposed.
+    /// Registry of everything exposed.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.inner.registry
     }
@@ -224,15 +224,15 @@ impl Manager {
         Ok(())
     }
 
-    /// Adds a controller. It starts with its group, at once if that runs already. Names are
-    /// unique, since metrics and people go by them.
+    /// Adds a controller. It starts with its phase, at once if that runs already. Names are unique,
+    /// since metrics and operators refer to them.
     pub fn add(
         &self,
         controller: impl Into<ControllerHandle>,
     ) -> Result<ComponentId, DuplicateName> {
         let controller = controller.into();
         if controller.leader_only() {
-            // Without an election there is nobody else to lead.
+            // Without an election no other process leads.
             let election = self.inner.election.as_ref();
             controller.set_gate(
                 election.map_or_else(Gate::always_open, |election| election.gate.clone()),
@@ -251,12 +251,12 @@ impl Manager {
         self.inner.members.add_component(Arc::new(component), gate)
     }
 
-    /// Stops a controller or component and forgets it. Returns whether it was there.
+    /// Stops a controller or component and removes it. Returns whether it was a member.
     pub async fn remove(&self, id: ComponentId) -> bool {
         self.inner.members.remove(id, self.inner.grace).await
     }
 
-    /// Removes a cluster with its controllers and informers. Returns whether there was one.
+    /// Removes a cluster with its controllers and informers. Returns whether it was a member.
     pub async fn leave(&self, name: &str) -> bool {
         let left = self.inner.clusters.leave(name).await;
         for id in self.inner.members.of_cluster(name) {
@@ -284,7 +284,7 @@ impl Manager {
         self.inner.health.add(check);
     }
 
-    /// Who leads; `None` without an election.
+    /// Follows the leadership; `None` without an election.
     pub fn leadership(&self) -> Option<watch::Receiver<LeaderStatus>> {
         self.inner
             .election
@@ -303,7 +303,7 @@ impl Manager {
         let stop_election = CancellationToken::new();
         let released = CancellationToken::new();
         let election = self.clone().elect(stop_election.clone(), released.clone());
-        // Whoever drops this future ends the election with it.
+        // Dropping this future ends the election with it.
         let election = AbortOnDropHandle::new(tokio::spawn(election));
         let mut lost = self.leadership_lost();
         let outcome = tokio::select! {
@@ -322,7 +322,7 @@ impl Manager {
         for phase in Phase::ALL {
             self.inner.members.begin(phase).await;
         }
-        tracing::info!(manager = %self.inner.name, "started");
+        tracing::info!(manager = %self.inner.name, "manager started");
         std::future::pending::<()>().await;
     }
 
@@ -343,8 +343,8 @@ impl Manager {
         })
     }
 
-    /// Contends until told to stop, then waits for the proof that nothing acts as leader any more
-    /// before it gives the lease up.
+    /// Contends until cancelled, then waits until all work that needs leadership has ended before
+    /// it releases the lease.
     async fn elect(self, stop: CancellationToken, work_has_ended: CancellationToken) {
         let Some(election) = &self.inner.election else {
             return;
@@ -359,7 +359,7 @@ impl Manager {
                 }
             }
         }
-        // Renewing goes on while the leader's work is brought to an end.
+        // Renewing goes on while the leader's work drains.
         tokio::select! {
             () = work_has_ended.cancelled() => {}
             () = elector.keep() => {}
@@ -375,7 +375,7 @@ impl Manager {
         let began = Instant::now();
         let deadline = began + self.inner.grace;
         self.inner.health.set_draining();
-        tracing::info!(manager = %self.inner.name, "stopping");
+        tracing::info!(manager = %self.inner.name, "manager stopping");
         let mut report = ExitReport::default();
         stop_election.cancel();
         for phase in Phase::ALL.into_iter().rev() {
@@ -387,7 +387,7 @@ impl Manager {
             }
         }
         report.took = began.elapsed();
-        tracing::info!(manager = %self.inner.name, took = ?report.took, aborted = report.aborted.len(), "stopped");
+        tracing::info!(manager = %self.inner.name, took = ?report.took, aborted = report.aborted.len(), "manager stopped");
         report
     }
 }

@@ -1,4 +1,4 @@
-//! From objects to the keys that must be reconciled.
+//! Mappers: from objects to the keys that must be reconciled.
 
 use std::sync::Arc;
 
@@ -8,8 +8,17 @@ use crate::{Kind, Object, QueueKey};
 
 type MapObject<K, Q> = dyn Fn(&K) -> Vec<Q> + Send + Sync;
 
-/// Names the keys that an object concerns. For an update both the old and the new object are
-/// asked, so that whoever lost the object hears of it too.
+/// The owner references that [`Mapper::owners`] follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerFilter {
+    /// Only the owner that manages the object (`controller: true`).
+    Controller,
+    /// Every owner of the kind.
+    All,
+}
+
+/// Maps an object to keys. For an update both the old and the new object are mapped, so that a key
+/// that lost the object is reconciled too.
 pub struct Mapper<K, Q> {
     object: Arc<MapObject<K, Q>>,
     key: Option<fn(&ObjectKey) -> Q>,
@@ -25,7 +34,7 @@ impl<K, Q> Clone for Mapper<K, Q> {
 }
 
 impl<K: Object, Q: QueueKey> Mapper<K, Q> {
-    /// A mapping by a function.
+    /// A mapper from a function.
     pub fn new(map: impl Fn(&K) -> Vec<Q> + Send + Sync + 'static) -> Self {
         Self {
             object: Arc::new(map),
@@ -33,7 +42,7 @@ impl<K: Object, Q: QueueKey> Mapper<K, Q> {
         }
     }
 
-    /// Everything concerns one key: for controllers that work on the whole at once.
+    /// Maps every object to one key: for controllers that work on the whole state at once.
     pub fn always(key: Q) -> Self {
         Self::new(move |_| vec![key.clone()])
     }
@@ -42,7 +51,7 @@ impl<K: Object, Q: QueueKey> Mapper<K, Q> {
         (self.object)(object)
     }
 
-    /// The key of an object that could not be decoded, where it can be told.
+    /// The key of an object that could not be decoded, if its name is enough to map it.
     pub(crate) fn bare_key(&self, key: &ObjectKey) -> Option<Q> {
         self.key.map(|map| map(key))
     }
@@ -58,23 +67,21 @@ impl<K: Object> Mapper<K, ObjectKey> {
     }
 
     /// The owners of a namespaced kind, in the object's namespace.
-    ///
-    /// With `controllers_only` just the owner that manages the object.
-    pub fn owners(owner: Kind, controllers_only: bool) -> Self {
-        Self::owners_in(owner, controllers_only, K::namespace)
+    pub fn owners(owner: Kind, filter: OwnerFilter) -> Self {
+        Self::owners_in(owner, filter, K::namespace)
     }
 
     /// The owners of a cluster-scoped kind.
-    pub fn cluster_owners(owner: Kind, controllers_only: bool) -> Self {
-        Self::owners_in(owner, controllers_only, |_| None)
+    pub fn cluster_owners(owner: Kind, filter: OwnerFilter) -> Self {
+        Self::owners_in(owner, filter, |_| None)
     }
 
-    fn owners_in(owner: Kind, controllers_only: bool, namespace: fn(&K) -> Option<&str>) -> Self {
+    fn owners_in(owner: Kind, filter: OwnerFilter, namespace: fn(&K) -> Option<&str>) -> Self {
         Self::new(move |object| {
             let owners = object.owners().into_iter().filter(|candidate| {
                 candidate.kind == owner.kind.as_str()
                     && candidate.group() == owner.group.as_str()
-                    && (candidate.controller || !controllers_only)
+                    && (candidate.controller || filter == OwnerFilter::All)
             });
             owners
                 .map(|owner| ObjectKey::new(namespace(object), owner.name))
@@ -98,11 +105,14 @@ mod tests {
         )
         .unwrap();
         let kind = Kind::new("apps", "v1", "replicasets", "ReplicaSet");
-        let keys = |controllers_only| Mapper::owners(kind.clone(), controllers_only).keys(&object);
+        let keys = |filter| Mapper::owners(kind.clone(), filter).keys(&object);
         let mine = ObjectKey::namespaced("n", "mine");
-        assert_eq!(keys(true), std::slice::from_ref(&mine));
-        assert_eq!(keys(false), [mine, ObjectKey::namespaced("n", "second")]);
-        let cluster = Mapper::cluster_owners(kind.clone(), true).keys(&object);
+        assert_eq!(keys(OwnerFilter::Controller), std::slice::from_ref(&mine));
+        assert_eq!(
+            keys(OwnerFilter::All),
+            [mine, ObjectKey::namespaced("n", "second")]
+        );
+        let cluster = Mapper::cluster_owners(kind.clone(), OwnerFilter::Controller).keys(&object);
         assert_eq!(cluster, [ObjectKey::cluster("mine")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Slim metadata: what projections decode instead of Kubernetes' full `ObjectMeta`.
+//! Slim metadata: the fields that projections decode instead of Kubernetes' full `ObjectMeta`.
 
 use std::fmt;
 
@@ -30,21 +30,21 @@ pub struct Metadata<A: Default = Skipped> {
     pub uid: Box<str>,
     /// Version of this state.
     pub resource_version: Box<str>,
-    /// Counts changes of the specification.
+    /// Incremented by the API server with every change of the spec.
     pub generation: Option<i64>,
     /// Present while the object is being deleted.
     #[serde(deserialize_with = "is_present")]
     deletion_timestamp: bool,
     /// Labels in key order.
     pub labels: Labels,
-    /// What the projection keeps of the annotations.
+    /// Annotations that the projection keeps.
     pub annotations: A,
-    /// Owners.
+    /// Owner references.
     pub owner_references: Box<[OwnerReference]>,
 }
 
 impl<A: Default> Metadata<A> {
-    /// Whether a deletion timestamp is set.
+    /// Returns whether a deletion timestamp is set.
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp
     }
@@ -80,7 +80,7 @@ pub struct OwnerReference {
     pub name: SharedStr,
     /// UID of the owner.
     pub uid: SharedStr,
-    /// Whether the owner manages the object.
+    /// The owner is the managing controller.
     #[serde(default)]
     pub controller: bool,
 }
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// Stands where annotations would be in a projection that does not read them: costs nothing.
+/// Takes the place of annotations in a projection that does not read them: costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped;
 
@@ -143,8 +143,8 @@ impl<'de> Deserialize<'de> for Skipped {
     }
 }
 
-/// What a projection may keep of the annotations: [`Skipped`], all of them ([`Labels`]), or a
-/// struct of its own that decodes a few.
+/// Annotations that a projection keeps: [`Skipped`], all of them ([`Labels`]), or a struct of its
+/// own that decodes a few.
 pub trait Annotations {
     /// The kept annotations in key order.
     fn pairs(&self) -> Pairs<'_>;
@@ -163,7 +163,7 @@ impl Annotations for Labels {
 }
 
 /// Implements [`Object`](crate::Object) and [`Kinded`](crate::Kinded) for a projection: a struct
-/// with a field `metadata:` [`Metadata`] and whatever else its consumers read.
+/// with a field `metadata:` [`Metadata`] and the fields that its consumers read.
 ///
 /// ```
 /// use serde::Deserialize;

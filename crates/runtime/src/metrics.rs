@@ -1,4 +1,4 @@
-//! The runtime's figures under the names that dashboards of Kubernetes components know.
+//! Metrics of controllers and informers, under the names that Kubernetes dashboards use.
 
 use std::{
     fmt,
@@ -16,8 +16,8 @@ use crate::{
     Cluster, ControllerHandle, ControllerState, WorkqueueMetrics, controller::ControllerStatistics,
 };
 
-/// Exposes queues, controllers and informers. Series live exactly as long as what they describe:
-/// stopping and starting a controller makes no new ones, dropping it removes them.
+/// Exposes queues, controllers and informers. Series live exactly as long as their subject: a
+/// restart of a controller adds none, dropping it removes them.
 #[derive(Clone)]
 pub struct Metrics {
     workqueues: WorkqueueMetrics,
@@ -53,7 +53,7 @@ impl Metrics {
         metrics
     }
 
-    /// Where workqueues expose themselves.
+    /// Registry of workqueues.
     pub fn workqueues(&self) -> &WorkqueueMetrics {
         &self.workqueues
     }
@@ -109,7 +109,7 @@ const CONTROLLER_FAMILIES: [ControllerFamily; 8] = [
     ),
     (
         "controller_runtime_terminal_reconcile_errors",
-        "Total number of reconciles that failed for good",
+        "Total number of reconciles that failed with a terminal error",
         MetricType::Counter,
         |s, e| counter(e, s.terminal_errors.load(Relaxed)),
     ),
@@ -121,31 +121,31 @@ const CONTROLLER_FAMILIES: [ControllerFamily; 8] = [
     ),
     (
         "controller_runtime_reconcile_timeouts",
-        "Total number of reconciles that took too long",
+        "Total number of reconciles that timed out",
         MetricType::Counter,
         |s, e| counter(e, s.timeouts.load(Relaxed)),
     ),
     (
         "controller_runtime_reconcile_time_seconds",
-        "How long a reconcile takes",
+        "Duration of a reconcile in seconds",
         Histogram::TYPE,
         |s, e| s.time.encode(e),
     ),
     (
         "controller_runtime_active_workers",
-        "Workers that reconcile now",
+        "Number of workers that are reconciling",
         MetricType::Gauge,
         |s, mut e| e.encode_gauge(&s.active_workers.load(Relaxed)),
     ),
     (
         "weft_runtime_controller_starts",
-        "How often the controller was started",
+        "Total number of starts of the controller",
         MetricType::Counter,
         |s, e| counter(e, s.starts.load(Relaxed)),
     ),
     (
         "weft_runtime_controller_transitions",
-        "How often the controller changed its state",
+        "Total number of state changes of the controller",
         MetricType::Counter,
         |s, e| counter(e, s.transitions.load(Relaxed)),
     ),
@@ -182,7 +182,7 @@ impl Metrics {
         }
         let mut family = encoder.encode_descriptor(
             "controller_runtime_max_concurrent_reconciles",
-            "Workers that the controller may use",
+            "Configured number of workers",
             None,
             MetricType::Gauge,
         )?;
@@ -289,7 +289,7 @@ impl Metrics {
         )?;
         let mut family = encoder.encode_descriptor(
             "informer_processing_latency_seconds",
-            "Time from receiving an event to having told every subscriber",
+            "Time from receiving an event to having notified every subscriber",
             None,
             Histogram::TYPE,
         )?;
@@ -306,7 +306,7 @@ fn encode_states(
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(
         "weft_runtime_controller_state",
-        "1 for the state that the controller is in",
+        "1 for the current state of the controller",
         None,
         MetricType::Gauge,
     )?;
@@ -322,7 +322,7 @@ fn encode_states(
     Ok(())
 }
 
-/// client-go's labels; the name tells apart informers of one kind with different types or scopes.
+/// client-go's labels; `name` distinguishes informers of one kind with different types or scopes.
 fn informer_labels(key: &crate::InformerKey) -> [(&'static str, String); 4] {
     let scope = [&key.namespace, &key.labels, &key.fields];
     let scope: Vec<&str> = scope

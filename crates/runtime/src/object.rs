@@ -1,4 +1,4 @@
-//! What the runtime needs to know of an object, and nothing else.
+//! Traits of the objects that informers can hold.
 
 use std::{any::Any, fmt};
 
@@ -12,17 +12,17 @@ use crate::Kind;
 ///
 /// Implemented for every `kube::Resource`; projections use [`projection!`](crate::projection).
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
-    /// `metadata.name`.
+    /// `metadata.name`, empty when absent.
     fn name(&self) -> &str;
     /// `metadata.namespace`, absent for cluster-scoped objects.
     fn namespace(&self) -> Option<&str>;
-    /// `metadata.uid`.
+    /// `metadata.uid`, absent before the object is created.
     fn uid(&self) -> Option<&str>;
     /// `metadata.resourceVersion`, empty when absent.
     fn resource_version(&self) -> &str;
-    /// `metadata.generation`.
+    /// `metadata.generation`, absent for kinds that do not count it.
     fn generation(&self) -> Option<i64>;
-    /// Whether a deletion timestamp is set.
+    /// Returns whether a deletion timestamp is set.
     fn is_terminating(&self) -> bool;
     /// Labels in key order.
     fn labels(&self) -> Pairs<'_>;
@@ -49,7 +49,7 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
 /// Iterator over labels or annotations.
 pub type Pairs<'a> = Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 
-/// An object type that knows which resource it is decoded from.
+/// An object type with a fixed resource.
 pub trait Kinded: Object {
     /// Group, version and resource of this type.
     fn resource_kind() -> Kind;
@@ -66,7 +66,7 @@ pub struct Owner<'a> {
     pub name: &'a str,
     /// UID of the owner.
     pub uid: &'a str,
-    /// Whether this owner manages the object.
+    /// The owner is the managing controller.
     pub controller: bool,
 }
 
@@ -184,12 +184,12 @@ impl ResourceVersion {
         &self.0
     }
 
-    /// Whether no version is known.
+    /// Returns whether no version is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number, when it is one.
+    /// The version as a number, if it is decimal.
     pub fn number(&self) -> Option<u128> {
         parse_version(&self.0)
     }

@@ -1,10 +1,10 @@
-//! Which changes are worth a reconcile.
+//! Predicates: filters for the changes that cause a reconcile.
 
 use std::sync::Arc;
 
 use crate::{Change, Object};
 
-/// Decides whether a change passes. Additions and deletions pass unless a predicate says otherwise.
+/// Filter of changes. Additions and deletions pass unless a predicate says otherwise.
 pub struct Predicate<K>(Arc<Allows<K>>);
 
 type Allows<K> = dyn Fn(&Change<K>) -> bool + Send + Sync;
@@ -21,18 +21,18 @@ impl<K: Object> Predicate<K> {
         Self(Arc::new(allows))
     }
 
-    /// Whether the change passes.
+    /// Returns whether the change passes.
     pub fn allows(&self, change: &Change<K>) -> bool {
         (self.0)(change)
     }
 
-    /// Both must pass.
+    /// Passes if both pass.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |change| self.allows(change) && other.allows(change))
     }
 
-    /// One must pass.
+    /// Passes if one of them passes.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::new(move |change| self.allows(change) || other.allows(change))
@@ -42,7 +42,7 @@ impl<K: Object> Predicate<K> {
     #[must_use]
     #[expect(
         clippy::should_implement_trait,
-        reason = "reads as `a.not()` beside `and` and `or`"
+        reason = "reads as `a.not()`, like `and` and `or`"
     )]
     pub fn not(self) -> Self {
         Self::new(move |change| !self.allows(change))
@@ -56,7 +56,7 @@ impl<K: Object> Predicate<K> {
         })
     }
 
-    /// Updates pass when the specification changed.
+    /// Updates pass when `metadata.generation` changed.
     pub fn generation_changed() -> Self {
         Self::field_changed(Object::generation)
     }

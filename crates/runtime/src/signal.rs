@@ -1,4 +1,4 @@
-//! When the process is asked to end.
+//! Shutdown on SIGTERM and SIGINT.
 
 use std::io;
 
@@ -13,8 +13,8 @@ pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
-            _ = terminate.recv() => tracing::info!("asked to terminate"),
-            _ = interrupt.recv() => tracing::info!("interrupted"),
+            _ = terminate.recv() => tracing::info!("received SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("received SIGINT"),
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Requests of command-line tools to a running daemon, over its Unix socket.
+//! HTTP client of command-line tools for the Unix socket of a running daemon.
 
 use std::{
     io,
@@ -13,44 +13,44 @@ use tokio::{
     net::UnixStream,
 };
 
-/// Why a daemon does not answer a tool.
+/// Failure of a request to a daemon.
 #[derive(Debug, Error)]
-pub enum AskError {
-    /// The socket does not work.
-    #[error("ask the daemon on {}", path.display())]
+pub enum SocketError {
+    /// Connecting, writing or reading failed, or took too long.
+    #[error("cannot reach the daemon on {}", path.display())]
     Socket {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It says no.
-    #[error("daemon answers {0}")]
+    /// The status is not 200.
+    #[error("daemon answered {0}")]
     Refused(String),
-    /// Its answer is not understood.
-    #[error("read the daemon's answer")]
+    /// The body is not the expected JSON.
+    #[error("cannot decode the daemon's answer")]
     Answer(#[from] serde_json::Error),
 }
 
-/// How long a tool waits: longer than a part of a process may take to end.
+/// Limit of one request: longer than a part of a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Reads a page of a running daemon.
-pub async fn ask<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
-    answer(socket, "GET", page).await
+pub async fn socket_get<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, SocketError> {
+    request(socket, "GET", page).await
 }
 
-/// Gives a running daemon an order, and reads what it says when that is carried out.
-pub async fn order<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, AskError> {
-    answer(socket, "POST", page).await
+/// Sends a command to a running daemon, and reads the answer that follows when it is done.
+pub async fn socket_post<T: DeserializeOwned>(socket: &Path, page: &str) -> Result<T, SocketError> {
+    request(socket, "POST", page).await
 }
 
-async fn answer<T: DeserializeOwned>(
+async fn request<T: DeserializeOwned>(
     socket: &Path,
     method: &str,
     page: &str,
-) -> Result<T, AskError> {
-    let failed = |source| AskError::Socket {
+) -> Result<T, SocketError> {
+    let failed = |source| SocketError::Socket {
         path: socket.to_owned(),
         source,
     };
@@ -60,7 +60,10 @@ async fn answer<T: DeserializeOwned>(
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
-        return Err(AskError::Refused(format!("{status}: {}", body.trim_end())));
+        return Err(SocketError::Refused(format!(
+            "{status}: {}",
+            body.trim_end()
+        )));
     }
     Ok(serde_json::from_str(body)?)
 }

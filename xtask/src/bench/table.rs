@@ -13,10 +13,10 @@ pub(crate) struct Row {
     pub(crate) name: String,
     unit: String,
     ours: f64,
-    /// What the program we compare ourselves with needs; `null` where there is none.
+    /// The figure of the program compared with; `null` where there is none.
     peer: Option<f64>,
     ratio: Option<f64>,
-    /// What was promised, in words or as a number.
+    /// The target, in words or as a number.
     target: Value,
     pub(crate) holds: Option<bool>,
 }

@@ -14,7 +14,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-/// How long a program may take to end after being asked.
+/// Time for a program to end after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A background process that is found again through its pid file.

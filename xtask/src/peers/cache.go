@@ -1,6 +1,6 @@
-// A cache of controller-runtime that takes orders on standard input, one a line, and answers each
-// with one line of JSON. `weft-conformance cache-subject` takes the same orders; make conformance
-// gives both the same and measures them from outside.
+// A cache of controller-runtime that answers requests on standard input, one per line, each with
+// one line of JSON. `weft-conformance cache-subject` answers the same requests; make conformance
+// sends both the same requests and measures them from outside.
 //
 //	cache          follow all Pods; answers when everything was delivered, with the seconds it took
 //	count          Pods in the cache
@@ -94,7 +94,7 @@ func run(ctx context.Context, arguments []string) error {
 	subject := &subject{cache: informers}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		answer, err := subject.obey(ctx, lines.Text())
+		answer, err := subject.handle(ctx, lines.Text())
 		if err != nil || answer == nil {
 			return err
 		}
@@ -136,8 +136,8 @@ type subject struct {
 
 type answer map[string]any
 
-func (s *subject) obey(ctx context.Context, order string) (answer, error) {
-	word, argument, _ := strings.Cut(order, " ")
+func (s *subject) handle(ctx context.Context, request string) (answer, error) {
+	word, argument, _ := strings.Cut(request, " ")
 	count := 0
 	if argument != "" {
 		var err error
@@ -193,7 +193,7 @@ func (s *subject) obey(ctx context.Context, order string) (answer, error) {
 	case "quit":
 		return nil, nil
 	}
-	return nil, fmt.Errorf("no such order: %q", order)
+	return nil, fmt.Errorf("%q is not a request", request)
 }
 
 func (s *subject) note(_, _ any) {

@@ -81,7 +81,7 @@ pub(super) fn plugins_go_mod() -> String {
 pub(super) struct Published {
     /// The text of its `go.mod`.
     pub(super) go_mod: String,
-    /// When it was released: the build date we stamp, so that builds repeat.
+    /// The release date, stamped as build date so that builds are reproducible.
     pub(super) time: String,
 }
 

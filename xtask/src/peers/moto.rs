@@ -73,7 +73,7 @@ impl Drop for Moto {
     }
 }
 
-/// Where it is, beside the other peers, with the packages of Python that it needs.
+/// Its directory among the peers, with the Python packages that it needs.
 fn install() -> anyhow::Result<PathBuf> {
     let peers = super::directory()?;
     let all = peers

@@ -23,7 +23,7 @@ fn metrics(expression: &str) -> BTreeSet<&str> {
     found
 }
 
-/// How a metric may be called where it is registered: an exporter adds a type's ending and a unit,
+/// Names under which a metric may be registered: an exporter adds a type's ending and a unit,
 /// a registry its prefix.
 fn spellings(metric: &str) -> Vec<&str> {
     let mut names = vec![metric];

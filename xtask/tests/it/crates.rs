@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::tree;
 
-/// Which of our crates each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 28] = [
+/// The crates of the workspace that each may use. A new crate gets its row here and in ARCHITECTURE.md.
+const ARROWS: [(&str, &[&str]); 30] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
@@ -110,7 +110,6 @@ const ARROWS: [(&str, &[&str]); 28] = [
     (
         "weft",
         &[
-            "weft-apiserver",
             "weft-check",
             "weft-cni",
             "weft-cns",
@@ -121,11 +120,10 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "weft-ipam-allocator",
             "weft-ipam-daemon",
             "weft-iptables",
-            "weft-listener",
             "weft-model",
             "weft-nftables",
-            "weft-playground",
             "weft-process",
+            "weft-program",
             "weft-providers",
             "weft-proxy",
             "weft-proxy-agent",
@@ -133,13 +131,23 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "weft-routes-agent",
             "weft-ruleset",
             "weft-runtime",
+        ],
+    ),
+    (
+        "weft-lab",
+        &[
+            "weft-apiserver",
+            "weft-check",
+            "weft-playground",
+            "weft-program",
             "weft-testkit",
         ],
     ),
+    ("weft-program", &["weft-listener"]),
     ("xtask", &[]),
 ];
 
-/// What only tests may use besides: the server to test against, and the lab.
+/// Crates that tests may use in addition.
 const FOR_TESTS: [&str; 4] = [
     "weft-apiserver",
     "weft-heap",
@@ -157,7 +165,7 @@ const PURE: [&str; 6] = [
     "weft-ruleset",
 ];
 
-/// What acting takes: whoever depends on one of these, even by detour, is not pure.
+/// Dependencies that do I/O: a crate that reaches one of these, also indirectly, is not pure.
 const IMPURE: [&str; 12] = [
     "axum",
     "http",
@@ -197,7 +205,9 @@ fn arrows_between_crates_point_one_way() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let target = strings(dependency, "name");
             let for_tests = dependency["kind"] == "dev" && FOR_TESTS.contains(&target);
-            let fine = !ours.contains(target) || allowed.contains(&target) || for_tests;
+            // A crate names itself to test every feature of its own.
+            let itself = dependency["kind"] == "dev" && target == name;
+            let fine = !ours.contains(target) || allowed.contains(&target) || for_tests || itself;
             assert!(fine, "{name} must not depend on {target}");
         }
     }
@@ -220,6 +230,25 @@ fn the_arrows_themselves_have_no_circle() {
                 open.extend(allowed[next]);
             }
         }
+    }
+}
+
+/// Crates of the laboratory: they must not reach nodes and clusters.
+const LABORATORY: [&str; 5] = [
+    "weft-apiserver",
+    "weft-conformance",
+    "weft-playground",
+    "weft-testkit",
+    "weft-testserver",
+];
+
+#[test]
+fn nothing_of_the_laboratory_is_linked_into_weft() {
+    let metadata = tree::metadata(false);
+    let reached = dependencies(&metadata, "weft");
+    assert!(reached.contains("weft-proxy-agent"), "{reached:?}");
+    for name in LABORATORY {
+        assert!(!reached.contains(name), "weft links {name}");
     }
 }
 
@@ -284,7 +313,8 @@ fn crates_are_named_after_their_directories() {
         let mut folders = manifest.rsplit('/').skip(1);
         let (folder, parent) = (folders.next().unwrap(), folders.next().unwrap());
         let expected = match folder {
-            "cli" => "weft".to_owned(),
+            "cli" if parent == "crates" => "weft".to_owned(),
+            "cli" => format!("weft-{parent}"),
             "xtask" => "xtask".to_owned(),
             "core" => format!("weft-{parent}"),
             "agent" | "allocator" | "daemon" => format!("weft-{parent}-{folder}"),

@@ -12,3 +12,4 @@ mod task;
 mod text;
 mod tree;
 mod unsafe_code;
+mod words;

@@ -1,4 +1,4 @@
-//! What must not stand in any file.
+//! Strings that may not appear in the repository.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn offences(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether it stands there by itself and not as the end of a longer path or word.
+/// True if it is a word of its own and not the end of a longer path or word.
 fn contains_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(start, _)| {
         let before = line[..start].chars().next_back();

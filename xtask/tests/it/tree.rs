@@ -56,7 +56,7 @@ pub(crate) fn crate_directories() -> Vec<String> {
     directories.collect()
 }
 
-/// What cargo knows of the workspace; with the resolved dependencies unless `no_deps`.
+/// The metadata of cargo; with the resolved dependencies unless `no_deps`.
 pub(crate) fn metadata(no_deps: bool) -> Value {
     let mut cargo = Command::new(env!("CARGO"));
     cargo

@@ -4,33 +4,70 @@ use std::{cell::Cell, collections::HashMap};
 
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::{Value, json};
+use thiserror::Error;
 
-use super::{Case, policy::Compiled};
+use super::{Invocation, policy::Compiled};
 use crate::{
     auth::User,
-    cel::{self, Expression, Roots, RunError, Size, VARIABLES, VariableUse},
+    cel::{self, Expression, ExpressionError, Roots, RunError, Size, VARIABLES, VariableUse},
     kind::Subresource,
     meta::Meta as _,
+    options::DryRun,
     selector,
     store::Filter,
     view,
 };
 
-/// Upstream's bound on the work of all expressions of a policy for one write and one parameter.
+/// Upstream's CEL cost limit for all expressions of a policy, per write and parameter object.
 const BUDGET: u64 = 10_000_000;
 
-/// What an evaluation has against a write.
+/// A reason to refuse a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// A validation does not hold.
+    /// A validation is false; the message of the denial.
     Denied(String),
-    /// An expression has no value; the policy says what that means.
+    /// An expression failed to evaluate; `failurePolicy` decides if that refuses the write.
     Failed(String),
 }
 
-impl Case<'_> {
-    /// The objects a binding gives its policy as parameters, one at a time; null for none.
-    pub(super) fn params(&self) -> Result<Vec<Value>, String> {
+/// Parameters of a policy that cannot be resolved, with upstream's messages.
+#[derive(Debug, Error)]
+pub(super) enum ParamsError {
+    #[error(
+        "failed to configure policy: failed to find resource referenced by paramKind: \
+         '{api_version}, Kind={kind}'"
+    )]
+    UnknownKind { api_version: String, kind: String },
+    #[error(
+        "failed to configure binding: no params found for policy binding with `Deny` \
+         parameterNotFoundAction"
+    )]
+    NotFound,
+}
+
+/// An expression that does not yield a bool, with upstream's messages.
+#[derive(Debug, Error)]
+enum ConditionError {
+    #[error(transparent)]
+    Compilation(#[from] ExpressionError),
+    #[error("expression '{0}' resulted in error: must evaluate to bool")]
+    NotBool(String),
+    #[error(
+        "expression '{text}' resulted in error: composited variable {variable:?} fails to evaluate: \
+         {error}"
+    )]
+    Variable {
+        text: String,
+        variable: String,
+        error: RunError,
+    },
+    #[error("expression '{text}' resulted in error: {error}")]
+    Run { text: String, error: RunError },
+}
+
+impl Invocation<'_> {
+    /// The parameter objects that the binding selects; one null without `paramKind` or `paramRef`.
+    pub(super) fn params(&self) -> Result<Vec<Value>, ParamsError> {
         let (Some((api_version, kind)), Some(reference)) = (
             &self.policy.param_kind,
             self.binding.at(&["spec", "paramRef"]),
@@ -44,19 +81,19 @@ impl Case<'_> {
                 .unwrap_or_default()
         };
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let served = self.scene.api.registry.served();
+        let served = self.scope.api.registry.served();
         let Some(kind) = served.of_kind(group, kind) else {
-            return Err(format!(
-                "failed to configure policy: failed to find resource referenced by paramKind: \
-                 '{api_version}, Kind={kind}'"
-            ));
+            return Err(ParamsError::UnknownKind {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+            });
         };
         let namespace = match text("namespace") {
-            "" if kind.namespaced => self.attempt.namespace(),
+            "" if kind.namespaced => self.request.namespace(),
             namespace => namespace,
         };
         let filter = Filter::in_namespace(kind.namespaced.then_some(namespace));
-        let (all, _) = self.scene.api.store.all(&kind.storage, &filter);
+        let (all, _) = self.scope.api.store.all(&kind.storage, &filter);
         let wanted = |object: &crate::store::Object| match (reference.get("selector"), text("name"))
         {
             (Some(selector), "") => selector::matches(selector, object.at(&["metadata", "labels"])),
@@ -69,94 +106,92 @@ impl Case<'_> {
             .map(Value::Object)
             .collect();
         if found.is_empty() && text("parameterNotFoundAction") == "Deny" {
-            return Err(
-                "failed to configure binding: no params found for policy binding with `Deny` \
-                 parameterNotFoundAction"
-                    .to_owned(),
-            );
+            return Err(ParamsError::NotFound);
         }
         Ok(found)
     }
 
-    /// `request` as expressions see it.
-    fn request(&self) -> Value {
-        let (kind, attempt) = (self.scene.kind, self.attempt);
+    /// The CEL variable `request`.
+    fn request_variable(&self) -> Value {
+        let (kind, request) = (self.scope.kind, self.request);
         let own = (&*kind.group, &*kind.version, &*kind.kind);
-        let shown = attempt
+        let shown = request
             .subresource
             .and_then(Subresource::kind)
             .unwrap_or(own);
-        let user = self.scene.context.map(|context| &context.user);
+        let user = self.scope.context.map(|context| &context.user);
         let kind_value = json!({"group": shown.0, "version": shown.1, "kind": shown.2});
         let resource = json!({
             "group": kind.group, "version": kind.version, "resource": kind.plural,
         });
-        let mut request = json!({
-            "operation": attempt.operation.name(),
+        let mut variable = json!({
+            "operation": request.operation.name(),
             "kind": kind_value,
             "requestKind": kind_value,
             "resource": resource,
             "requestResource": resource,
-            "dryRun": attempt.dry_run,
-            "options": {"kind": attempt.operation.options(), "apiVersion": "meta.k8s.io/v1"},
+            "dryRun": request.dry_run == DryRun::Yes,
+            "options": {"kind": request.operation.options(), "apiVersion": "meta.k8s.io/v1"},
             "userInfo": user.map_or_else(
                 || json!({"username": null, "groups": null}),
                 User::to_info,
             ),
         });
-        // What is empty is not there at all.
+        // Empty fields are absent.
         for (name, text) in [
-            ("name", attempt.name),
-            ("namespace", attempt.namespace()),
+            ("name", request.name),
+            ("namespace", request.namespace()),
             (
                 "subResource",
-                attempt.subresource.map_or("", Subresource::name),
+                request.subresource.map_or("", Subresource::name),
             ),
             (
                 "requestSubResource",
-                attempt.subresource.map_or("", Subresource::name),
+                request.subresource.map_or("", Subresource::name),
             ),
         ] {
             if !text.is_empty() {
-                request[name] = text.into();
+                variable[name] = text.into();
             }
         }
-        request
+        variable
     }
 }
 
-/// A policy and the values its expressions may use.
+/// One policy evaluated with one parameter object.
 pub(super) struct Evaluation<'a> {
-    case: &'a Case<'a>,
+    invocation: &'a Invocation<'a>,
     values: [(&'static str, Value); 5],
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(case: &'a Case<'a>, params: &Value) -> Self {
+    pub(super) fn new(invocation: &'a Invocation<'a>, params: &Value) -> Self {
         let side = |object: Option<&crate::store::Object>| {
             object.map_or(Value::Null, |object| Value::Object(object.clone()))
         };
-        let namespace = case.namespace_object().map_or(Value::Null, Value::Object);
+        let namespace = invocation
+            .namespace_object()
+            .map_or(Value::Null, Value::Object);
         Self {
             values: [
-                ("object", side(case.attempt.object)),
-                ("oldObject", side(case.attempt.old)),
-                ("request", case.request()),
+                ("object", side(invocation.request.object)),
+                ("oldObject", side(invocation.request.old)),
+                ("request", invocation.request_variable()),
                 ("params", params.clone()),
                 ("namespaceObject", namespace),
             ],
-            case,
+            invocation,
         }
     }
 
-    /// Everything that speaks against the write; only to be called with a deep stack.
+    /// All reasons to refuse the write; call it in [`cel::with_deep_stack`].
     pub(super) fn findings(&self) -> Vec<Finding> {
         let variables: Vec<(&str, &Value)> = self
             .values
             .iter()
             .map(|(name, value)| (*name, value))
             .collect();
-        let mut machine = Machine {
+        let mut evaluator = Evaluator {
             context: cel::context(&variables),
             roots: variables
                 .iter()
@@ -165,23 +200,23 @@ impl<'a> Evaluation<'a> {
             variables: HashMap::new(),
             budget: Cell::new(BUDGET),
         };
-        machine.set_variables(&self.case.policy.variables);
-        let judge = |compiled: &Compiled| machine.truth(compiled);
-        for condition in &self.case.policy.conditions {
+        evaluator.set_variables(&self.invocation.policy.variables);
+        let judge = |compiled: &Compiled| evaluator.truth(compiled);
+        for condition in &self.invocation.policy.conditions {
             match judge(condition) {
                 Ok(true) => {}
                 Ok(false) => return Vec::new(),
-                Err(problem) => return vec![Finding::Failed(problem)],
+                Err(error) => return vec![Finding::Failed(error.to_string())],
             }
         }
         let mut findings = Vec::new();
-        for validation in &self.case.policy.validations {
+        for validation in &self.invocation.policy.validations {
             match judge(&validation.expression) {
                 Ok(true) => {}
                 Ok(false) => {
                     let said = validation.message_expression.as_ref();
                     let said = said.and_then(|compiled| {
-                        match machine.run(compiled.as_ref().ok()?).ok()? {
+                        match evaluator.run(compiled.as_ref().ok()?).ok()? {
                             CelValue::String(text) if !text.trim().is_empty() => {
                                 Some(text.to_string())
                             }
@@ -194,32 +229,32 @@ impl<'a> Evaluation<'a> {
                         message.unwrap_or_else(|| format!("failed expression: {text}")),
                     ));
                 }
-                Err(problem) => findings.push(Finding::Failed(problem)),
+                Err(error) => findings.push(Finding::Failed(error.to_string())),
             }
         }
         findings
     }
 }
 
-/// What expressions are run with.
-struct Machine<'a> {
+/// CEL environment of one evaluation: variables and the cost budget they share.
+struct Evaluator<'a> {
     context: Context<'static>,
     roots: Roots<'a>,
     /// The variables evaluated so far.
     variables: HashMap<&'a str, Variable>,
-    /// Work that is left.
+    /// CEL cost that is left.
     budget: Cell<u64>,
 }
 
-/// The value of a variable, and why the first of its name has none, if so.
+/// The last value set under a name, and the first error.
 #[derive(Default)]
 struct Variable {
     value: Option<CelValue>,
     error: Option<RunError>,
 }
 
-impl<'a> Machine<'a> {
-    /// Evaluates the variables in their order.
+impl<'a> Evaluator<'a> {
+    /// Evaluates the variables in declaration order: each may use those before it.
     fn set_variables(&mut self, variables: &'a [(String, Compiled)]) {
         for (name, compiled) in variables {
             let outcome = match compiled {
@@ -238,8 +273,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The value of an expression. It is shown the variables it uses and no others: the interpreter
-    /// copies what it is shown.
+    /// Evaluates an expression. Only the variables that it uses are passed: the interpreter copies
+    /// each of them.
     fn run(&self, expression: &Expression) -> Result<CelValue, RunError> {
         let value = |name: &str| self.variables.get(name)?.value.clone();
         let shown: HashMap<String, CelValue> = match &expression.variables {
@@ -256,7 +291,7 @@ impl<'a> Machine<'a> {
             }
         };
         let cost = expression.estimate(&self.roots).cost;
-        // What is refused for its own cost is not run.
+        // An expression above the limit is refused by `Expression::run` and costs nothing.
         if cost <= cel::CALL_LIMIT {
             self.spend(cost)?;
         }
@@ -274,27 +309,26 @@ impl<'a> Machine<'a> {
         left.map(drop).ok_or(RunError::OutOfBudget)
     }
 
-    /// Whether an expression holds.
-    fn truth(&self, compiled: &Compiled) -> Result<bool, String> {
-        let expression = compiled.as_ref().map_err(ToString::to_string)?;
-        let problem = match self.run(expression) {
-            Ok(CelValue::Bool(holds)) => return Ok(holds),
-            Ok(_) => "must evaluate to bool".to_owned(),
-            // A variable without value is missed by the expressions that use it.
-            Err(RunError::NoSuchKey(key)) => {
-                let variable = self.variables.get(key.as_str());
-                match variable.and_then(|variable| variable.error.as_ref()) {
-                    Some(error) => {
-                        format!("composited variable {key:?} fails to evaluate: {error}")
-                    }
-                    None => RunError::NoSuchKey(key).to_string(),
-                }
-            }
-            Err(error) => error.to_string(),
+    /// Evaluates an expression that must yield a bool.
+    fn truth(&self, compiled: &Compiled) -> Result<bool, ConditionError> {
+        let expression = compiled.as_ref().map_err(Clone::clone)?;
+        let text = expression.text.clone();
+        let error = match self.run(expression) {
+            Ok(CelValue::Bool(value)) => return Ok(value),
+            Ok(_) => return Err(ConditionError::NotBool(text)),
+            Err(error) => error,
         };
-        Err(format!(
-            "expression '{}' resulted in error: {problem}",
-            expression.text
-        ))
+        // A variable that failed is absent, so an expression that uses it misses a key.
+        if let RunError::NoSuchKey(key) = &error
+            && let Some(variable) = self.variables.get(key.as_str())
+            && let Some(error) = &variable.error
+        {
+            return Err(ConditionError::Variable {
+                text,
+                variable: key.to_string(),
+                error: error.clone(),
+            });
+        }
+        Err(ConditionError::Run { text, error })
     }
 }

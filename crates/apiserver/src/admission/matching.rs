@@ -1,28 +1,36 @@
-//! Which writes a policy and its binding are about.
+//! Match constraints: the writes that a policy and its binding select.
 
 use serde_json::Value;
 
-use super::Case;
+use super::Invocation;
 use crate::{kind::Subresource, meta::Meta as _, selector, store::Object};
 
-impl Case<'_> {
+/// The meaning of a block of match constraints without resource rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutRules {
+    SelectsNothing,
+    SelectsAll,
+}
+
+impl Invocation<'_> {
     pub(super) fn selects(&self) -> bool {
-        self.matches(&self.policy.constraints, true)
+        self.matches(&self.policy.constraints, WithoutRules::SelectsNothing)
             && self
                 .binding
                 .at(&["spec", "matchResources"])
-                .is_none_or(|resources| self.matches(resources, false))
+                .is_none_or(|resources| self.matches(resources, WithoutRules::SelectsAll))
     }
 
-    /// Whether a match block selects the write; a binding without rules selects all.
-    fn matches(&self, block: &Value, rules_required: bool) -> bool {
+    /// True when a block of match constraints selects the write.
+    fn matches(&self, block: &Value, without_rules: WithoutRules) -> bool {
         let rules = |name: &str| {
             let rules = block.get(name).and_then(Value::as_array);
             rules.map(Vec::as_slice).unwrap_or_default()
         };
         let any = |rules: &[Value]| rules.iter().any(|rule| self.rule_matches(rule));
         let selected = rules("resourceRules");
-        let included = (selected.is_empty() && !rules_required) || any(selected);
+        let included =
+            (selected.is_empty() && without_rules == WithoutRules::SelectsAll) || any(selected);
         included
             && !any(rules("excludeResourceRules"))
             && block
@@ -34,18 +42,18 @@ impl Case<'_> {
     }
 
     fn rule_matches(&self, rule: &Value) -> bool {
-        let kind = self.scene.kind;
+        let kind = self.scope.kind;
         let list = |name: &str| {
             let list = rule.get(name).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_str)
         };
         let listed = |name: &str, wanted: &str| list(name).any(|v| v == "*" || v == wanted);
         let mut names = list("resourceNames").peekable();
-        let named = names.peek().is_none() || names.any(|name| name == self.attempt.name);
+        let named = names.peek().is_none() || names.any(|name| name == self.request.name);
         let scope = rule.get("scope").and_then(Value::as_str).unwrap_or("*");
         listed("apiGroups", &kind.group)
             && listed("apiVersions", &kind.version)
-            && listed("operations", self.attempt.operation.name())
+            && listed("operations", self.request.operation.name())
             && list("resources").any(|pattern| self.resource_matches(pattern))
             && named
             && match scope {
@@ -58,34 +66,34 @@ impl Case<'_> {
     /// `pods`, `pods/status`, `pods/*`, `*/scale`, `*` or `*/*`.
     fn resource_matches(&self, pattern: &str) -> bool {
         let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
-        let actual = self.attempt.subresource.map_or("", Subresource::name);
-        (resource == "*" || resource == self.scene.kind.plural)
+        let actual = self.request.subresource.map_or("", Subresource::name);
+        (resource == "*" || resource == self.scope.kind.plural)
             && (subresource == "*" || subresource == actual)
     }
 
-    /// Before or after the write.
+    /// True when the selector matches the object before or after the write.
     fn object_matches(&self, selector: &Value) -> bool {
-        let mut sides = [self.attempt.object, self.attempt.old]
+        let mut sides = [self.request.object, self.request.old]
             .into_iter()
             .flatten();
         sides.any(|object| selector::matches(selector, labels(object)))
     }
 
     fn namespace_matches(&self, selector: &Value) -> bool {
-        if self.scene.kind.is("", "Namespace") {
+        if self.scope.kind.is("", "Namespace") {
             return self.object_matches(selector);
         }
         self.namespace_object()
             .is_none_or(|namespace| selector::matches(selector, labels(&namespace)))
     }
 
-    /// The namespace the write is in, if it is in one.
+    /// The Namespace object of the write; none for cluster-scoped kinds.
     pub(super) fn namespace_object(&self) -> Option<Object> {
-        if !self.scene.kind.namespaced {
+        if !self.scope.kind.namespaced {
             return None;
         }
-        let name = self.attempt.namespace();
-        let stored = self.scene.writer.get(&"namespaces".into(), name)?;
+        let name = self.request.namespace();
+        let stored = self.scope.writer.get(&"namespaces".into(), name)?;
         Some(stored.decode())
     }
 }

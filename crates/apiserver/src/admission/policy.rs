@@ -14,10 +14,10 @@ use crate::{
     store::{Object, Stored},
 };
 
-/// An expression, or why there is none.
+/// A compiled expression, or the error of compiling it.
 pub(super) type Compiled = Result<Expression, ExpressionError>;
 
-/// What must hold.
+/// One entry of `spec.validations`.
 #[derive(Debug)]
 pub(super) struct Validation {
     pub(super) expression: Compiled,
@@ -30,17 +30,17 @@ pub(super) struct Validation {
 pub(super) struct Policy {
     pub(super) name: String,
     pub(super) constraints: Value,
-    /// API version and kind of its parameters.
+    /// API version and kind of `spec.paramKind`.
     pub(super) param_kind: Option<(String, String)>,
     pub(super) conditions: Vec<Compiled>,
     pub(super) variables: Vec<(String, Compiled)>,
     pub(super) validations: Vec<Validation>,
-    /// Whether a write is refused when an expression fails.
+    /// `failurePolicy` is not `Ignore`: a write is refused when an expression fails to evaluate.
     pub(super) fails_closed: bool,
 }
 
 impl Policy {
-    /// Only to be called with a deep stack.
+    /// Call it in [`cel::with_deep_stack`].
     fn compile(object: &Object) -> Self {
         let text = |path: &[&str]| object.at(path).and_then(Value::as_str).map(str::to_owned);
         let param_kind = text(&["spec", "paramKind", "apiVersion"])
@@ -94,7 +94,7 @@ fn compile(entry: &Value, name: &str) -> Compiled {
     Expression::compile(member(entry, name))
 }
 
-/// Complaints about the expressions of a policy.
+/// Adds the compilation errors of a policy's expressions.
 pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
     let parts = [
         ("matchConditions", "expression", true),
@@ -128,7 +128,7 @@ pub(crate) fn validate(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Only to be called with a deep stack. A panic of the parser is a problem of this one text.
+/// Call it in [`cel::with_deep_stack`]. A panic of the parser becomes an error of this text.
 fn compilation_problem(text: &str) -> Option<String> {
     match std::panic::catch_unwind(|| Expression::compile(text).map(drop)) {
         Ok(Ok(())) => None,
@@ -137,12 +137,12 @@ fn compilation_problem(text: &str) -> Option<String> {
     }
 }
 
-/// The policies as last compiled, by UID.
+/// Cache of compiled policies by UID, with the resource version each was compiled from.
 #[derive(Debug, Default)]
 pub(crate) struct Policies(Mutex<HashMap<String, (u64, Arc<Policy>)>>);
 
 impl Policies {
-    /// Compiles what changed and forgets what is gone.
+    /// Compiles new and changed policies, and drops those that are not in `stored`.
     pub(super) fn compiled(&self, stored: &[Arc<Stored>]) -> Vec<Arc<Policy>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fresh = HashMap::with_capacity(stored.len());

@@ -18,11 +18,11 @@ use crate::{
     store::{Object, Stored, object_key},
 };
 
-/// The issuer and audience of tokens by default.
+/// Default issuer and audience of tokens.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
 
-/// How long something being deleted still vouches for tokens, as upstream allows for clocks that
-/// differ.
+/// Time after `deletionTimestamp` during which a token of the object stays valid: upstream's
+/// allowance for clock skew.
 const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 
 /// Issues and verifies tokens.
@@ -32,7 +32,7 @@ pub(crate) struct TokenIssuer {
     name: String,
 }
 
-/// The object a token ends with.
+/// Kinds that a token can be bound to: deleting the object revokes the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BoundKind {
     Pod,
@@ -40,7 +40,7 @@ pub(crate) enum BoundKind {
     Node,
 }
 
-/// The contents of a token to issue.
+/// A validated TokenRequest.
 pub(crate) struct TokenRequest<'a> {
     pub(crate) account: &'a Stored,
     pub(crate) bound: Option<(BoundKind, Object)>,
@@ -48,19 +48,19 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) expires: Timestamp,
 }
 
-/// The user of a token, and the audiences it is for among those asked about.
+/// The user of a valid token, and those of the requested audiences that it is valid for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
 }
 
-/// Why a token is not accepted.
+/// A token that is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// Not a token of this issuer; another authenticator may know it.
+    /// Not issued by this issuer; another authenticator may accept it.
     Foreign,
-    /// A token of this issuer that is not valid, and why.
+    /// Issued by this issuer but not valid; holds the reason.
     Invalid(String),
 }
 
@@ -113,7 +113,7 @@ impl Reference {
     }
 }
 
-/// The part of the claims that may be looked at before the signature is.
+/// The claims that are read before the signature is verified.
 #[derive(Deserialize)]
 struct Unverified {
     #[serde(default)]
@@ -125,12 +125,12 @@ impl TokenIssuer {
         Self { key, name }
     }
 
-    /// The audiences of a token that names none: the server itself.
+    /// The default audiences: the server itself.
     pub(crate) fn audiences(&self) -> Vec<String> {
         vec![self.name.clone()]
     }
 
-    /// The OpenID Connect discovery document, for a server known under this address.
+    /// The OpenID Connect discovery document of a server at `host`.
     pub(crate) fn discovery(&self, host: &str) -> Value {
         json!({
             "issuer": self.name,
@@ -141,12 +141,12 @@ impl TokenIssuer {
         })
     }
 
-    /// The public keys that tokens are verified with.
+    /// The JSON Web Key Set that verifies tokens.
     pub(crate) fn key_set(&self) -> Value {
         json!({"keys": [self.key.public_jwk()]})
     }
 
-    /// A new token.
+    /// Signs a new token.
     pub(crate) fn issue(&self, api: &Api, request: TokenRequest<'_>) -> Outcome<String> {
         let failed = || ApiError::internal("failed to generate token: no random bytes");
         let TokenRequest {
@@ -200,7 +200,7 @@ impl TokenIssuer {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The account of a token that is good for one of these audiences.
+    /// Verifies signature, audience, lifetime and the objects that a token depends on.
     pub(super) fn verify(
         &self,
         api: &Api,
@@ -235,7 +235,7 @@ impl TokenIssuer {
         })
     }
 
-    /// What a token says, once its signature shows that this issuer said it.
+    /// The claims of a token with a valid signature.
     fn signed_claims(&self, token: &str) -> Result<Claims, Rejection> {
         let mut parts = token.split('.');
         let (Some(header), Some(claims), Some(signature), None) =
@@ -255,7 +255,7 @@ impl TokenIssuer {
             return Err(invalid("invalid signature, no keys found"));
         }
         let message = format!("{header}.{claims}");
-        // The header's algorithm is the client's word; it never chooses how a signature is checked.
+        // The algorithm in the header comes from the client: it never selects how to verify.
         let verified = read.alg == self.key.algorithm()
             && self.key.verifies(message.as_bytes(), &decode(signature)?);
         if !verified {
@@ -294,7 +294,7 @@ impl Claims {
 }
 
 impl KubernetesClaims {
-    /// Whether the account and the bound object are still the ones the token was issued for.
+    /// Checks that account and bound object exist with the UIDs of the token.
     fn check(&self, api: &Api) -> Result<(), Rejection> {
         let namespace = self.namespace.as_str();
         let account = &self.serviceaccount;
@@ -317,7 +317,7 @@ impl KubernetesClaims {
             );
             return Err(invalid(text));
         }
-        // A Pod's token names the Pod's node too, and ends with the Pod.
+        // A Pod's token also names the Pod's node, but depends on the Pod only.
         let node = self.node.as_ref().filter(|_| self.pod.is_none());
         for (storage, namespace, reference) in [
             ("secrets", namespace, self.secret.as_ref()),
@@ -337,7 +337,7 @@ impl KubernetesClaims {
     }
 }
 
-/// Whether an object's deletion is over, but for what holds it up.
+/// True when `deletionTimestamp` is more than [`DELETION_LEEWAY`] ago, finalizers or not.
 fn is_deleted(api: &Api, stored: &Stored) -> bool {
     let object = stored.decode();
     let deleted: Option<Timestamp> = object.meta_text("deletionTimestamp").parse().ok();
@@ -345,7 +345,7 @@ fn is_deleted(api: &Api, stored: &Stored) -> bool {
     due.is_some_and(|due| due < api.clock.now())
 }
 
-/// The node a Pod runs on; without a uid if there is no such Node.
+/// The node of a Pod; without a UID when the Node object does not exist.
 fn node_of(api: &Api, pod: &Object) -> Option<Reference> {
     let name = pod.at(&["spec", "nodeName"])?.as_str()?;
     if name.is_empty() {

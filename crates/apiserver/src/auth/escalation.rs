@@ -13,13 +13,12 @@ use super::{
 use crate::{
     api::Context,
     meta::Meta as _,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome},
     store::Object,
 };
 
-/// What the garbage collector may change of an object without being asked for rights, and what the
-/// server itself keeps of it.
+/// Metadata whose change needs no check: what the garbage collector and the server itself write.
 const UNCHECKED: [&str; 4] = [
     "finalizers",
     "ownerReferences",
@@ -29,27 +28,27 @@ const UNCHECKED: [&str; 4] = [
 
 /// Refuses a write of a role or binding that would grant more than its author has.
 pub(crate) fn check(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     namespace: &str,
     object: &Object,
     old: Option<&Object>,
 ) -> Outcome<()> {
-    let Some(context) = scene.context else {
+    let Some(context) = scope.context else {
         return Ok(());
     };
-    let is_checked = scene.kind.group == rbac::GROUP
-        && scene.api.authorizer.mode == AuthorizationMode::Rbac
+    let is_checked = scope.kind.group == rbac::GROUP
+        && scope.api.authorizer.mode == AuthorizationMode::Rbac
         && !context.user.is_in(MASTERS);
     if !is_checked || old.is_some_and(|old| is_collection_only(old, object)) {
         return Ok(());
     }
     let check = Check {
-        scene,
+        scope,
         context,
         namespace,
         object,
     };
-    match scene.kind.kind.as_str() {
+    match scope.kind.kind.as_str() {
         "Role" => check.role(),
         "ClusterRole" => check.cluster_role(old),
         "RoleBinding" | "ClusterRoleBinding" => check.binding(),
@@ -57,7 +56,7 @@ pub(crate) fn check(
     }
 }
 
-/// Whether two states differ only in what the garbage collector changes.
+/// True when two states differ only in [`UNCHECKED`] metadata.
 fn is_collection_only(old: &Object, new: &Object) -> bool {
     let stripped = |object: &Object| {
         let mut object = object.clone();
@@ -71,7 +70,7 @@ fn is_collection_only(old: &Object, new: &Object) -> bool {
 }
 
 struct Check<'a> {
-    scene: &'a Scene<'a>,
+    scope: &'a WriteScope<'a>,
     context: &'a Context,
     namespace: &'a str,
     object: &'a Object,
@@ -91,13 +90,13 @@ impl Check<'_> {
             name: name.to_owned(),
             path: None,
         };
-        let api = self.scene.api;
+        let api = self.scope.api;
         api.authorizer.decide(api, self.user(), &wanted).is_some()
     }
 
-    /// The name in the path decides: a right to escalate one role is none to create it.
+    /// Uses the name of the path: `escalate` on one role name does not allow creating that role.
     fn may_escalate(&self) -> bool {
-        self.may("escalate", &self.scene.kind.plural, &self.context.info.name)
+        self.may("escalate", &self.scope.kind.plural, &self.context.info.name)
     }
 
     fn role(&self) -> Outcome<()> {
@@ -112,7 +111,7 @@ impl Check<'_> {
             return Ok(());
         }
         self.confirm(&own_rules(self.object))?;
-        // What it gathers changes without anybody writing the role, so it counts as everything.
+        // Aggregated rules change without a write of this role, so it counts as full authority.
         let gathers = |role: &Object| {
             let rule = role.get("aggregationRule");
             rule.is_some_and(|rule| !rule.is_null())
@@ -141,14 +140,14 @@ impl Check<'_> {
         if matches!(reference, rbac::RoleReference::Role(_)) && self.namespace.is_empty() {
             return Err(ApiError::bad_request("Namespace parameter required."));
         }
-        let Some(rules) = rbac::role_rules(self.scene.api, &reference) else {
+        let Some(rules) = rbac::role_rules(self.scope.api, &reference) else {
             // Upstream names the binding's resource here, and the role's name.
-            return Err(ApiError::not_found(self.scene.kind, name));
+            return Err(ApiError::not_found(self.scope.kind, name));
         };
         self.confirm(&rules)
     }
 
-    /// The user holds all of these rules.
+    /// Refuses unless the user holds all of these rules.
     fn confirm(&self, rules: &[PolicyRule]) -> Outcome<()> {
         self.missing(rules).map_err(|uncovered| {
             let missing = match uncovered {
@@ -165,12 +164,12 @@ impl Check<'_> {
     }
 
     fn missing(&self, rules: &[PolicyRule]) -> Result<(), Uncovered> {
-        let held = rbac::rules_of(self.scene.api, self.user(), self.namespace);
+        let held = rbac::rules_of(self.scope.api, self.user(), self.namespace);
         covered(&held, rules)
     }
 
     fn refusal(&self, detail: &str) -> ApiError {
-        ApiError::forbidden(self.scene.kind, self.object.name(), detail)
+        ApiError::forbidden(self.scope.kind, self.object.name(), detail)
     }
 }
 

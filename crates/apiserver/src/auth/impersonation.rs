@@ -1,7 +1,7 @@
-//! Impersonation: acting as another identity, each part of which needs its own right.
+//! Impersonation headers: each part of the requested identity needs its own right.
 //!
-//! A header that is present always counts. What cannot be read is refused, since a request that
-//! went on without it would run with the rights of the sender.
+//! A header that cannot be parsed is refused: ignoring it would run the request with the rights of
+//! its sender.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ const UID: &str = "impersonate-uid";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The identity the headers of a request ask for.
+/// The identity that the `Impersonate-*` headers name.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedIdentity<'a> {
     name: &'a str,
     groups: Vec<&'a str>,
     uid: Option<&'a str>,
@@ -29,8 +29,8 @@ pub(super) struct Asked<'a> {
     extra: Vec<(String, &'a str)>,
 }
 
-impl<'a> Asked<'a> {
-    /// What the headers ask for, if anything.
+impl<'a> RequestedIdentity<'a> {
+    /// Reads the headers; `None` without any.
     pub(super) fn read(headers: &'a HeaderMap) -> Outcome<Option<Self>> {
         let (mut users, mut groups, mut uids) = (Vec::new(), Vec::new(), Vec::new());
         let mut extra = Vec::new();
@@ -48,7 +48,7 @@ impl<'a> Asked<'a> {
         }
         let uid = uids.first().copied().filter(|uid| !uid.is_empty());
         match users.first() {
-            // Upstream goes on as the user who sent it.
+            // Upstream ignores an empty header and continues as the sender.
             Some(&"") => Err(ApiError::bad_request(format!("header {USER} is empty"))),
             Some(name) => Ok(Some(Self {
                 name,
@@ -58,13 +58,13 @@ impl<'a> Asked<'a> {
             })),
             None if groups.is_empty() && uids.is_empty() && extra.is_empty() => Ok(None),
             None => {
-                let asked = Self {
+                let identity = Self {
                     name: "",
                     groups,
                     uid,
                     extra,
                 };
-                let shown = asked.go_dump();
+                let shown = identity.go_dump();
                 Err(ApiError::bad_request(format!(
                     "requested {shown} without impersonating a user name"
                 )))
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The identity as Go prints the value, which is how upstream's message shows it.
+    /// The identity as Go's `%#v` prints it, for upstream's message.
     fn go_dump(&self) -> String {
         let list = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
@@ -101,7 +101,7 @@ impl<'a> Asked<'a> {
         )
     }
 
-    /// What one must be allowed to become this identity.
+    /// The rights needed to impersonate this identity.
     pub(super) fn rights(&self) -> Vec<Attributes> {
         let right = |group: &str, resource: &str, namespace: &str, name: &str| Attributes {
             verb: "impersonate".to_owned(),
@@ -138,7 +138,7 @@ impl<'a> Asked<'a> {
         (is_name(namespace) && is_name(name)).then_some((namespace, name))
     }
 
-    /// The identity itself, with the groups it has by nature.
+    /// The impersonated user, with the groups that Kubernetes adds by itself.
     pub(super) fn user(&self) -> User {
         let mut groups: Vec<String> = self.groups.iter().copied().map(str::to_owned).collect();
         if let Some((namespace, name)) = self.service_account()
@@ -168,7 +168,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The value of a header; like upstream, any UTF-8 is a name.
+/// The value of a header; as upstream, any UTF-8 is accepted.
 fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Outcome<&'a str> {
     std::str::from_utf8(value.as_bytes())
         .map_err(|_| ApiError::bad_request(format!("header {name} is not UTF-8")))
@@ -183,7 +183,7 @@ fn unescaped(name: &HeaderName, key: &str) -> Outcome<String> {
     Ok(key)
 }
 
-/// 403 in the words of upstream.
+/// 403 with upstream's message.
 pub(super) fn refusal(user: &User, wanted: &Attributes) -> ApiError {
     let scope = match wanted.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),

@@ -1,4 +1,4 @@
-//! Rules of roles as values, and whether some rules cover others.
+//! PolicyRules, and the check that a set of rules covers another.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -11,8 +11,8 @@ use super::go_list;
 
 const ALL: &str = "*";
 
-/// Comparisons of one check. Breaking a rule down multiplies its lists, so a body of some megabytes
-/// could ask for more of them than there is time for; no role in use comes near.
+/// Limit of comparisons per check. Breaking a rule down multiplies its lists, so a body of some
+/// megabytes could cost hours; real roles stay far below.
 const BUDGET: usize = 4_000_000;
 
 /// One rule of a role.
@@ -25,12 +25,12 @@ pub(super) struct PolicyRule {
     paths: Vec<String>,
 }
 
-/// Why rules are not covered by others.
+/// The result of a failed check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Uncovered {
-    /// These are missing, compacted.
+    /// The rules that are not covered, compacted.
     Missing(Vec<PolicyRule>),
-    /// There are too many to tell.
+    /// More comparisons than [`BUDGET`].
     TooMany,
 }
 
@@ -50,7 +50,7 @@ impl PolicyRule {
         }
     }
 
-    /// Everything there is: what an aggregating role may come to grant.
+    /// Full authority: what an aggregated role may grant at some time.
     pub(super) fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.to_owned()];
         let resources = Self {
@@ -67,7 +67,7 @@ impl PolicyRule {
         [resources, paths]
     }
 
-    /// How many rules of one verb, group, resource and name, or of one verb and path, this is.
+    /// Number of rules that [`Self::break_down`] returns.
     fn parts(&self) -> usize {
         let of_resources = [&self.groups, &self.resources, &self.verbs]
             .iter()
@@ -106,14 +106,14 @@ impl PolicyRule {
     }
 }
 
-/// A rule that is held, made ready for many comparisons.
+/// A held rule with its lists as sets, for many comparisons.
 struct GrantedRule<'a> {
     verbs: HashSet<&'a str>,
     groups: HashSet<&'a str>,
     resources: HashSet<&'a str>,
     names: HashSet<&'a str>,
     paths: HashSet<&'a str>,
-    /// The beginnings of paths that end with a wildcard.
+    /// Prefixes of the paths that end with a wildcard.
     prefixes: Vec<&'a str>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> GrantedRule<'a> {
         }
     }
 
-    /// Whether every part of a rule is granted by this one alone.
+    /// True when this rule alone grants every part of another.
     fn covers(&self, rule: &PolicyRule) -> bool {
         let has = |set: &HashSet<&str>, list: &[String]| {
             set.contains(ALL) || list.iter().all(|text| set.contains(text.as_str()))
@@ -161,11 +161,11 @@ impl<'a> GrantedRule<'a> {
     }
 }
 
-/// Whether all that some rules grant is granted by others, as upstream compares roles: each rule is
-/// broken down, and each part must be covered by one rule that is held.
+/// Checks as upstream does that the held rules grant all that the wanted ones grant: each wanted rule
+/// is broken down, and each part must be covered by one held rule.
 pub(super) fn covered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), Uncovered> {
     let held: Vec<GrantedRule<'_>> = held.iter().map(GrantedRule::new).collect();
-    // A rule that one held rule covers as a whole need not be broken down.
+    // A rule that one held rule covers whole is not broken down.
     let rest: Vec<&PolicyRule> = wanted
         .iter()
         .filter(|rule| !held.iter().any(|held| held.covers(rule)))
@@ -189,7 +189,7 @@ pub(super) fn covered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), 
     }
 }
 
-/// Joins rules about one resource or object that differ in their verbs only.
+/// Merges rules for the same resource or object that differ in their verbs only.
 fn compact(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut compacted = Vec::new();
     let mut of_resources: BTreeMap<[Vec<String>; 3], PolicyRule> = BTreeMap::new();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_covers_what_it_contains_and_nothing_else() {
+    fn held_rules_cover_what_they_contain_and_nothing_else() {
         let path = |path: &str| json!({"verbs": ["get"], "nonResourceURLs": [path]});
         for (held, wanted, missing) in [
             (
@@ -274,7 +274,7 @@ mod tests {
                 rule(&["*"], "", &["pods"], &[]),
                 r#"{APIGroups:[""], Resources:["pods"], Verbs:["*"]}"#,
             ),
-            // A right to some names is none to all, and one to all is one to some.
+            // A rule for some names does not cover all names; a rule for all covers some.
             (
                 rule(&["get"], "", &["pods"], &["a"]),
                 rule(&["get"], "", &["pods"], &[]),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_multiplies_beyond_measure_is_not_broken_down() {
+    fn a_rule_over_the_comparison_budget_is_not_broken_down() {
         let many: Vec<String> = (0..10_000).map(|number| format!("r{number}")).collect();
         let wanted = PolicyRule {
             verbs: many.clone(),

@@ -14,7 +14,7 @@ use crate::api::Api;
 
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The binding that allows something, in upstream's words.
+/// Upstream's message about the binding that allows a request; `None` when none does.
 pub(super) fn decide(api: &Api, user: &User, wanted: &Attributes) -> Option<String> {
     let content = api.authorizer.index.read(&api.store);
     let mut grants = content.grants(user, &wanted.namespace);
@@ -22,7 +22,7 @@ pub(super) fn decide(api: &Api, user: &User, wanted: &Attributes) -> Option<Stri
     Some(grant.reason())
 }
 
-/// All rules a user has in a namespace.
+/// All rules that apply to a user in a namespace.
 pub(super) fn rules_of(api: &Api, user: &User, namespace: &str) -> Vec<PolicyRule> {
     let content = api.authorizer.index.read(&api.store);
     let rules = content
@@ -31,7 +31,7 @@ pub(super) fn rules_of(api: &Api, user: &User, namespace: &str) -> Vec<PolicyRul
     rules.map(PolicyRule::read).collect()
 }
 
-/// The rules of a role and of those it aggregates; `None` when there is no such role.
+/// The rules of a role and of those it aggregates; `None` when the role does not exist.
 pub(super) fn role_rules(api: &Api, reference: &RoleReference) -> Option<Vec<PolicyRule>> {
     let content = api.authorizer.index.read(&api.store);
     let rules = content
@@ -41,7 +41,7 @@ pub(super) fn role_rules(api: &Api, reference: &RoleReference) -> Option<Vec<Pol
     Some(rules.map(PolicyRule::read).collect())
 }
 
-/// The same as a SelfSubjectRulesReview shows them.
+/// All rules of a user as a SelfSubjectRulesReview shows them.
 pub(super) fn rules(api: &Api, user: &User, namespace: &str) -> Value {
     let content = api.authorizer.index.read(&api.store);
     let rules = content

@@ -1,7 +1,7 @@
 //! The key that signs ServiceAccount tokens: generated, kept in a file, or given as PEM.
 //!
-//! Keys and signatures draw from the operating system's generator and never from the server's
-//! seed: what a seed makes repeatable can be computed by a client.
+//! Keys and signatures use random bytes of the operating system, never of the server's seed: a
+//! client that knows the seed could compute them.
 
 use std::{
     io,
@@ -46,23 +46,23 @@ const RSA: &[u8] = &[
     0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
 ];
 
-/// Why a signing key cannot be used.
+/// A signing key that cannot be used.
 #[derive(Debug, Error)]
 pub enum SigningKeyError {
     /// The file cannot be read.
     #[error("cannot read signing key {}", path.display())]
     Read {
-        /// As given, or in the data directory.
+        /// The given file, or `service-account.key` of the data directory.
         path: PathBuf,
         /// Never of the contents: those are [`Self::Pem`] and below.
         source: io::Error,
     },
-    /// A generated key cannot be kept.
+    /// A generated key cannot be written.
     #[error("cannot write signing key {}", path.display())]
     Write {
-        /// In the data directory.
+        /// `service-account.key` of the data directory.
         path: PathBuf,
-        /// Of the temporary file, or of giving it its name.
+        /// Of writing the temporary file, or of renaming it.
         source: io::Error,
     },
     /// The text holds no private key.
@@ -71,8 +71,8 @@ pub enum SigningKeyError {
     /// The key is of a type that tokens are not signed with.
     #[error("signing key is not an RSA or P-256 key: {0}")]
     Rejected(String),
-    /// The operating system gave no random bytes.
-    #[error("cannot generate a signing key: the operating system gave no random bytes")]
+    /// The operating system provided no random bytes.
+    #[error("cannot generate a signing key: the operating system provided no random bytes")]
     NoRandomness,
 }
 
@@ -80,7 +80,7 @@ pub enum SigningKeyError {
 #[derive(Clone)]
 pub struct SigningKey {
     pair: Arc<Pair>,
-    /// SHA-256 of the public key in DER, as kube-apiserver names its keys.
+    /// Base64 of the SHA-256 of the public key in DER, as kube-apiserver names its keys.
     id: String,
 }
 
@@ -127,7 +127,8 @@ impl SigningKey {
         Self::from_pem(&text)
     }
 
-    /// The key of a file, generated and written there, readable by its owner only, if there is none.
+    /// Reads the key of a file; generates one and writes it, readable by its owner only, when the
+    /// file does not exist.
     pub(crate) fn kept_at(path: &Path) -> Result<Self, SigningKeyError> {
         match Self::read(path) {
             Err(SigningKeyError::Read { source, .. })
@@ -168,12 +169,12 @@ impl SigningKey {
         }
     }
 
-    /// The name by which tokens refer to the key.
+    /// The key ID (`kid`) in the header of tokens.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// The name of the signature algorithm in a token's header.
+    /// The signature algorithm (`alg`) in the header of tokens.
     pub(crate) fn algorithm(&self) -> &'static str {
         match &*self.pair {
             Pair::P256(_) => "ES256",
@@ -181,7 +182,7 @@ impl SigningKey {
         }
     }
 
-    /// The signature of a message; `None` when the operating system gives no random bytes.
+    /// Signs a message; `None` when the operating system provides no random bytes.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match &*self.pair {
@@ -198,7 +199,7 @@ impl SigningKey {
         }
     }
 
-    /// Whether this key made a signature.
+    /// True when this key made the signature.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let verified = match &*self.pair {
             Pair::P256(pair) => {

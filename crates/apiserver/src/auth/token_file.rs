@@ -1,4 +1,4 @@
-//! Tokens from a file, in the format of kube-apiserver's `--token-auth-file`.
+//! Static tokens from a file in the format of kube-apiserver's `--token-auth-file`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,28 +6,32 @@ use thiserror::Error;
 
 use super::User;
 
-/// Why a file of tokens cannot be used.
+/// A token file that cannot be used.
 #[derive(Debug, Error)]
 pub enum TokenFileError {
     /// The file cannot be read.
-    #[error("read token file {}", path.display())]
+    #[error("cannot read token file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Of opening or reading the file.
         source: std::io::Error,
     },
-    /// A line is none of `token,user,uid` or `token,user,uid,"group1,group2"`.
-    #[error("token file {}, line {line}: token, user name and user uid are needed", path.display())]
+    /// A line is neither `token,user,uid` nor `token,user,uid,"group1,group2"`.
+    #[error(
+        "line {line} of token file {} is not a token: expected token,user,uid or \
+         token,user,uid,\"group1,group2\"",
+        path.display()
+    )]
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from one.
+        /// Line number, from 1.
         line: usize,
     },
 }
 
-/// The tokens of a file and whom they stand for.
+/// Reads a file: each token with its user.
 pub(crate) fn read_tokens(path: &Path) -> Result<Vec<(String, User)>, TokenFileError> {
     let text = std::fs::read_to_string(path).map_err(|source| TokenFileError::Read {
         path: path.to_owned(),
@@ -58,7 +62,7 @@ fn parse(line: &str) -> Option<(String, User)> {
     named.then(|| (token.clone(), user))
 }
 
-/// Fields between commas; within quotes a comma is a comma, and two quotes are one.
+/// Splits a CSV line; inside quotes a comma is literal, and two quotes are one.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_stand_in_quotes_and_may_be_left_out() {
+    fn groups_are_quoted_and_optional() {
         let (token, user) = parse("s3cret,jane,42,\"dev, ops\"").unwrap();
         let mut jane = User::new("jane", ["dev", "ops"]);
         jane.uid = "42".to_owned();

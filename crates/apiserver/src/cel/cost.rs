@@ -1,4 +1,4 @@
-//! How much work an expression can be: counted as upstream counts, at the worst.
+//! Worst-case cost of a CEL expression, in upstream's cost units.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use kube_cel::cel::common::ast::{
 
 use super::Size;
 
-/// What is known about the variables of an expression, by name; `variables.x` counts as a name.
+/// Sizes of the variables of an expression, by name; `variables.x` counts as a name.
 pub(crate) type Roots<'a> = HashMap<String, Size<'a>>;
 
-/// The most an expression can take, and the most it can give.
+/// Upper bounds of cost, result size and depth of an expression.
 #[derive(Debug, Clone)]
 pub(crate) struct Estimate<'a> {
     pub(crate) cost: u64,
     pub(crate) size: Size<'a>,
-    /// Levels of its tree.
+    /// Depth of the syntax tree.
     pub(crate) depth: usize,
 }
 
-/// Nodes looked at before an expression counts as endless.
-const PATIENCE: u64 = 1_000_000;
+/// Nodes visited before the cost of an expression counts as infinite.
+const MAX_VISITS: u64 = 1_000_000;
 
 pub(super) fn estimate<'a>(expression: &Expr, roots: &Roots<'a>) -> Estimate<'a> {
     let mut walk = Walk {
@@ -29,11 +29,15 @@ pub(super) fn estimate<'a>(expression: &Expr, roots: &Roots<'a>) -> Estimate<'a>
         loops: Vec::new(),
         depth: 0,
         deepest: 0,
-        patience: PATIENCE,
+        visits_left: MAX_VISITS,
     };
     let (cost, size) = walk.visit(expression);
     Estimate {
-        cost: if walk.patience == 0 { u64::MAX } else { cost },
+        cost: if walk.visits_left == 0 {
+            u64::MAX
+        } else {
+            cost
+        },
         size,
         depth: walk.deepest,
     }
@@ -41,11 +45,11 @@ pub(super) fn estimate<'a>(expression: &Expr, roots: &Roots<'a>) -> Estimate<'a>
 
 struct Walk<'r, 'a> {
     roots: &'r Roots<'a>,
-    /// Variables of the loops around, innermost last.
+    /// Variables of the enclosing loops, innermost last.
     loops: Vec<(String, Size<'a>)>,
     depth: usize,
     deepest: usize,
-    patience: u64,
+    visits_left: u64,
 }
 
 type Visit<'a> = (u64, Size<'a>);
@@ -57,10 +61,10 @@ impl<'a> Walk<'_, 'a> {
         let (cost, size) = self.look(expression);
         self.depth -= 1;
         if let Size::Values(values) = &size {
-            self.patience = self.patience.saturating_sub(values.len() as u64);
+            self.visits_left = self.visits_left.saturating_sub(values.len() as u64);
         }
-        self.patience = self.patience.saturating_sub(1);
-        if self.patience == 0 {
+        self.visits_left = self.visits_left.saturating_sub(1);
+        if self.visits_left == 0 {
             return (u64::MAX, Size::SCALAR);
         }
         (cost, size)
@@ -112,7 +116,7 @@ impl<'a> Walk<'_, 'a> {
         self.collected(entries.len(), parts)
     }
 
-    /// A list or map written out.
+    /// A list or map literal.
     fn collected<'e>(&mut self, length: usize, parts: impl Iterator<Item = &'e Expr>) -> Visit<'a> {
         let (mut cost, mut weight) = (1_u64, 1_u64);
         for part in parts {
@@ -137,7 +141,7 @@ impl<'a> Walk<'_, 'a> {
         let (condition_cost, _) = self.visit(&loops.loop_cond.expr);
         let (step_cost, step) = self.visit(&loops.loop_step.expr);
         self.loops.truncate(before);
-        // Macros use what they gather once in a step, so it grows by no more than a step's result.
+        // Macros use their accumulator once per step, so it grows by at most the result of a step.
         let gathered = Size::Counted {
             length: init
                 .length()
@@ -172,12 +176,12 @@ impl<'a> Walk<'_, 'a> {
     }
 }
 
-/// A tenth, and at least one: what reading so many bytes costs.
+/// Cost of reading `length` bytes: a tenth, at least 1.
 fn traversal(length: u64) -> u64 {
     length.div_ceil(10).max(1)
 }
 
-/// What a function costs besides its operands.
+/// Cost of a function call without its operands.
 fn own_cost(function: &str, sizes: &[Size<'_>]) -> u64 {
     let length = |position: usize| sizes.get(position).map_or(0, Size::length);
     let total = || sizes.iter().map(Size::weight).fold(0, u64::saturating_add);
@@ -211,7 +215,7 @@ fn own_cost(function: &str, sizes: &[Size<'_>]) -> u64 {
     }
 }
 
-/// What a function gives.
+/// Size of a function's result.
 fn result<'a>(function: &str, mut sizes: Vec<Size<'a>>) -> Size<'a> {
     let weights = || sizes.iter().map(Size::weight);
     match function {
@@ -228,11 +232,11 @@ fn result<'a>(function: &str, mut sizes: Vec<Size<'a>>) -> Size<'a> {
         },
         _ if function.starts_with(['_', '!', '-', '@']) => Size::SCALAR,
         "size" | "contains" | "matches" | "startsWith" | "endsWith" => Size::SCALAR,
-        // Whatever is put between, in place of, or into something else comes at most once for each.
+        // Each byte of one operand can be replaced by, or be followed by, all of another.
         "replace" | "join" | "format" => Size::counted(weights().fold(1, |all, weight| {
             all.saturating_mul(weight.saturating_add(1))
         })),
-        // Encodings make texts longer, but not twice as long; numbers become texts of some bytes.
+        // Encodings less than double the length of a text; numbers become texts of some bytes.
         _ => Size::counted(
             weights()
                 .fold(0, u64::saturating_add)

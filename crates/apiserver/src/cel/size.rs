@@ -1,25 +1,25 @@
-//! How large the values of an expression can get.
+//! Upper bounds of the sizes of CEL values.
 
 use serde_json::Value;
 
-/// Bytes a request can bring; what a schema does not bound is bounded by this.
+/// Largest request in bytes: the bound where a schema sets none.
 const REQUEST: u64 = 3 * 1024 * 1024;
-/// Bytes a character can take.
+/// Largest UTF-8 character in bytes.
 const CHARACTER: u64 = 4;
 
-/// What is known about a value without having it.
+/// A bound of a value that need not exist yet.
 #[derive(Debug, Clone)]
 pub(crate) enum Size<'a> {
-    /// It is one of these.
+    /// One of these values.
     Values(Vec<&'a Value>),
-    /// It fits this schema.
+    /// Any value that this schema allows.
     Schema(&'a Value),
-    /// It has this many members, elements or bytes, and so many of all of them inside.
+    /// At most `length` members, elements or bytes, and `weight` of them at all levels.
     Counted { length: u64, weight: u64 },
 }
 
 impl<'a> Size<'a> {
-    /// A number, a truth value.
+    /// A number or a bool.
     pub(super) const SCALAR: Self = Self::counted(1);
 
     pub(super) const fn counted(weight: u64) -> Self {
@@ -42,7 +42,7 @@ impl<'a> Size<'a> {
         }
     }
 
-    /// All there is inside.
+    /// Members, elements and bytes at all levels.
     pub(super) fn weight(&self) -> u64 {
         match self {
             Self::Values(values) => values.iter().map(|value| weight(value)).max().unwrap_or(0),
@@ -62,7 +62,7 @@ impl<'a> Size<'a> {
     /// A member by its name.
     pub(super) fn member(&self, name: &str) -> Self {
         match self {
-            // Names that are no identifiers are written in another way.
+            // `__` escapes names that are not CEL identifiers; their member is not resolved.
             _ if name.contains("__") => self.element(),
             Self::Values(values) => {
                 Self::Values(values.iter().filter_map(|value| value.get(name)).collect())
@@ -96,7 +96,7 @@ impl<'a> Size<'a> {
         }
     }
 
-    /// What a loop over it sees: the elements of a list, the names of a map.
+    /// The loop variable over it: elements of a list, names of a map.
     pub(super) fn looped(&self) -> Self {
         match self {
             Self::Values(values) if values.iter().any(|value| value.is_object()) => {
@@ -111,7 +111,7 @@ impl<'a> Size<'a> {
         }
     }
 
-    /// Either of two.
+    /// The larger bound of two alternatives.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Values(mut values), Self::Values(more)) => {
@@ -126,7 +126,7 @@ impl<'a> Size<'a> {
     }
 }
 
-/// Bytes of a member's name, where only a schema is known.
+/// Assumed length of a member name in bytes where only a schema is known.
 const NAME: u64 = 64;
 
 fn inside<'a>(value: &'a Value) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
@@ -180,7 +180,7 @@ fn schema_length(schema: &Value) -> u64 {
         }
         "object" => match (inner("properties"), inner("additionalProperties")) {
             (_, Some(additional)) => {
-                // A name in quotes, a colon, the value and a comma.
+                // Two quotes, a colon and a comma around each value.
                 let most = REQUEST / (shortest(additional) + 4);
                 bound(schema, "maxProperties").map_or(most, |limit| limit.min(most))
             }
@@ -219,7 +219,7 @@ fn schema_weight(schema: &Value) -> u64 {
     }
 }
 
-/// Bytes of the shortest text that fits a schema.
+/// Bytes of the shortest JSON text that a schema allows.
 fn shortest(schema: &Value) -> u64 {
     match schema_type(schema) {
         "boolean" => 4,

@@ -3,7 +3,7 @@
 //! The parser needs quadratic time for a run of operators, and exponential time for nested runs;
 //! upstream's parser collapses them.
 
-/// The same expression without two unary operators in a row.
+/// Rewrites an expression so that no two unary operators are adjacent.
 pub(super) fn shorten(text: &str) -> String {
     let mut scan = Scan {
         rest: text,
@@ -34,7 +34,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Whether a backslash in a literal escapes the character after it.
+/// Escape processing of a string literal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Escapes {
     Processed,
@@ -44,7 +44,7 @@ enum Escapes {
 struct Scan<'a> {
     rest: &'a str,
     out: String,
-    /// Whether what was read last has a value, so that a minus after it is not unary.
+    /// The last token was an operand, so a minus after it is binary.
     after_operand: bool,
 }
 
@@ -71,7 +71,7 @@ impl Scan<'_> {
         }
     }
 
-    /// A text with its quotes: one or three on each side.
+    /// A string literal with one or three quotes on each side.
     fn literal(&mut self, escapes: Escapes) {
         let quote = &self.rest[..1];
         let triple = quote.repeat(3);
@@ -94,7 +94,7 @@ impl Scan<'_> {
         self.after_operand = true;
     }
 
-    /// A run of one operator, with the space in it.
+    /// A run of one operator, including white space.
     fn operators(&mut self, operator: char) {
         let inside = |c: char| c == operator || c.is_whitespace();
         let end = self.rest.find(|c| !inside(c)).unwrap_or(self.rest.len());
@@ -103,7 +103,7 @@ impl Scan<'_> {
         self.after_operand = false;
         let unary = run.matches(operator).count() - usize::from(is_binary);
         if unary < 2 {
-            // A rule without a run stays as it was written: refusals quote it.
+            // A single operator stays as written: refusals quote the rule.
             self.keep(end);
             return;
         }

@@ -1,23 +1,23 @@
-//! The variables of a policy that an expression uses.
+//! Finds the policy variables that an expression uses.
 
 use std::collections::HashSet;
 
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedEntryExpr};
 
-/// The name all variables of a policy are members of.
+/// The object whose members are the variables of a policy.
 pub(crate) const VARIABLES: &str = "variables";
 
-/// The members of `variables` an expression can look at.
+/// The members of `variables` that an expression can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VariableUse {
-    /// Those that it selects by name.
+    /// Only members selected by name.
     Named(HashSet<String>),
-    /// Any: it also uses `variables` in another way.
+    /// Any member: the expression uses `variables` other than by selecting a member.
     All,
 }
 
 impl VariableUse {
-    /// Recurses with the expression, so it needs the stack that running the expression needs.
+    /// Recurses with the expression; call it in [`super::with_deep_stack`].
     pub(super) fn of(expression: &Expr) -> Self {
         let mut names = HashSet::new();
         if visit(expression, &mut names) {
@@ -28,7 +28,7 @@ impl VariableUse {
     }
 }
 
-/// Whether names are all that the expression uses.
+/// Collects names; false when `variables` is used other than by selecting a member.
 fn visit(expression: &Expr, names: &mut HashSet<String>) -> bool {
     match expression {
         Expr::Unspecified | Expr::Literal(_) => true,

@@ -1,29 +1,29 @@
-//! Texts of table cells, cut where they take too much: upstream shows each value whole, however large.
+//! Texts of table cells, cut at a size limit. Upstream shows each value whole.
 
 use std::io;
 
 use serde_json::Value;
 
-/// Bytes of one cell.
+/// Limit of one cell in bytes.
 const CELL_LIMIT: usize = 16 * 1024;
 
-/// Bytes of the cells of a row next to those of its object.
+/// Bytes that the cells of a row may take in addition to twice the size of its object.
 const ROW_LIMIT: usize = 4 * 1024;
 
-/// What is at the end of a text that was cut.
+/// The end of a cut text.
 const CUT: &str = "...";
 
-/// Bytes that are left for the cells of a row.
+/// Bytes left for the cells of a row.
 #[derive(Debug)]
-pub(crate) struct RowRoom(usize);
+pub(crate) struct RowBudget(usize);
 
-impl RowRoom {
-    /// Enough to show each part of an object twice.
+impl RowBudget {
+    /// Room to show each part of an object twice.
     pub(crate) fn new(object_bytes: usize) -> Self {
         Self(ROW_LIMIT + 2 * object_bytes)
     }
 
-    /// A value as text: strings as they are, everything else as JSON.
+    /// A value as text: strings unquoted, everything else as JSON.
     pub(super) fn text(&mut self, value: &Value) -> String {
         let limit = self.0.min(CELL_LIMIT);
         let (mut text, is_whole) = match value {
@@ -41,27 +41,27 @@ impl RowRoom {
     }
 }
 
-/// The beginning of a value as JSON, and whether that is all of it.
+/// The first bytes of a value as JSON; true when that is the whole value.
 fn json(value: &Value, limit: usize) -> (String, bool) {
-    let mut start = Start {
+    let mut writer = LimitedWriter {
         bytes: Vec::new(),
         limit,
     };
-    let is_whole = serde_json::to_writer(&mut start, value).is_ok();
-    let mut bytes = start.bytes;
+    let is_whole = serde_json::to_writer(&mut writer, value).is_ok();
+    let mut bytes = writer.bytes;
     if let Err(error) = std::str::from_utf8(&bytes) {
         bytes.truncate(error.valid_up_to());
     }
     (String::from_utf8(bytes).unwrap_or_default(), is_whole)
 }
 
-/// A writer that has room for so many bytes.
-struct Start {
+/// A buffer that fails when `limit` bytes are exceeded.
+struct LimitedWriter {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-impl io::Write for Start {
+impl io::Write for LimitedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fitting = bytes.len().min(self.limit - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..fitting]);
@@ -83,19 +83,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_whole_until_the_room_ends() {
-        let mut room = RowRoom(12);
-        assert_eq!(room.text(&json!("ab")), "ab");
-        assert_eq!(room.text(&json!({"a": [1]})), "{\"a\":[1]}");
-        assert_eq!(room.text(&json!([1, 2])), "[...");
-        assert_eq!(room.text(&json!("x")), "...");
-        assert_eq!(room.text(&json!("")), "");
+    fn values_are_shown_whole_until_the_budget_ends() {
+        let mut budget = RowBudget(12);
+        assert_eq!(budget.text(&json!("ab")), "ab");
+        assert_eq!(budget.text(&json!({"a": [1]})), "{\"a\":[1]}");
+        assert_eq!(budget.text(&json!([1, 2])), "[...");
+        assert_eq!(budget.text(&json!("x")), "...");
+        assert_eq!(budget.text(&json!("")), "");
     }
 
     #[test]
     fn a_character_is_never_split() {
-        assert_eq!(RowRoom(3).text(&json!("ää")), "ä...");
-        assert_eq!(RowRoom(4).text(&json!(["ää"])), "[\"ä...");
-        assert_eq!(RowRoom(5).text(&json!(["ää"])), "[\"ä...");
+        assert_eq!(RowBudget(3).text(&json!("ää")), "ä...");
+        assert_eq!(RowBudget(4).text(&json!(["ää"])), "[\"ä...");
+        assert_eq!(RowBudget(5).text(&json!(["ää"])), "[\"ä...");
     }
 }

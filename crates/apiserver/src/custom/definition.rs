@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their own rules, and the kinds they define.
+//! CustomResourceDefinitions: defaulting, validation, and the kinds they define.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     store::Object,
 };
 
-/// Printer columns of a version: each is looked for in each object of a table.
+/// Limit of printer columns per version: each is evaluated for each object of a table.
 const MAX_COLUMNS: usize = 64;
 
-/// Fills in what a definition may leave out.
+/// Fills in defaults.
 pub(crate) fn prepare(object: &mut Object) {
     let spec = object_mut(object, "spec");
     let names = object_mut(spec, "names");
@@ -55,7 +55,7 @@ pub(crate) fn prepare(object: &mut Object) {
     status.insert("storedVersions".into(), known.into());
 }
 
-/// Complaints about a definition.
+/// Adds the errors of a definition.
 pub(crate) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     let spec = |path: &[&str]| {
         let path: Vec<&str> = std::iter::once("spec")
@@ -99,7 +99,7 @@ pub(crate) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
     }
 }
 
-/// What is stored under a name stays under it, and what is served is served as what it is.
+/// Refuses changes of group and plural name, and of scope and kind once the definition is established.
 fn validate_change(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
     let is_established = condition(old, "Established") == Some("True");
     for (path, always) in [
@@ -117,7 +117,8 @@ fn validate_change(object: &Object, old: &Object, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// Schemas that are all the same stand in one place, as they did before versions had their own.
+/// Validates structure, patterns and CEL rules of all schemas. If all versions have the same schema,
+/// errors name `spec.validation`, as upstream's do.
 fn validate_rules(object: &Object, errors: &mut Vec<FieldError>) {
     let schemas: Vec<Option<&Value>> = versions(object)
         .map(|version| version.pointer("/schema/openAPIV3Schema"))
@@ -169,7 +170,7 @@ fn validate_versions(object: &Object, errors: &mut Vec<FieldError>) {
         if is_dns_1035_label(name) {
             continue;
         }
-        // The first is told twice: once it was a field of its own.
+        // Upstream reports the first version twice: as `spec.version` too.
         let own = format!("spec.versions[{position}].name");
         let fields = [
             Some(own),
@@ -224,7 +225,7 @@ fn is_dns_1035_label(name: &str) -> bool {
         && name.chars().all(fits)
 }
 
-/// Groups of the Kubernetes community need someone's approval.
+/// Requires the approval annotation for groups under `k8s.io` and `kubernetes.io`.
 fn validate_protection(object: &Object, group: &str, errors: &mut Vec<FieldError>) {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     let protected = [".k8s.io", ".kubernetes.io"]
@@ -258,7 +259,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The kinds a definition serves, one per version.
+/// The resource types of a definition, one per served version.
 pub(crate) fn resource_types(definition: &Object) -> Vec<Arc<ResourceType>> {
     let storage = versions(definition).find(|version| flag(version, "storage"));
     let storage = storage
@@ -340,7 +341,7 @@ fn resource_type(
             scale,
             patterns,
         ))),
-        prefix: prefix(&group, name, &kind, true),
+        prefix: prefix(&group, name, &kind, crate::kind::Origin::Custom),
         version: name.to_owned(),
         group,
         kind,
@@ -356,7 +357,8 @@ fn object_text(object: &Object, path: &[&str]) -> String {
         .to_owned()
 }
 
-/// Fields of all versions are kept with an object; a version answers to its own.
+/// The selectable fields of one version. Every version stores the values of all versions' fields, so
+/// that positions agree.
 fn selectable_fields(definition: &Object, version: &Value) -> FieldTable {
     let paths = |version: &Value| -> Vec<String> {
         let fields = version.get("selectableFields").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! From a definition to served kinds and back.
+//! Controller of CustomResourceDefinitions: accepts names, serves kinds, cleans up instances.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,19 +14,20 @@ use crate::{
     handler::write,
     kind::{ResourceType, StorageId},
     meta::{Meta as _, object_mut},
+    options::DryRun,
     store::{Filter, Object, Stored},
 };
 
-/// Keeps a definition until its instances are gone.
+/// Finalizer that keeps a definition until its instances are deleted.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// How long the watches of a removed kind stay open.
+/// Time that watches of a removed kind stay open.
 const WATCHES_LINGER: Duration = Duration::from_secs(1);
 
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// Does for each definition what its state asks for: accept, establish, clean up.
-pub(crate) fn care(api: &Arc<Api>) {
+/// Reconciles each definition: accepts its names, establishes it, or cleans it up.
+pub(crate) fn reconcile(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(kind) = served.of_kind(GROUP, "CustomResourceDefinition").cloned() else {
         return;
@@ -78,10 +79,10 @@ fn set_condition(
     }
 }
 
-/// Accepts the names and, if they are free, serves the kind: two updates, as upstream makes.
+/// Accepts the names if they are free and serves the kind, in two updates as upstream makes them.
 fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -97,7 +98,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
             "NotAccepted",
             text,
         );
-        write::store(&scene, object, false);
+        write::store(&scope, object, DryRun::No);
         return;
     }
     let names = object.at(&["spec", "names"]).cloned().unwrap_or_default();
@@ -111,7 +112,7 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "NoConflicts",
         text,
     );
-    write::store(&scene, object.clone(), false);
+    write::store(&scope, object.clone(), DryRun::No);
     let text = "the initial names have been accepted";
     set_condition(
         api,
@@ -121,10 +122,10 @@ fn establish(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         "InitialNamesAccepted",
         text,
     );
-    write::store(&scene, object, false);
+    write::store(&scope, object, DryRun::No);
 }
 
-/// Names another served kind of the group already has.
+/// Reason and message of a name that another served kind of the group already has.
 fn name_conflict(api: &Api, object: &Object) -> Option<(&'static str, String)> {
     let spec = |path: &[&str]| object.at(path).and_then(Value::as_str).unwrap_or_default();
     let (group, plural) = (spec(&["spec", "group"]), spec(&["spec", "names", "plural"]));
@@ -152,16 +153,16 @@ fn name_conflict(api: &Api, object: &Object) -> Option<(&'static str, String)> {
     None
 }
 
-/// The kinds of the definitions as last compiled, by UID: patterns and rules of a definition that did
-/// not change are not compiled again because another one did.
+/// Cache of compiled definitions by UID, so that a change of one definition does not recompile the
+/// patterns and rules of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions(Mutex<HashMap<String, Compiled>>);
 
 #[derive(Debug)]
 struct Compiled {
-    /// Of the object.
+    /// Resource version of the definition.
     version: u64,
-    /// Grows when what the kinds are made of changes.
+    /// `metadata.generation`: the kinds are recompiled when it changes.
     generation: Option<i64>,
     is_established: bool,
     kinds: Vec<Arc<ResourceType>>,
@@ -191,7 +192,8 @@ impl Compiled {
 }
 
 impl Definitions {
-    /// Compiles what changed, forgets what is gone, and answers the kinds that are established.
+    /// Compiles new and changed definitions, drops deleted ones, and returns the kinds of the
+    /// established ones.
     fn established(&self, stored: &[Arc<Stored>]) -> Vec<Arc<ResourceType>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fresh = HashMap::with_capacity(stored.len());
@@ -209,8 +211,8 @@ impl Definitions {
     }
 }
 
-/// Serves the kinds of all established definitions; kinds whose versions changed lose their
-/// watches, since their storage is rebuilt.
+/// Serves the kinds of all established definitions. Watches of kinds whose versions changed are
+/// closed.
 pub(crate) fn serve_established(api: &Api) {
     let storage: StorageId = format!("customresourcedefinitions.{GROUP}").into();
     let (definitions, _) = api.store.all(&storage, &Filter::default());
@@ -246,7 +248,7 @@ fn same_version(new: &ResourceType, old: &ResourceType) -> bool {
     }
 }
 
-/// Deletes the instances, then the definition, then, a moment later, the watches.
+/// Deletes the instances, then the definition, and closes the watches after [`WATCHES_LINGER`].
 fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
     let object = stored.decode();
     let spec = |path: &[&str]| object.at(path).and_then(Value::as_str).unwrap_or_default();
@@ -258,7 +260,7 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
     .into();
     if condition(&object, "Terminating").is_none() {
         let writer = api.store.write();
-        let scene = write::scene(api, &writer, kind);
+        let scope = write::scope(api, &writer, kind);
         let Some(current) = writer.get(&kind.storage, &stored.key) else {
             return;
         };
@@ -266,17 +268,17 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         let text = "CustomResource deletion is in progress";
         let reason = "InstanceDeletionInProgress";
         set_condition(api, &mut object, "Terminating", "True", reason, text);
-        write::store(&scene, object, false);
+        write::store(&scope, object, DryRun::No);
     }
     let served = api.registry.served();
     if let Some(instance) = served.types().find(|kind| kind.storage == storage) {
-        crate::housekeeping::delete_all(api, instance, &Filter::default());
+        crate::controllers::delete_all(api, instance, &Filter::default());
     }
     if !api.store.all(&storage, &Filter::default()).0.is_empty() {
         return;
     }
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(current) = writer.get(&kind.storage, &stored.key) else {
         return;
     };
@@ -288,10 +290,10 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         .map(Value::from)
         .collect();
     if left.is_empty() {
-        write::finish_deletion(&scene, &current, last, false);
+        write::finish_deletion(&scope, &current, last, DryRun::No);
     } else {
         last.metadata_mut().insert("finalizers".into(), left.into());
-        write::store(&scene, last, false);
+        write::store(&scope, last, DryRun::No);
     }
     drop(writer);
     let api = api.clone();

@@ -1,10 +1,10 @@
-//! The simple JSON paths of printer columns: members, indexes, and the wildcard's first hit.
+//! JSON paths of printer columns: members, indexes, simple filters and the first match of a wildcard.
 
 use serde_json::Value;
 
 use crate::store::Object;
 
-/// Values that are looked at for one cell. A wildcard looks at each element until one has what is asked for.
+/// Limit of values visited for one cell: a wildcard tries each element until one matches.
 const MAX_VALUES: usize = 10_000;
 
 /// One step of a path.
@@ -12,7 +12,7 @@ const MAX_VALUES: usize = 10_000;
 enum Step {
     Member(String),
     Index(usize),
-    /// The elements whose member has a value: `[?(@.type=="Ready")]`.
+    /// Elements whose member at this path has this value: `[?(@.type=="Ready")]`.
     Where(Vec<String>, String),
     Any,
 }
@@ -22,7 +22,7 @@ enum Step {
 pub(crate) struct JsonPath(Vec<Step>);
 
 impl JsonPath {
-    /// Reads a path such as `.spec.size` or `.status.conditions[?(@.type=="Ready")].status`.
+    /// Parses a path such as `.spec.size` or `.status.conditions[?(@.type=="Ready")].status`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text.trim().trim_start_matches('{').trim_end_matches('}');
@@ -51,7 +51,8 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// The value there, or the first of several, as upstream shows it; nothing if it is too far back.
+    /// The value at the path, or the first of several, as upstream shows it; `None` when
+    /// [`MAX_VALUES`] are visited before it.
     pub(crate) fn find<'a>(&self, object: &'a Object) -> Option<&'a Value> {
         let (first, rest) = self.0.split_first()?;
         let Step::Member(name) = first else {
@@ -61,7 +62,7 @@ impl JsonPath {
         follow(object.get(name)?, rest, &mut left)
     }
 
-    /// The member names, when the path has nothing else.
+    /// The member names of a path that has nothing else.
     pub(crate) fn members(&self) -> Option<Vec<String>> {
         let member = |step: &Step| match step {
             Step::Member(name) => Some(name.clone()),

@@ -1,20 +1,20 @@
-//! Patterns of a schema: one that cannot be enforced is refused with the definition.
+//! Validation of the regular expressions in a definition: those that cannot be compiled are refused.
 
 use serde_json::{Value, json};
 
 use super::schema::Patterns;
 use crate::status::{FieldError, MAX_CAUSES};
 
-/// Complaints about the patterns of a definition, schema by schema.
+/// Checks the patterns of a definition, schema by schema.
 #[derive(Debug, Default)]
 pub(super) struct PatternCheck {
     patterns: Patterns,
-    /// Nothing more is compiled: there are too many patterns, or as many complaints as are named.
+    /// The limit of patterns or of errors is reached; nothing more is compiled.
     is_over: bool,
 }
 
 impl PatternCheck {
-    /// Complaints about the patterns of a schema that is at a field of the definition.
+    /// Errors of the patterns of the schema at a field of the definition.
     pub(super) fn errors(&mut self, schema: &Value, field: &str) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check(schema, field, &mut errors);
@@ -59,7 +59,7 @@ impl PatternCheck {
     }
 }
 
-/// The last line of what the parser says; those above draw the pattern with a pointer.
+/// The last line of a parser error; the lines above draw the pattern with a marker.
 fn cause(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_that_cannot_be_enforced_is_named_wherever_it_is() {
+    fn an_unenforceable_pattern_is_reported_at_any_depth() {
         let bad = json!({"pattern": "("});
         let schema = json!({
             "properties": {"a": {"pattern": "^[a-z]+$"}, "b": {"items": bad}},

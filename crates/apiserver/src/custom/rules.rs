@@ -1,5 +1,7 @@
-//! The CEL rules of a schema: refused when they could take too long, and then only run when they
-//! do not.
+//! CEL rules of a schema (`x-kubernetes-validations`).
+//!
+//! A definition whose rules could exceed the cost budget is refused; an object whose rules would
+//! exceed it is refused without running them.
 
 use kube_cel::{CompiledSchema, Validator, cel::Program};
 use serde_json::{Value, json};
@@ -11,24 +13,24 @@ use crate::{
 
 const RULES: &str = "x-kubernetes-validations";
 
-/// Upstream's budgets, in its units: of one rule, of all rules of a schema at the worst, and of all
-/// rules on one object.
+/// Upstream's cost budgets: worst case of one rule, worst case of all rules of a schema, and cost of
+/// all rules on one object.
 const RULE_BUDGET: u64 = 10_000_000;
 const SCHEMA_BUDGET: u64 = 100_000_000;
 const OBJECT_BUDGET: u64 = 10_000_000;
 
-/// Rules named when all together are too much.
-const CULPRITS: usize = 4;
+/// Rules named when the whole schema exceeds its budget.
+const MAX_NAMED_RULES: usize = 4;
 
 const ADVICE: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
                       where arrays, maps, and strings are declared)";
 
-/// A rule and where it stands.
+/// A rule and its position in the definition.
 struct Site<'a> {
     field: String,
     rule: &'a Value,
     schema: &'a Value,
-    /// How often it is run on one object at most.
+    /// Upper bound of evaluations per object.
     times: u64,
 }
 
@@ -59,7 +61,7 @@ fn collect<'a>(schema: &'a Value, field: &str, times: u64, sites: &mut Vec<Site<
     }
 }
 
-/// Gives the parser the rules of a schema in the form it reads rightly.
+/// Rewrites the rules of a schema with [`cel::readable`].
 fn make_readable(schema: &mut Value) {
     let rules = schema.get_mut(RULES).and_then(Value::as_array_mut);
     for rule in rules.into_iter().flatten() {
@@ -83,7 +85,7 @@ fn make_readable(schema: &mut Value) {
     }
 }
 
-/// Complaints about the rules of a schema that stands at a field of a definition.
+/// Errors of the rules of the schema at a field of a definition.
 pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
     let mut sites = Vec::new();
     collect(schema, field, 1, &mut sites);
@@ -106,7 +108,7 @@ pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
         .fold(0, u64::saturating_add);
     if total > SCHEMA_BUDGET {
         costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-        errors.extend(costs.iter().take(CULPRITS).map(|(_, site)| {
+        errors.extend(costs.iter().take(MAX_NAMED_RULES).map(|(_, site)| {
             let detail = "contributed to estimated rule cost total exceeding cost limit for \
                           entire OpenAPIv3 schema";
             FieldError::forbidden(site.at("rule"), detail)
@@ -142,7 +144,7 @@ impl Site<'_> {
             .unwrap_or_default()
     }
 
-    /// What it can cost on one object.
+    /// Worst-case cost per object.
     fn cost(&self) -> Result<u64, FieldError> {
         if self.text("rule").trim().is_empty() {
             return Err(FieldError::required(
@@ -181,13 +183,13 @@ impl Site<'_> {
     }
 }
 
-/// The rules of one version, ready to be run.
+/// The compiled rules of one version.
 #[derive(Debug)]
 pub(super) struct CompiledRules(CompiledSchema);
 
 impl CompiledRules {
-    /// None when there are no rules, or none that can be run: no definition with such rules is
-    /// accepted, but an older one may be restored.
+    /// `None` when there are no rules, or when one cannot be compiled: such a definition is
+    /// refused today, but an earlier version may have stored it.
     pub(super) fn compile(schema: &Value) -> Option<Self> {
         let mut sites = Vec::new();
         collect(schema, "", 1, &mut sites);
@@ -197,8 +199,8 @@ impl CompiledRules {
         if let Some(error) = sites.iter().find_map(|site| site.cost().err()) {
             tracing::warn!(
                 field = error.field,
-                "rules are not checked: {}",
-                error.message
+                error = error.message,
+                "cannot compile CEL rules of a stored definition, not enforced"
             );
             return None;
         }
@@ -208,7 +210,7 @@ impl CompiledRules {
         Some(Self(compiled))
     }
 
-    /// Complaints of the rules about an object.
+    /// Errors of the rules about an object.
     pub(super) fn errors(&self, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let check = || {
             let olds: Vec<&Value> = old.into_iter().collect();
@@ -239,8 +241,7 @@ fn complaint(error: &kube_cel::ValidationError) -> FieldError {
     }
 }
 
-/// What all rules can cost on a value; the values it may replace are only as far known as that it
-/// is one of these.
+/// Upper bound of the cost of all rules on a value; `oldSelf` is any of `olds`.
 fn cost(schema: &CompiledSchema, value: &Value, olds: &[&Value]) -> u64 {
     let roots = Roots::from([
         ("self".to_owned(), Size::of(value)),
@@ -288,7 +289,7 @@ mod tests {
         }}})
     }
 
-    /// Tried on kube-apiserver 1.36.4, which accepts and refuses the same.
+    /// kube-apiserver 1.36.4 accepts and refuses the same rules.
     #[test]
     fn rules_are_refused_for_their_cost_where_upstream_refuses_them() {
         let integers = json!({"type": "array", "items": {"type": "integer"}});

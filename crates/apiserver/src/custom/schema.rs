@@ -1,4 +1,4 @@
-//! Structural schemas of custom resources: prune, default, validate.
+//! Structural schemas of custom resources: pruning, defaulting and validation.
 
 mod pattern;
 mod validate;
@@ -18,15 +18,17 @@ pub(super) use validate::{Node, list_errors, schema_errors};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+/// Fields of every resource, which the schema need not specify.
+const TYPE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Removes what the schema does not know; answers the paths.
+/// Removes fields that the schema does not specify; returns their paths.
 pub(super) fn prune(schema: &Value, object: &mut Object) -> Vec<String> {
     let mut unknown = Vec::new();
-    prune_object(schema, object, "", true, &mut unknown);
+    prune_object(schema, object, "", &TYPE_FIELDS, &mut unknown);
     unknown
 }
 
@@ -34,7 +36,7 @@ fn prune_object(
     schema: &Value,
     object: &mut Object,
     path: &str,
-    is_resource: bool,
+    kept: &[&str],
     unknown: &mut Vec<String>,
 ) {
     let properties = schema.get("properties");
@@ -45,7 +47,7 @@ fn prune_object(
     let preserve = flag(schema, PRESERVE);
     let names: Vec<String> = object.keys().cloned().collect();
     for name in names {
-        if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+        if kept.contains(&name.as_str()) {
             continue;
         }
         let below = join(path, &name);
@@ -64,7 +66,12 @@ fn prune_object(
 fn prune_value(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
-            prune_object(schema, object, path, flag(schema, EMBEDDED), unknown);
+            let kept: &[&str] = if flag(schema, EMBEDDED) {
+                &TYPE_FIELDS
+            } else {
+                &[]
+            };
+            prune_object(schema, object, path, kept, unknown);
         }
         Value::Array(list) => {
             let Some(items) = schema.get("items") else {
@@ -78,8 +85,8 @@ fn prune_value(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<
     }
 }
 
-/// Fills in defaults inside what is there, as long as they take no more bytes than are left: a default
-/// of some kilobytes for each of some thousand elements would be gigabytes.
+/// Fills in defaults inside present objects while they fit into `left` bytes: a default of some
+/// kilobytes for each of thousands of elements would take gigabytes.
 pub(super) fn default(schema: &Value, value: &mut Value, left: &mut usize) -> Result<(), TooLarge> {
     match value {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! What a schema must say to be structural: the type of everything that it names.
+//! Validation that a schema is structural: every field it specifies has a type.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::status::FieldError;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// Complaints about the schema of a kind.
+/// Errors of the schema at a field of the definition.
 pub(super) fn errors(schema: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match kind(schema) {

@@ -1,4 +1,4 @@
-//! JSON bodies, with the complaints of Go's decoder.
+//! Decoder of JSON bodies that finds duplicate members and words errors as Go does.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Number, Value};
 
 use super::paths::Path;
 
-/// A decoded document and the members it names twice.
+/// A decoded document and its duplicate members.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
     pub(crate) value: Value,
-    /// Paths of repeated members, as `data.a`.
+    /// Paths of duplicate members, such as `data.a`.
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Levels an object may have. The decoder stops at 127, and a list or an event puts an object a
-/// few levels deeper for whoever reads it.
+/// Limit of an object's depth. Clients' decoders stop at 127 levels, and a list or a watch event
+/// nests the object a few levels deeper.
 pub(crate) const MAX_DEPTH: usize = 120;
 
-/// Whether a value has at most so many levels; looks no deeper than that.
+/// True when a value has at most `levels` levels; visits no deeper ones.
 pub(crate) fn fits(value: &Value, levels: usize) -> bool {
     let below = |value: &Value| fits(value, levels - 1);
     match value {
@@ -29,7 +29,7 @@ pub(crate) fn fits(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Reads one JSON document.
+/// Parses one JSON document.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Document, serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -42,7 +42,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, serde_json::Error> {
     Ok(Document { value, duplicates })
 }
 
-/// What Go's decoder would say about the same mistake.
+/// The error message of Go's decoder for the same input.
 pub(crate) fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_members_are_told_with_their_path() {
+    fn repeated_members_are_reported_with_their_path() {
         let text = br#"{"data":{"a":"b","a":"c"},"l":[{"x":1,"x":2}]}"#;
         let document = parse(text).unwrap();
         assert_eq!(document.duplicates, ["data.a", "l[0].x"]);

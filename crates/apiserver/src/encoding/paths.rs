@@ -1,10 +1,11 @@
-//! Paths of fields somebody complains about, kept few and short: a body can repeat one long name
-//! hundreds of thousands of times.
+//! Field paths in error messages, limited in number and length.
+//!
+//! A body can repeat one long name hundreds of thousands of times.
 
 use std::fmt;
 
-/// The path of a value inside of a document, written out only for a complaint: a long
-/// name would else be copied for everything below it.
+/// Path of a value, formatted only for an error: otherwise a long name would be copied for
+/// each value below it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Path<'a> {
     Root,
@@ -23,12 +24,12 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Complaints told about one body.
+/// Limit of reported paths per body.
 const MAX_COMPLAINTS: usize = 100;
-/// Bytes shown of one path or warning.
+/// Limit of one path or warning in bytes.
 const MAX_LENGTH: usize = 1024;
 
-/// Adds a path to a list of complaints that still has room for it.
+/// Adds a path unless the list is full.
 pub(crate) fn note(complaints: &mut Vec<String>, path: impl FnOnce() -> String) {
     if complaints.len() < MAX_COMPLAINTS {
         complaints.push(shortened(path()));
@@ -40,14 +41,14 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() {
         return shortened(name.to_owned());
     }
-    // A path that was cut says no more however long it gets.
+    // A path at the limit is cut already.
     if path.len() >= MAX_LENGTH {
         return path.to_owned();
     }
     shortened(format!("{path}.{name}"))
 }
 
-/// The beginning of a text, whole characters only.
+/// Cuts a text at the limit, at a character boundary.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > MAX_LENGTH {
         text.truncate(text.floor_char_boundary(MAX_LENGTH));

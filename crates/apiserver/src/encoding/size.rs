@@ -1,4 +1,4 @@
-//! Bytes that values take as JSON, counted no further than they matter.
+//! JSON sizes of values, counted up to a limit.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use thiserror::Error;
 
 use crate::store::Object;
 
-/// Largest object as it is stored: what etcd takes in one request (`--max-request-bytes`).
+/// Limit of a stored object in bytes: etcd's default `--max-request-bytes`.
 pub(crate) const STORED_LIMIT: usize = 1_572_864;
 
-/// A value takes more bytes than are left.
+/// A value is larger than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the value is too large")]
 pub(crate) struct TooLarge;
 
-/// Takes about the bytes of a value from those that are left.
+/// Subtracts the approximate size of a value from `left`.
 pub(crate) fn take(left: &mut usize, value: &Value) -> Result<(), TooLarge> {
     let mut bytes = |count: usize| {
         *left = left.checked_sub(count).ok_or(TooLarge)?;
@@ -38,12 +38,12 @@ pub(crate) fn take(left: &mut usize, value: &Value) -> Result<(), TooLarge> {
     }
 }
 
-/// Whether an object is small enough to be stored.
+/// True when an object fits into [`STORED_LIMIT`].
 pub(crate) fn is_storable(object: &Object) -> bool {
     serde_json::to_writer(Counter(STORED_LIMIT), object).is_ok()
 }
 
-/// A writer that keeps nothing and has room for so many bytes.
+/// A writer that discards its input and fails after this many bytes.
 struct Counter(usize);
 
 impl io::Write for Counter {

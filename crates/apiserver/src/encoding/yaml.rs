@@ -1,22 +1,30 @@
-//! YAML bodies.
+//! Decoding and encoding of YAML bodies.
 
 use serde_json::Value;
+use thiserror::Error;
 
 use super::json::Document;
 
-/// Levels of a document: the parser takes much of the stack for each, so fewer than JSON may have.
+/// Limit of a document's depth; lower than JSON's since the parser uses much stack per level.
 const MAX_DEPTH: usize = 60;
 
-/// Reads one YAML document.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Document, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    // Kubernetes reads `y` and `n` as texts; only true and false are booleans here.
+/// A body that is not YAML, with the message of the parser.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub(crate) enum YamlError {
+    Utf8(#[from] std::str::Utf8Error),
+    Syntax(#[from] Box<serde_saphyr::Error>),
+}
+
+/// Parses one YAML document; `duplicates` stays empty.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Document, YamlError> {
+    let text = std::str::from_utf8(bytes)?;
+    // As in Kubernetes, `y` and `n` are strings: only true and false are booleans.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
     };
-    let value = serde_saphyr::from_str_with_options::<Value>(text, options)
-        .map_err(|error| error.to_string())?;
+    let value = serde_saphyr::from_str_with_options::<Value>(text, options).map_err(Box::new)?;
     Ok(Document {
         value,
         duplicates: Vec::new(),

@@ -1,6 +1,8 @@
+//! Request matcher of fault rules and statistics.
+
 use crate::request::{RequestInfo, Verb};
 
-/// Which requests a rule is about; what is not set matches everything.
+/// Selects requests; a criterion that is not set matches every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Matcher {
     verbs: Vec<Verb>,
@@ -20,7 +22,7 @@ impl Matcher {
         Self::default()
     }
 
-    /// Only this verb; may be repeated.
+    /// Only this verb; each call adds an alternative.
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verbs.push(verb);
@@ -83,7 +85,7 @@ impl Matcher {
         self
     }
 
-    /// Whether a request is one of those meant.
+    /// True when all criteria match.
     pub fn matches(&self, request: &RequestInfo) -> bool {
         let equal = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == actual)

@@ -1,3 +1,5 @@
+//! Rules of fault injection, and their effect on a request.
+
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -13,7 +15,7 @@ use crate::{
     status::{ApiError, FieldError},
 };
 
-/// What happens to a matching request.
+/// The effect on a matching request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// A `Status` failure.
@@ -25,36 +27,36 @@ pub enum Fault {
         /// The message of the Status.
         message: String,
     },
-    /// Any answer at all.
+    /// An arbitrary answer.
     Body {
         /// The HTTP code.
         code: StatusCode,
         /// The `Content-Type`.
         content_type: String,
-        /// The body as sent.
+        /// The bytes of the body.
         body: Vec<u8>,
     },
     /// A wait before the request is handled.
     Delay(Duration),
-    /// The connection breaks without an answer.
+    /// The connection is closed without an answer.
     Disconnect,
-    /// 403 in the words of the authoriser.
+    /// 403 with the message of the authoriser.
     Unauthorised,
-    /// 422 as a server without streaming lists answers them.
+    /// 422, as a server without the feature WatchList answers streaming lists.
     NoStreamingLists,
-    /// The watch is accepted, says only this error, and ends.
+    /// The watch is accepted, sends only this error, and ends.
     WatchError(WatchError),
-    /// Lists ignore `limit` and answer everything.
+    /// Lists ignore `limit` and return all items.
     IgnoreLimit,
-    /// Lists show the state of an older version, as long as the history has it.
+    /// Lists show the state of an older version, while the history has it.
     StaleList {
-        /// The version shown.
+        /// Resource version to show.
         version: u64,
     },
 }
 
 impl Fault {
-    /// A `Status` with this code and nothing special.
+    /// A `Status` with this code, without `Retry-After`.
     pub fn status(code: StatusCode) -> Self {
         Self::Status {
             code,
@@ -78,14 +80,14 @@ impl Fault {
 pub enum WatchError {
     /// 410: the version is too old.
     Expired,
-    /// 429: come back later.
+    /// 429: too many requests.
     TooManyRequests {
-        /// Seconds to wait.
+        /// Seconds that the client is asked to wait.
         retry_after: u64,
     },
     /// 504: the version does not exist yet.
     TooLargeVersion,
-    /// 500.
+    /// 500: internal error.
     Internal,
 }
 
@@ -104,20 +106,20 @@ impl WatchError {
     }
 }
 
-/// How often a rule strikes.
+/// The number, rate or duration of a rule's applications.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Times {
-    /// The next so many matching requests.
+    /// This many matching requests.
     Next(u64),
     /// Every matching request.
     Always,
     /// Each matching request with this probability, drawn from the server's seed.
     Rate(f64),
-    /// Every matching request for so long.
+    /// Every matching request during this time.
     For(Duration),
 }
 
-/// Names a rule, to take it back.
+/// Identifies a rule for [`super::Faults::remove`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultId(pub(crate) u64);
 
@@ -137,18 +139,18 @@ enum Left {
     Until(Instant),
 }
 
-/// The rules in force.
+/// The active rules.
 #[derive(Debug)]
 pub(crate) struct FaultRules {
     rules: Mutex<(u64, Vec<Rule>)>,
     random: Random,
 }
 
-/// What the rules do to one request.
+/// The combined effect of all rules on one request.
 #[derive(Debug, Default)]
 pub(crate) struct Interference {
     pub(crate) delay: Duration,
-    /// The first rule that answers instead of the server.
+    /// The fault of the first matching rule that replaces the answer.
     pub(crate) answer: Option<Fault>,
     pub(crate) ignore_limit: bool,
     pub(crate) stale: Option<u64>,
@@ -171,7 +173,7 @@ impl FaultRules {
             Times::Next(count) => Left::Count(count),
             Times::Always => Left::Forever,
             Times::Rate(rate) => Left::Rate(rate),
-            // An end no clock can tell is no end.
+            // An end beyond what `Instant` can represent counts as never.
             Times::For(lasting) => Instant::now()
                 .checked_add(lasting)
                 .map_or(Left::Forever, Left::Until),
@@ -196,7 +198,7 @@ impl FaultRules {
         self.lock().1.clear();
     }
 
-    /// Applies the rules to a request, using up what they have left.
+    /// Applies the rules to a request and counts down their times.
     pub(crate) fn interfere(&self, request: &RequestInfo) -> Interference {
         let mut interference = Interference::default();
         let mut rules = self.lock();
@@ -204,10 +206,10 @@ impl FaultRules {
             return interference;
         }
         for rule in &mut rules.1 {
-            // One answer is enough, and a rule that did not answer is not used up.
+            // Only one rule can answer; the others are not counted down.
             if !rule.matcher.matches(request)
                 || (rule.fault.answers() && interference.answer.is_some())
-                || !rule.strikes(&self.random)
+                || !rule.applies(&self.random)
             {
                 continue;
             }
@@ -237,7 +239,7 @@ impl Fault {
 }
 
 impl Rule {
-    fn strikes(&mut self, random: &Random) -> bool {
+    fn applies(&mut self, random: &Random) -> bool {
         match &mut self.left {
             Left::Count(0) => false,
             Left::Count(count) => {
@@ -251,7 +253,7 @@ impl Rule {
     }
 }
 
-/// The answer of a server that knows no streaming lists.
+/// The answer of a server without the feature WatchList.
 pub(crate) fn no_streaming_lists() -> ApiError {
     let detail =
         "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";

@@ -1,4 +1,4 @@
-//! The watches that are open right now, and the strings attached to each.
+//! Registry of open watches, with the controls that fault injection has over each.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::Matcher;
 use crate::request::RequestInfo;
 
-/// How a watch is cut.
+/// The way a watch ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The stream ends as after a timeout.
@@ -20,10 +20,10 @@ pub enum Cut {
     MidFrame,
 }
 
-/// What a watch is told to do.
+/// Commands to one watch stream.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Control {
-    /// How many stalls hold it.
+    /// Number of stalls that hold the stream back.
     pub(crate) stalls: usize,
     pub(crate) cut: Option<Cut>,
     pub(crate) error: Option<Value>,
@@ -33,7 +33,7 @@ pub(crate) struct Control {
 struct OpenWatch {
     request: RequestInfo,
     control: watch::Sender<Control>,
-    /// Stalls that hold it, by id.
+    /// IDs of the stalls that hold it back.
     held_by: Vec<u64>,
 }
 
@@ -55,7 +55,7 @@ impl OpenWatches {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a watch for as long as the ticket lives.
+    /// Registers a watch until the ticket is dropped.
     pub(crate) fn open(&self, request: RequestInfo) -> WatchTicket {
         let mut state = self.lock();
         state.next += 1;
@@ -86,7 +86,7 @@ impl OpenWatches {
         }
     }
 
-    /// How many open watches match.
+    /// Number of open watches that match.
     pub(crate) fn count(&self, matcher: &Matcher) -> usize {
         self.lock()
             .open
@@ -164,7 +164,7 @@ impl OpenWatches {
     }
 }
 
-/// One open watch; dropping it takes it off the books.
+/// Registration of one open watch, removed on drop.
 #[derive(Debug)]
 pub(crate) struct WatchTicket {
     watches: OpenWatches,
@@ -178,7 +178,7 @@ impl Drop for WatchTicket {
     }
 }
 
-/// Watches held back; dropping this lets them go on.
+/// Stalled watches, released on drop.
 #[derive(Debug)]
 pub struct Stall {
     watches: OpenWatches,
@@ -187,7 +187,7 @@ pub struct Stall {
 
 #[cfg(feature = "fault-endpoint")]
 impl Stall {
-    /// Holds the watches until the stall is released by this number.
+    /// Detaches the stall: it lasts until it is released by the returned ID.
     pub(crate) fn keep(self) -> u64 {
         let id = self.id;
         std::mem::forget(self);

@@ -1,4 +1,4 @@
-//! Deletion: at once, after finalizers, after a grace period.
+//! DELETE of objects and collections: immediate, after finalizers, or after a grace period.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     clock::seconds_text,
     decode::BodyType,
     encoding::{json as json_body, yaml},
     handler::{
+        exclusive_write::ExclusiveWrite,
         read::{list_reply, object_reply},
-        turn::Turn,
         write,
     },
-    kind::{GenerationRule, ResourceType},
+    kind::{GenerationRule, Origin, ResourceType},
     meta::{Meta as _, object_mut},
     options::{DeleteOptions, ListOptions, Propagation},
     reply::Reply,
     request::Verb,
-    rules::Scene,
+    rules::WriteScope,
     status::{ApiError, Outcome, details},
     store::{Object, PageRequest, Stored},
     view,
 };
 
-/// A hundred years: a longer grace could end after the last time a timestamp can tell.
+/// Limit of the grace period: 100 years, so that its end stays a valid timestamp.
 const LONGEST_GRACE: i64 = 100 * 365 * 24 * 3600;
 
-/// What became of a deletion.
+/// The result of a deletion.
 pub(crate) enum Deleted {
-    /// The object is gone; this is how it looked last.
+    /// The object was removed; its last state.
     Gone(Arc<Stored>),
-    /// The object is marked and waits.
+    /// The object has a `deletionTimestamp` and waits for finalizers or its grace period.
     Marked(Arc<Stored>),
 }
 
@@ -47,9 +47,9 @@ pub(crate) fn delete(
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let options = options(context)?;
-    let turn = Turn::take(api, context, kind, None);
-    let outcome = delete_object(&turn.scene(), &turn.find()?, &options)?;
-    drop(turn);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, None);
+    let outcome = delete_object(&exclusive.scope(), &exclusive.find()?, &options)?;
+    drop(exclusive);
     match outcome {
         Deleted::Marked(stored) => {
             object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
@@ -88,30 +88,30 @@ pub(crate) fn delete_collection(
         .page(&kind.storage, &request)
         .map_err(|_| ApiError::too_old_list())?;
     for stored in &page.items {
-        let turn = Turn::take(api, context, kind, None);
-        // Someone may have deleted it since it was listed; that is as good.
-        if let Some(stored) = turn.get(&stored.key) {
-            delete_object(&turn.scene(), &stored, &options)?;
+        let exclusive = ExclusiveWrite::begin(api, context, kind, None);
+        // Another request may have deleted it since the list.
+        if let Some(stored) = exclusive.get(&stored.key) {
+            delete_object(&exclusive.scope(), &stored, &options)?;
         }
     }
     let metadata = json!({"resourceVersion": page.version.to_string()});
     list_reply(api, context, kind, negotiated, &metadata, page.items)
 }
 
-/// Options from the body if there is one, else from the query.
+/// Reads DeleteOptions from the body if there is one, else from the query.
 fn options(context: &Context) -> Outcome<DeleteOptions> {
     if context.body.is_empty() {
         return DeleteOptions::read(&context.query, None);
     }
     let refused = |error: String| ApiError::bad_request(error);
-    let document = match BodyType::of(context, false)? {
+    let document = match BodyType::of(context, Origin::Builtin)? {
         BodyType::Json => json_body::parse(&context.body).map_err(|error| {
             let error = json_body::go_error(&error, &context.body);
             refused(format!(
                 "couldn't get version/kind; json parse error: {error}"
             ))
         })?,
-        BodyType::Yaml => yaml::parse(&context.body).map_err(refused)?,
+        BodyType::Yaml => yaml::parse(&context.body).map_err(|error| refused(error.to_string()))?,
         BodyType::Protobuf => {
             crate::schema::protobuf::decode(&context.body, "", "v1", "DeleteOptions")?
         }
@@ -130,13 +130,13 @@ fn options(context: &Context) -> Outcome<DeleteOptions> {
     DeleteOptions::read(&context.query, Some(&document.value))
 }
 
-/// Deletes an object as its kind, its finalizers and the options say.
+/// Deletes an object, or marks it, as its kind, its finalizers and the options require.
 pub(crate) fn delete_object(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
     options: &DeleteOptions,
 ) -> Outcome<Deleted> {
-    let Scene { api, kind, .. } = *scene;
+    let WriteScope { api, kind, .. } = *scope;
     check_preconditions(kind, stored, options)?;
     if kind.is("", "Namespace")
         && ["default", "kube-system", "kube-public"].contains(&&*stored.name)
@@ -148,7 +148,7 @@ pub(crate) fn delete_object(
         ));
     }
     let mut object = view::object(kind, stored);
-    add_finalizers(scene, options, &mut object);
+    add_finalizers(scope, options, &mut object);
     let grace = grace(kind, &object, options);
     let waits = grace > 0
         || !object.finalizers().is_empty()
@@ -158,9 +158,9 @@ pub(crate) fn delete_object(
         .and_then(Value::as_i64);
     let shorter = remaining.is_some_and(|remaining| grace < remaining);
     let begun = object.is_deleting() && !shorter;
-    // A grace that runs already is nothing new to decide on.
+    // As upstream: admission is not asked again while a grace period runs.
     if !(begun && grace > 0) {
-        admit_deletion(scene, stored, options)?;
+        admit_deletion(scope, stored, options)?;
     }
     if begun && waits && same_finalizers(stored, &object) {
         return Ok(Deleted::Marked(stored.clone()));
@@ -168,16 +168,16 @@ pub(crate) fn delete_object(
     mark(api, kind, grace, &mut object);
     if waits {
         return Ok(Deleted::Marked(write::store(
-            scene,
+            scope,
             object,
             options.dry_run,
         )));
     }
     if kind.is("", "Pod") {
-        // Upstream marks a Pod before it removes it, so watchers see both.
-        let marked = write::store(scene, object.clone(), options.dry_run);
+        // As upstream: a Pod is marked before it is removed, so watchers see both events.
+        let marked = write::store(scope, object.clone(), options.dry_run);
         return Ok(Deleted::Gone(write::finish_deletion(
-            scene,
+            scope,
             &marked,
             object,
             options.dry_run,
@@ -185,30 +185,30 @@ pub(crate) fn delete_object(
     }
     let last = view::object(kind, stored);
     Ok(Deleted::Gone(write::finish_deletion(
-        scene,
+        scope,
         stored,
         last,
         options.dry_run,
     )))
 }
 
-/// Policies are asked about deletions of clients, not about those that follow from something else.
-fn admit_deletion(scene: &Scene<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
-    let Some(info) = scene.context.map(|context| &context.info) else {
+/// Evaluates admission policies for deletions by clients; those of controllers skip them.
+fn admit_deletion(scope: &WriteScope<'_>, stored: &Stored, options: &DeleteOptions) -> Outcome<()> {
+    let Some(info) = scope.context.map(|context| &context.info) else {
         return Ok(());
     };
     if !matches!(info.verb, Verb::Delete | Verb::DeleteCollection) {
         return Ok(());
     }
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Delete,
         subresource: None,
         name: &info.name,
         object: None,
-        old: Some(&view::object(scene.kind, stored)),
+        old: Some(&view::object(scope.kind, stored)),
         dry_run: options.dry_run,
     };
-    admit(scene, &attempt)
+    admit(scope, &request)
 }
 
 fn same_finalizers(stored: &Stored, object: &Object) -> bool {
@@ -254,14 +254,14 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Finalizers that the way of deletion adds: for the collector, or for custom resources' clean-up.
-fn add_finalizers(scene: &Scene<'_>, options: &DeleteOptions, object: &mut Object) {
+/// Adds the finalizers of the propagation policy and, to a definition, that of its cleanup.
+fn add_finalizers(scope: &WriteScope<'_>, options: &DeleteOptions, object: &mut Object) {
     let collector = match options.propagation {
         Some(Propagation::Foreground) => Some("foregroundDeletion"),
         Some(Propagation::Orphan) => Some("orphan"),
         Some(Propagation::Background) | None => None,
     };
-    let definition = scene
+    let definition = scope
         .kind
         .is("apiextensions.k8s.io", "CustomResourceDefinition");
     let clean_up = definition.then_some(crate::custom::CLEANUP_FINALIZER);
@@ -281,7 +281,7 @@ fn add_finalizers(scene: &Scene<'_>, options: &DeleteOptions, object: &mut Objec
     }
 }
 
-/// Seconds the object is given; only Pods on a node get any.
+/// Grace period in seconds; 0 except for Pods that are bound to a node and not finished.
 fn grace(kind: &ResourceType, object: &Object, options: &DeleteOptions) -> i64 {
     if !kind.is("", "Pod") {
         return 0;

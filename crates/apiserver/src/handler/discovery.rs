@@ -1,4 +1,4 @@
-//! What is served, told in the legacy and in the aggregated way.
+//! Discovery of groups, versions and resources, in the legacy and the aggregated format.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -18,7 +18,7 @@ use crate::{
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Answers everything under `/api` and `/apis` that names no resource.
+/// Answers all paths under `/api` and `/apis` that name no resource.
 pub(super) fn answer(api: &Api, context: &Context) -> Outcome<Reply> {
     let served = api.registry.served();
     let path = context.info.path.trim_end_matches('/');
@@ -53,7 +53,7 @@ pub(super) fn answer(api: &Api, context: &Context) -> Outcome<Reply> {
     }
 }
 
-/// Whether a path is the root of a served group version.
+/// True for the root path of a served group version.
 pub(super) fn is_group_version(api: &Api, path: &str) -> bool {
     let served = api.registry.served();
     let parts: Vec<&str> = path.trim_end_matches('/').split('/').skip(1).collect();
@@ -64,7 +64,7 @@ pub(super) fn is_group_version(api: &Api, path: &str) -> bool {
     }
 }
 
-/// All paths there are.
+/// Answers `/` with all served paths.
 pub(super) fn root(api: &Api) -> Reply {
     let mut paths: Vec<String> = [
         "/api",
@@ -180,7 +180,7 @@ fn add_names(entry: &mut Value, kind: &ResourceType) {
     }
 }
 
-/// The two ways to tell.
+/// The two discovery formats.
 #[derive(Debug, PartialEq, Eq)]
 enum Form {
     Legacy,

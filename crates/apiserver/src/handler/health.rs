@@ -11,16 +11,16 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// What every probe checks, under upstream's names; without its storage a server is not alive.
+/// Checks of all probes, by upstream's names. A server that cannot write to its storage is not live.
 const CHECKS: &[&str] = &["ping", "log", "etcd"];
-/// What only readiness checks.
+/// Checks of readiness only.
 const READINESS: &[&str] = &["etcd-readiness", "informer-sync", "shutdown"];
 
-/// Why a check fails, if it does.
+/// The reason why a check fails; `None` when it passes.
 fn problem(api: &Api, check: &str) -> Option<&'static str> {
     match check {
         "etcd" | "etcd-readiness" if !api.store.keeps_writes() => {
-            Some("the storage keeps no writes")
+            Some("storage cannot persist writes")
         }
         "shutdown" if api.shutdown.is_cancelled() => Some("process is shutting down"),
         _ => None,
@@ -92,7 +92,7 @@ fn plain(text: String) -> Reply {
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-/// A few numbers under upstream's names.
+/// Metrics in the Prometheus text format, by upstream's names.
 pub(super) fn metrics(api: &Api) -> Reply {
     let mut text = String::from("# TYPE apiserver_resource_objects gauge\n");
     for (storage, count) in api.store.counts() {

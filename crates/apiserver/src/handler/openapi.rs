@@ -1,8 +1,8 @@
-//! The least OpenAPI that lets kubectl leave validation to the server.
+//! Minimal OpenAPI documents that make kubectl leave validation to the server.
 //!
-//! Of version 3 one path for each kind with a `patch` operation that names the kind and the
-//! `fieldValidation` parameter; no schemas, so `kubectl explain` has nothing to show. Of version 2
-//! nothing but the frame.
+//! Version 3 has one path per kind, with a `patch` operation that names the kind and the parameter
+//! `fieldValidation`; without schemas, `kubectl explain` has nothing to show. Version 2 is an
+//! empty document.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -18,14 +18,14 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// The form of version 2 that kubectl asks for, by a name with `@v1.0` in it.
+/// Media type of version 2 that kubectl accepts; it writes `@v1.0` for `.v1.0`.
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The document below in that form: fields `swagger` and `info`, the latter of `title` and `version`.
+/// The empty document as protobuf: `swagger`, and `info` with `title` and `version`.
 const FRAME_V2: &[u8] = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x041.36";
 
-/// `/openapi/v2`, without a single schema. kubectl looks there for the items of a `List`, passes
-/// those of whose kind it finds none, and sends them with `fieldValidation`.
+/// Answers `/openapi/v2` without schemas. kubectl looks there for the kinds of a `List`'s items and,
+/// where it finds none, skips its own validation and sends `fieldValidation`.
 pub(super) fn v2(context: &Context) -> Reply {
     let accept = context.header(header::ACCEPT).unwrap_or_default();
     let (body, form) = if accept.replace('@', ".").contains(PROTOBUF_V2) {
@@ -39,7 +39,7 @@ pub(super) fn v2(context: &Context) -> Reply {
     Reply::new(StatusCode::OK, Payload::Raw(body, form)).header(header::VARY, "Accept")
 }
 
-/// `/openapi/v3` and the documents below it.
+/// Answers `/openapi/v3` and the documents under it.
 pub(super) fn v3(api: &Api, context: &Context) -> Outcome<Reply> {
     let served = api.registry.served();
     let wanted = context

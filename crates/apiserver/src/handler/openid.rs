@@ -1,4 +1,4 @@
-//! OpenID Connect discovery for ServiceAccount tokens: who issues them and how to verify them.
+//! OpenID Connect discovery of ServiceAccount tokens: their issuer and verification keys.
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
@@ -8,10 +8,10 @@ use crate::{
     reply::{Payload, Reply},
 };
 
-/// The host of a server that listens nowhere, as its certificate would name it.
+/// The host name in the document while the server does not listen.
 const UNBOUND: &str = "kubernetes.default.svc";
 
-/// `/.well-known/openid-configuration`.
+/// Answers `/.well-known/openid-configuration`.
 pub(super) fn configuration(api: &Api) -> Reply {
     let address = api.address.get().map(ToString::to_string);
     let host = address.as_deref().unwrap_or(UNBOUND);
@@ -19,13 +19,13 @@ pub(super) fn configuration(api: &Api) -> Reply {
     reply(&document, "application/json")
 }
 
-/// `/openid/v1/jwks`.
+/// Answers `/openid/v1/jwks`.
 pub(super) fn keys(api: &Api) -> Reply {
     let document = api.authenticator.accounts.key_set();
     reply(&document, "application/jwk-set+json")
 }
 
-/// Both may be cached, unlike every other answer.
+/// Unlike every other answer, both documents may be cached.
 fn reply(document: &serde_json::Value, kind: &'static str) -> Reply {
     let body = Bytes::from(document.to_string());
     let payload = Payload::Raw(body, HeaderValue::from_static(kind));

@@ -1,4 +1,4 @@
-//! PATCH, in four ways.
+//! PATCH: JSON patch, merge patch, strategic merge patch, and dispatch to server-side apply.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::{
     decode,
     encoding::json,
     handler::{
+        exclusive_write::ExclusiveWrite,
         read::object_reply,
-        turn::Turn,
-        write::{Means, Update, update_object},
+        write::{Update, UpdateMethod, update_object},
     },
     kind::{ResourceType, Subresource},
     meta::Meta as _,
@@ -24,7 +24,7 @@ use crate::{
     view,
 };
 
-/// How a patch is written.
+/// Type of a patch, by its Content-Type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -69,21 +69,21 @@ pub(crate) fn patch(
         return Err(ApiError::invalid_options("PatchOptions", error));
     }
     let change = Change::parse(patch_type, &context.body)?;
-    let turn = Turn::take(api, context, kind, subresource);
-    let stored = turn.find()?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, subresource);
+    let stored = exclusive.find()?;
     let mut object = change.apply(kind, view::object(kind, &stored))?;
     read(context, kind, &options, &mut object)?;
     let update = Update {
-        target: turn.target,
+        target: exclusive.target,
         options: &options,
-        means: Means::Patch,
+        method: UpdateMethod::Patch,
     };
-    let stored = update_object(&turn.scene(), &update, &stored, object)?;
-    drop(turn);
+    let stored = update_object(&exclusive.scope(), &update, &stored, object)?;
+    drop(exclusive);
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
 }
 
-/// Reads what a patch made as a body would be read. The fault is the patch's.
+/// Decodes the patched object as a body would be; errors name the patch.
 fn read(
     context: &Context,
     kind: &ResourceType,
@@ -111,7 +111,7 @@ fn read(
     })
 }
 
-/// A parsed patch.
+/// A parsed patch, except server-side apply.
 pub(crate) enum Change {
     Json(Vec<patch::json::Operation>),
     Merge(Value),
@@ -138,7 +138,7 @@ impl Change {
         }
     }
 
-    /// The patched object.
+    /// Applies the patch to an object.
     pub(crate) fn apply(&self, kind: &ResourceType, object: Object) -> Outcome<Object> {
         let mut value = Value::Object(object);
         match self {

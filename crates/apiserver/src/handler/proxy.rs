@@ -1,6 +1,6 @@
-//! `pods/proxy`: a GET passed on to a port of a pod, and its answer back.
+//! `pods/proxy`: forwards a GET to a port of a pod.
 //!
-//! Only what a check of a network needs: plain HTTP/1.1, no upgrades, answers of a bounded size.
+//! Covers what connectivity checks need: plain HTTP/1.1, no upgrades, responses of a limited size.
 
 use std::time::Duration;
 
@@ -24,53 +24,51 @@ use crate::{
     view,
 };
 
-/// What a pod may answer.
-const LARGEST: usize = 4 * 1024 * 1024;
-/// How long it may take, from dialling to the last byte.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Where an HTTP server is unless somebody says otherwise.
-const USUAL_PORT: u16 = 80;
+/// Limit of a pod's response in bytes.
+const MAX_RESPONSE: usize = 4 * 1024 * 1024;
+/// Limit of the whole exchange, from dialling to the last byte.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Port of a pod whose containers declare none.
+const DEFAULT_PORT: u16 = 80;
 
-/// Passes a GET on.
+/// Forwards a GET; other verbs are answered 405.
 pub(crate) async fn forward(api: &Api, context: &Context, kind: &ResourceType) -> Outcome<Reply> {
     if context.info.verb != Verb::Get {
         return Err(ApiError::method_not_allowed());
     }
-    let asked = Asked::read(&context.info.name)?;
-    let pod = find(api, kind, &context.info.namespace, asked.pod)?;
+    let target = ProxyTarget::read(&context.info.name)?;
+    let pod = find(api, kind, &context.info.namespace, target.pod)?;
     let target = PodPort {
         namespace: context.info.namespace.clone(),
-        name: asked.pod.to_owned(),
-        port: match asked.port {
+        name: target.pod.to_owned(),
+        port: match target.port {
             Some(port) => port,
             None => first_port(&view::object(kind, &pod)),
         },
     };
     let Some(dialer) = &api.pod_dialer else {
-        return Err(unavailable("this server has no way to reach pods"));
+        return Err(unavailable("this server has no pod dialer"));
     };
     let exchanged = async {
         let stream = dialer.dial(target.clone()).await;
         let stream = stream.map_err(|error| unreachable(&error))?;
         exchange(TokioIo::new(stream), &target, &path_of(context)).await
     };
-    match tokio::time::timeout(PATIENCE, exchanged).await {
+    match tokio::time::timeout(TIMEOUT, exchanged).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(unavailable(&format!(
-            "the pod did not answer within {PATIENCE:?}"
-        ))),
+        Err(_) => Err(unavailable(&format!("no response within {TIMEOUT:?}"))),
     }
 }
 
-/// What stands where a pod's name does.
+/// The name segment of the path: a pod and an optional port.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked<'a> {
+struct ProxyTarget<'a> {
     pod: &'a str,
     port: Option<u16>,
 }
 
-impl<'a> Asked<'a> {
-    /// Reads `NAME` or `NAME:PORT`.
+impl<'a> ProxyTarget<'a> {
+    /// Parses `NAME` or `NAME:PORT`.
     fn read(text: &'a str) -> Outcome<Self> {
         let Some((pod, port)) = text.split_once(':') else {
             return Ok(Self {
@@ -84,13 +82,13 @@ impl<'a> Asked<'a> {
                 port: Some(port),
             }),
             _ => Err(ApiError::bad_request(format!(
-                "invalid pod request {text:?}: only NAME and NAME:PORT are served"
+                "{text:?} is not a pod: expected NAME or NAME:PORT"
             ))),
         }
     }
 }
 
-/// The first port that a container names.
+/// The first container port of a pod, else [`DEFAULT_PORT`].
 fn first_port(pod: &Object) -> u16 {
     let containers = pod.at(&["spec", "containers"]).and_then(Value::as_array);
     let ports = containers
@@ -101,10 +99,10 @@ fn first_port(pod: &Object) -> u16 {
     ports
         .filter_map(|port| port["containerPort"].as_u64())
         .find_map(|port| u16::try_from(port).ok())
-        .unwrap_or(USUAL_PORT)
+        .unwrap_or(DEFAULT_PORT)
 }
 
-/// What the pod is asked for, as it was written: everything after `…/pods/NAME/proxy`.
+/// The request target for the pod, undecoded: everything after `…/pods/NAME/proxy`.
 fn path_of(context: &Context) -> String {
     // "", api, v1, namespaces, NAMESPACE, pods, NAME, proxy
     const BEFORE: usize = 8;
@@ -127,12 +125,12 @@ where
         .header(header::HOST, format!("{}:{}", target.name, target.port))
         .body(Empty::<Bytes>::new())
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let asked = async {
+    let response = async {
         let answer = sender.send_request(request).await;
         let (parts, body) = answer.map_err(|error| unreachable(&error))?.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await;
+        let body = Limited::new(body, MAX_RESPONSE).collect().await;
         let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
-            Ok(_) => unavailable(&format!("the pod answers more than {LARGEST} bytes")),
+            Ok(_) => unavailable(&format!("the response is larger than {MAX_RESPONSE} bytes")),
             Err(error) => unreachable(&*error),
         })?;
         let unnamed = HeaderValue::from_static("application/octet-stream");
@@ -140,19 +138,19 @@ where
         let payload = Payload::Raw(body.to_bytes(), kind.unwrap_or(unnamed));
         Ok(Reply::new(parts.status, payload))
     };
-    // The connection is served beside the request and dropped with its answer; how it ends is told
-    // by the answer.
+    // Drives the connection until the response is complete. It never finishes by itself: an error of
+    // the connection also fails the request, which reports it.
     let served = async {
         let _ = connection.await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        outcome = asked => outcome,
-        () = served => Err(unavailable("the connection ended")),
+        outcome = response => outcome,
+        () = served => Err(unavailable("the connection closed before the response")),
     }
 }
 
-/// As kube-apiserver says it.
+/// 503 with kube-apiserver's message and the whole chain of causes.
 fn unreachable(error: &dyn std::error::Error) -> ApiError {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -180,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_pod_is_named_with_or_without_a_port() {
-        let read = |text| Asked::read(text).map(|asked| (asked.pod.to_owned(), asked.port));
+        let read =
+            |text| ProxyTarget::read(text).map(|target| (target.pod.to_owned(), target.port));
         assert_eq!(read("web"), Ok(("web".to_owned(), None)));
         assert_eq!(read("web:8080"), Ok(("web".to_owned(), Some(8080))));
         for text in ["web:", "web:0", "web:http", "web:65536", "https:web:443"] {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_port_that_a_container_names_is_meant() {
+    fn the_default_port_is_the_first_one_of_a_container() {
         let pod = |value: Value| first_port(value.as_object().unwrap());
         let named = json!({"spec": {"containers": [
             {"name": "a"}, {"name": "b", "ports": [{"containerPort": 81}, {"containerPort": 82}]},

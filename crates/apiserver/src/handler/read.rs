@@ -1,4 +1,4 @@
-//! GET of one object and of a collection.
+//! GET of objects and collections, with pages and continue tokens.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     view, write_lock,
 };
 
-/// How long a read waits for a version that has not come yet.
+/// Time that a read waits for a resource version in the future.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
-/// One object.
+/// GET of one object, at a resource version not older than asked for.
 pub(crate) async fn get(
     api: &Arc<Api>,
     context: &Context,
@@ -35,14 +35,14 @@ pub(crate) async fn get(
     get_sync(api, context, kind)
 }
 
-/// One object as it is now.
+/// GET of one object at the current version.
 pub(crate) fn get_sync(api: &Api, context: &Context, kind: &ResourceType) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let stored = find(api, kind, &context.info.namespace, &context.info.name)?;
     object_reply(api, context, kind, negotiated, StatusCode::OK, &stored)
 }
 
-/// A stored object or 404.
+/// Finds a stored object, or 404.
 pub(crate) fn find(
     api: &Api,
     kind: &ResourceType,
@@ -53,7 +53,7 @@ pub(crate) fn find(
     stored.ok_or_else(|| ApiError::not_found(kind, name))
 }
 
-/// One object in the representation asked for.
+/// Renders one object in the negotiated representation.
 pub(crate) fn object_reply(
     api: &Api,
     context: &Context,
@@ -76,7 +76,7 @@ pub(crate) fn object_reply(
             let metadata = json!({"resourceVersion": stored.version.to_string()});
             let make = || {
                 let rows = table::rows(api, kind, std::slice::from_ref(stored), include);
-                table::table(kind, &metadata, rows, true)
+                table::table(kind, &metadata, rows, table::Definitions::Included)
             };
             let table = if stored.bytes.len() > rendering::LARGE {
                 write_lock::off_worker(make)
@@ -88,7 +88,7 @@ pub(crate) fn object_reply(
     }
 }
 
-/// The package upstream's internal type of a kind lives in, which some messages show.
+/// The Go package of upstream's internal type, which some messages show.
 fn internal_package(kind: &ResourceType) -> &str {
     match kind.group.split('.').next().unwrap_or_default() {
         _ if kind.is_custom() => "unstructured",
@@ -97,7 +97,7 @@ fn internal_package(kind: &ResourceType) -> &str {
     }
 }
 
-/// A collection, whole or by pages.
+/// GET of a collection, whole or by pages.
 pub(crate) async fn list(
     api: &Arc<Api>,
     context: &Context,
@@ -126,7 +126,7 @@ pub(crate) async fn list(
     list_reply(api, context, kind, negotiated, &metadata.into(), page.items)
 }
 
-/// A list in the representation asked for.
+/// Renders a list in the negotiated representation.
 pub(crate) fn list_reply(
     api: &Arc<Api>,
     context: &Context,
@@ -143,7 +143,7 @@ pub(crate) fn list_reply(
             let (api, metadata) = (api.clone(), metadata.clone());
             let make = move || {
                 let rows = table::rows(&api, &shown, items.iter().map(AsRef::as_ref), include);
-                table::table(&shown, &metadata, rows, true)
+                table::table(&shown, &metadata, rows, table::Definitions::Included)
             };
             let make = Box::new(make);
             return Ok(Reply::new(StatusCode::OK, Payload::Deferred { size, make }));
@@ -172,7 +172,7 @@ pub(crate) fn list_reply(
     Ok(Reply::new(StatusCode::OK, Payload::Pieces { size, pieces }))
 }
 
-/// What a continue token says; opaque to clients, the same as upstream's.
+/// The contents of a continue token, in upstream's format.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
     v: String,
@@ -215,7 +215,7 @@ impl Token {
         Ok(token)
     }
 
-    /// The last key already shown, within the namespace.
+    /// The last key of the page before, within the namespace.
     fn after(&self) -> &str {
         self.start.trim_start_matches('/').trim_end_matches('\0')
     }
@@ -249,14 +249,14 @@ async fn page(
             ));
         }
         request.after = Some(token.after());
-        // A negative version goes on with the newest state.
+        // A negative version continues with the newest state.
         request.at = u64::try_from(token.rv).ok();
         request.continued = request.at.is_some();
     } else if !options.version.is_empty() {
         let version = parse_version(&options.version)?;
         match options.version_match {
             VersionMatch::Exact => request.at = Some(version),
-            // Anything cached will do, and the cache knows no pages.
+            // As upstream's watch cache: any state is fine, and there are no pages.
             _ if version == 0 => request.limit = None,
             _ => wait_for(api, version).await?,
         }
@@ -287,7 +287,7 @@ async fn page(
     Ok((page, next))
 }
 
-/// A resource version of a query.
+/// Parses the resource version of a query.
 pub(crate) fn parse_version(text: &str) -> Outcome<u64> {
     text.parse().map_err(|_| {
         ApiError::bad_request(format!(
@@ -297,7 +297,7 @@ pub(crate) fn parse_version(text: &str) -> Outcome<u64> {
     })
 }
 
-/// Waits until the store has reached a version, for a while.
+/// Waits up to [`VERSION_WAIT`] until the store reaches a version.
 pub(crate) async fn wait_for(api: &Api, version: u64) -> Outcome<()> {
     let deadline = tokio::time::Instant::now() + VERSION_WAIT;
     loop {

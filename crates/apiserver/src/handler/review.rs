@@ -1,4 +1,4 @@
-//! Reviews: questions about identity and rights, answered and not stored.
+//! TokenReviews, SubjectAccessReviews and their kin: answered, never stored.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) fn create(
     Ok(Reply::value(StatusCode::CREATED, Value::Object(review)))
 }
 
-/// A review asks about a resource or about a path.
+/// Requires either resource or non-resource attributes.
 fn check_question(review: &Object) -> Outcome<()> {
     let asks = |name: &str| review.at(&["spec", name]).is_some_and(Value::is_object);
     if asks("resourceAttributes") != asks("nonResourceAttributes") {
@@ -67,7 +67,7 @@ fn check_question(review: &Object) -> Outcome<()> {
     let text = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
     let value = said.cloned().unwrap_or_default();
     let error = FieldError::invalid("spec.resourceAttributes", &value, text);
-    // Upstream names the group and forgets the kind.
+    // Upstream's message has the group but no kind.
     let group = "authorization.k8s.io";
     Err(ApiError::invalid_as(group, "", "", &[error]))
 }

@@ -1,4 +1,4 @@
-//! What hangs below objects: status, scale, finalize, binding, eviction, token.
+//! Handlers of subresources: status, scale, finalize, binding, eviction, token.
 
 use std::sync::Arc;
 
@@ -6,20 +6,19 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     decode::{self, BodyType},
     handler::{
         delete::delete_object,
+        exclusive_write::{ExclusiveWrite, Target},
         patch,
         read::get_sync,
-        subresource_of,
-        turn::{Target, Turn},
-        write,
+        subresource_of, write,
     },
-    kind::{ResourceType, Subresource, group_version},
+    kind::{Origin, ResourceType, Subresource, group_version},
     meta::{Meta as _, object_mut},
-    options::{DeleteOptions, FieldValidation, WriteOptions},
+    options::{DeleteOptions, DryRun, FieldValidation, WriteOptions},
     reply::Reply,
     request::Verb,
     status::{ApiError, Outcome},
@@ -76,26 +75,26 @@ fn update(
     Ok(reply)
 }
 
-/// A Namespace that is being deleted and has no finalizers left goes.
+/// Removes a Namespace that is being deleted and has no finalizers left.
 fn remove_finalized_namespace(api: &Api, context: &Context, kind: &ResourceType) {
     let writer = api.store.write();
-    let scene = write::scene(api, &writer, kind);
+    let scope = write::scope(api, &writer, kind);
     let Some(stored) = writer.get(&kind.storage, &context.info.name) else {
         return;
     };
     let object = view::object(kind, &stored);
     let spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
     if object.is_deleting() && spec.is_none_or(Vec::is_empty) && object.finalizers().is_empty() {
-        write::finish_deletion(&scene, &stored, object, false);
+        write::finish_deletion(&scope, &stored, object, DryRun::No);
     }
 }
 
-/// The body of a POST to a subresource, of the subresource's own kind.
+/// Decodes the body of a POST to a subresource, which has a kind of its own.
 fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Outcome<Object> {
     let Some((group, version, name)) = subresource.kind() else {
         return Ok(Object::new());
     };
-    let body_type = BodyType::of(context, false)?;
+    let body_type = BodyType::of(context, Origin::Builtin)?;
     if context.body.is_empty() {
         return Ok(Object::new());
     }
@@ -110,26 +109,17 @@ fn body(context: &Context, kind: &ResourceType, subresource: Subresource) -> Out
     )
 }
 
-/// Whether what is admitted will be written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DryRun {
-    Yes,
-    No,
-}
-
-impl DryRun {
-    fn of(asked: bool) -> Self {
-        if asked { Self::Yes } else { Self::No }
-    }
-}
-
-/// Asks the policies about an object that only a subresource takes.
-fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outcome<()> {
+/// Evaluates admission policies for an object that exists only in a subresource request.
+fn admit_creation(
+    exclusive: &ExclusiveWrite<'_>,
+    mut object: Object,
+    dry_run: DryRun,
+) -> Outcome<()> {
     let Target {
         namespace,
         name,
         subresource,
-    } = turn.target;
+    } = exclusive.target;
     if let Some((group, version, kind)) = subresource.and_then(Subresource::kind) {
         object.insert("kind".into(), kind.into());
         object.insert("apiVersion".into(), group_version(group, version).into());
@@ -137,18 +127,18 @@ fn admit_creation(turn: &Turn<'_>, mut object: Object, dry_run: DryRun) -> Outco
     let metadata = object.metadata_mut();
     metadata.insert("name".into(), name.into());
     metadata.insert("namespace".into(), namespace.into());
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Create,
         subresource,
         name,
         object: Some(&object),
         old: None,
-        dry_run: dry_run == DryRun::Yes,
+        dry_run,
     };
-    admit(&turn.scene(), &attempt)
+    admit(&exclusive.scope(), &request)
 }
 
-/// Places a Pod on a node.
+/// Binds a Pod to a node.
 fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     let binding = body(context, kind, Subresource::Binding)?;
     let options = WriteOptions::read(&context.query, "CreateOptions")?;
@@ -159,8 +149,8 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
     if node.is_empty() {
         return Err(ApiError::untyped("target.name: Required value"));
     }
-    let turn = Turn::take(api, context, kind, Some(Subresource::Binding));
-    let stored = turn.find()?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Binding));
+    let stored = exclusive.find()?;
     let mut pod = view::object(kind, &stored);
     if pod.is_deleting() {
         let detail = format!(
@@ -180,7 +170,7 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         );
         return Err(ApiError::binding_conflict(&stored.name, &detail));
     }
-    admit_creation(&turn, binding.clone(), DryRun::of(options.dry_run))?;
+    admit_creation(&exclusive, binding.clone(), options.dry_run)?;
     object_mut(&mut pod, "spec").insert("nodeName".into(), node.into());
     let condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -193,19 +183,19 @@ fn bind(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<
         conditions.retain(|known| known.get("type") != Some(&json!("PodScheduled")));
         conditions.push(condition);
     }
-    write::store(&turn.scene(), pod, options.dry_run);
+    write::store(&exclusive.scope(), pod, options.dry_run);
     Ok(success(StatusCode::CREATED))
 }
 
-/// Deletes a Pod the way an eviction does.
+/// Deletes a Pod by eviction; PodDisruptionBudgets are not considered.
 fn evict(api: &Arc<Api>, context: &Context, kind: &Arc<ResourceType>) -> Outcome<Reply> {
     let eviction = body(context, kind, Subresource::Eviction)?;
     let asked = eviction.get("deleteOptions");
     let options = DeleteOptions::read(&context.query, asked)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Eviction));
-    let stored = turn.find()?;
-    admit_creation(&turn, eviction, DryRun::of(options.dry_run))?;
-    delete_object(&turn.scene(), &stored, &options)?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Eviction));
+    let stored = exclusive.find()?;
+    admit_creation(&exclusive, eviction, options.dry_run)?;
+    delete_object(&exclusive.scope(), &stored, &options)?;
     Ok(success(StatusCode::CREATED))
 }
 

@@ -1,4 +1,4 @@
-//! Tables: objects as rows and columns for people.
+//! `Table` representation of objects, which kubectl prints.
 
 mod builtin;
 
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    custom::RowRoom,
+    custom::RowBudget,
     kind::ResourceType,
     status::{ApiError, Outcome},
     store::{Object, Stored},
     view,
 };
 
-/// What a row carries of its object.
+/// The part of the object in each row (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -65,7 +65,7 @@ impl Column {
     }
 }
 
-/// The rows of some objects.
+/// The rows of objects.
 pub(crate) fn rows<'a>(
     api: &Api,
     kind: &ResourceType,
@@ -74,8 +74,8 @@ pub(crate) fn rows<'a>(
 ) -> Vec<Value> {
     let row = |stored: &'a Stored| {
         let object = view::object(kind, stored);
-        let room = RowRoom::new(stored.bytes.len());
-        let cells = cells(api, kind, &object, room);
+        let budget = RowBudget::new(stored.bytes.len());
+        let cells = cells(api, kind, &object, budget);
         let mut row = json!({ "cells": cells });
         match include {
             Include::None => row["object"] = Value::Null,
@@ -87,14 +87,14 @@ pub(crate) fn rows<'a>(
     objects.into_iter().map(row).collect()
 }
 
-/// The row of a bookmark: an empty object, and the annotation that ends the initial state.
+/// The row of a bookmark: cells of an empty object, and the metadata of the bookmark.
 pub(crate) fn bookmark_row(
     api: &Api,
     kind: &ResourceType,
     metadata: &Value,
     include: Include,
 ) -> Value {
-    let cells = cells(api, kind, &Object::new(), RowRoom::new(0));
+    let cells = cells(api, kind, &Object::new(), RowBudget::new(0));
     let mut row = json!({ "cells": cells });
     if include != Include::None {
         row["object"] = json!({
@@ -104,17 +104,29 @@ pub(crate) fn bookmark_row(
     row
 }
 
-/// The Table itself; only the first of a watch tells the columns.
-pub(crate) fn table(kind: &ResourceType, metadata: &Value, rows: Vec<Value>, first: bool) -> Value {
-    let definitions: Option<Vec<Value>> =
-        first.then(|| columns(kind).iter().map(Column::definition).collect());
+/// The column definitions of a Table; in a watch only the first Table has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Definitions {
+    Included,
+    Omitted,
+}
+
+/// A Table of these rows.
+pub(crate) fn table(
+    kind: &ResourceType,
+    metadata: &Value,
+    rows: Vec<Value>,
+    definitions: Definitions,
+) -> Value {
+    let definitions: Option<Vec<Value>> = (definitions == Definitions::Included)
+        .then(|| columns(kind).iter().map(Column::definition).collect());
     let mut table = json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
         "columnDefinitions": definitions,
     });
-    // Not through the macro, which would copy them.
+    // Outside of `json!`, which would copy the rows.
     table["rows"] = Value::Array(rows);
     table
 }
@@ -127,17 +139,17 @@ fn columns(kind: &ResourceType) -> Vec<Column> {
     std::iter::once(Column::new("Name", 0)).chain(own).collect()
 }
 
-fn cells(api: &Api, kind: &ResourceType, object: &Object, mut room: RowRoom) -> Vec<Value> {
+fn cells(api: &Api, kind: &ResourceType, object: &Object, mut budget: RowBudget) -> Vec<Value> {
     let Some(custom) = &kind.custom else {
         return builtin::cells(api, kind, object);
     };
     let name = crate::meta::Meta::name(object).to_owned();
     let columns = custom.columns.iter();
-    let own = columns.map(|column| column.cell(api, object, &mut room));
+    let own = columns.map(|column| column.cell(api, object, &mut budget));
     std::iter::once(name.into()).chain(own).collect()
 }
 
-/// How long ago, as people say it.
+/// Age of a timestamp in upstream's short form; `<unknown>` when it is not one.
 pub(crate) fn age(api: &Api, timestamp: &str) -> Value {
     let Ok(then) = timestamp.parse::<jiff::Timestamp>() else {
         return "<unknown>".into();
@@ -146,7 +158,7 @@ pub(crate) fn age(api: &Api, timestamp: &str) -> Value {
     duration(elapsed).into()
 }
 
-/// Upstream's short durations: two units while they matter, one when they do not.
+/// Upstream's short durations, with one or two units, such as `5d3h` or `8y`.
 pub(crate) fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |large: i64, unit: &str, rest: i64, small: &str| match rest {

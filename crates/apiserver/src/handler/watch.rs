@@ -1,4 +1,4 @@
-//! Watches: a stream of events, one JSON object per line.
+//! Watch requests: a stream of events, one JSON object per line.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     view,
 };
 
-/// How often an idle watch is told the version it has reached.
+/// Interval of bookmarks in an idle watch.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// The last bookmark before a stream ends comes this much earlier.
+/// Time between the last bookmark and the end of a stream.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// A stream without `timeoutSeconds` lasts between this and twice as long.
+/// Minimum duration of a stream without `timeoutSeconds`; the maximum is twice as long.
 const SHORTEST_DEFAULT: Duration = Duration::from_mins(30);
-/// No stream lasts longer, whatever it asks for: clocks cannot tell every time that far away.
+/// Limit of `timeoutSeconds`, so that the deadline stays a valid `Instant`.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// The annotation of the bookmark that ends the initial state.
+/// Annotation of the bookmark that ends the initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Opens a watch.
@@ -43,7 +43,7 @@ pub(crate) async fn watch(
     let negotiated = context.negotiated(kind)?;
     let mut options = ListOptions::read(&context.query, kind, &context.info.namespace, true)?;
     if !context.info.name.is_empty() {
-        // The deprecated form /watch/.../name is a watch of that one object.
+        // The deprecated path /watch/.../name watches that one object.
         let name =
             weft_model::FieldSelector::parse(&format!("metadata.name={}", context.info.name))
                 .map_err(|error| ApiError::bad_request(error.to_string()))?;
@@ -103,13 +103,13 @@ pub(crate) async fn watch(
         kind: kind.clone(),
         format: negotiated.format,
         include,
-        first: true,
+        definitions: table::Definitions::Included,
         initial: if options.send_initial_events == Some(true) && options.bookmarks {
             Initial::SendingThenMark
         } else {
             Initial::Sending
         },
-        alarm: Alarm::new(now, deadline, options.bookmarks),
+        timer: WatchTimer::new(now, deadline, options.bookmarks),
         end: End::NotYet,
     };
     let lines = stream::unfold(stream, |mut stream| async move {
@@ -119,25 +119,25 @@ pub(crate) async fn watch(
     Ok(Reply::new(StatusCode::OK, Payload::Stream(streamed(lines))))
 }
 
-/// The one timer of a watch: it stays set while events come and go.
-struct Alarm {
-    timer: Pin<Box<Sleep>>,
+/// Timer of bookmarks and of the end of a watch. Events do not reset it.
+struct WatchTimer {
+    sleep: Pin<Box<Sleep>>,
     deadline: Instant,
     bookmarks: bool,
 }
 
-impl Alarm {
+impl WatchTimer {
     fn new(now: Instant, deadline: Instant, bookmarks: bool) -> Self {
-        let mut alarm = Self {
-            timer: Box::pin(sleep_until(deadline)),
+        let mut timer = Self {
+            sleep: Box::pin(sleep_until(deadline)),
             deadline,
             bookmarks,
         };
-        alarm.set(now);
-        alarm
+        timer.set(now);
+        timer
     }
 
-    /// Sets it to the next bookmark, or to the end if that comes first.
+    /// Sets the timer to the next bookmark or the deadline, whichever is first.
     fn set(&mut self, now: Instant) {
         let regular = now + BOOKMARK_INTERVAL;
         let bookmark = match self.deadline.checked_sub(LAST_BOOKMARK) {
@@ -149,12 +149,12 @@ impl Alarm {
         } else {
             self.deadline
         };
-        self.timer.as_mut().reset(next);
+        self.sleep.as_mut().reset(next);
     }
 
-    /// Waits for it and sets it anew.
-    async fn rings(&mut self) -> Wake {
-        self.timer.as_mut().await;
+    /// Waits for the timer and sets it again.
+    async fn fired(&mut self) -> Wake {
+        self.sleep.as_mut().await;
         let now = Instant::now();
         if now >= self.deadline {
             return Wake::Deadline;
@@ -179,34 +179,43 @@ struct WatchStream {
     kind: Arc<ResourceType>,
     format: Format,
     include: table::Include,
-    /// Whether nothing was sent yet: the first Table carries the columns.
-    first: bool,
+    /// Of the next Table.
+    definitions: table::Definitions,
     initial: Initial,
-    alarm: Alarm,
-    /// The version of the newest line sent.
+    timer: WatchTimer,
+    /// The newest resource version sent.
     last_sent: u64,
     end: End,
 }
 
-/// How far the state a watch begins with has been sent.
+/// Progress of sending the initial state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Initial {
     Sending,
-    /// And its end is to be marked with a bookmark.
+    /// A bookmark marks its end.
     SendingThenMark,
     Done,
 }
 
-/// How near the end a watch is.
+/// The purpose of a bookmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bookmark {
+    /// Ends the initial state; has an annotation.
+    InitialEventsEnd,
+    /// Reports the version that an idle watch has reached.
+    Periodic,
+}
+
+/// State of the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// Half a line was sent; the connection breaks next.
+    /// Half a line was sent; an error follows.
     Broken,
     Over,
 }
 
-/// What woke a watch up.
+/// The reason why a stream continues.
 enum Wake {
     Delivery(Option<Delivery>),
     Bookmark,
@@ -245,7 +254,7 @@ impl WatchStream {
                 }
                 if std::mem::replace(&mut self.initial, Initial::Done) == Initial::SendingThenMark {
                     let version = self.subscription.started_at;
-                    return Some(Ok(self.bookmark(version, true)));
+                    return Some(Ok(self.bookmark(version, Bookmark::InitialEventsEnd)));
                 }
             }
             match self.wake().await {
@@ -253,7 +262,7 @@ impl WatchStream {
                 Wake::Bookmark => {
                     let idle = self.subscription.idle_version();
                     if let Some(version) = idle.filter(|version| *version > self.last_sent) {
-                        return Some(Ok(self.bookmark(version, false)));
+                        return Some(Ok(self.bookmark(version, Bookmark::Periodic)));
                     }
                 }
                 Wake::Control => {}
@@ -268,11 +277,11 @@ impl WatchStream {
             () = self.shutdown.cancelled() => Wake::Shutdown,
             Ok(()) = self.ticket.control.changed() => Wake::Control,
             delivery = self.subscription.next_live() => Wake::Delivery(delivery),
-            wake = self.alarm.rings() => wake,
+            wake = self.timer.fired() => wake,
         }
     }
 
-    /// Half a line, then an error: what a broken connection looks like.
+    /// Sends half a line, then an error, as a broken connection would.
     fn broken_line(&mut self) -> Result<Bytes, BodyError> {
         if std::mem::replace(&mut self.end, End::Broken) == End::Broken {
             self.end = End::Over;
@@ -300,11 +309,15 @@ impl WatchStream {
                 (*event, stored)
             }
         };
-        let first = std::mem::replace(&mut self.first, false);
-        event_frame(event.name(), &self.object(&stored, first))
+        let definitions = self.take_definitions();
+        event_frame(event.name(), &self.object(&stored, definitions))
     }
 
-    fn object(&self, stored: &Stored, first: bool) -> Bytes {
+    fn take_definitions(&mut self) -> table::Definitions {
+        std::mem::replace(&mut self.definitions, table::Definitions::Omitted)
+    }
+
+    fn object(&self, stored: &Stored, definitions: table::Definitions) -> Bytes {
         match self.format {
             Format::Full => view::full(&self.kind, stored),
             Format::Metadata | Format::MetadataList => view::metadata(stored).to_string().into(),
@@ -316,21 +329,21 @@ impl WatchStream {
                     self.include,
                 );
                 let metadata = json!({"resourceVersion": stored.version.to_string()});
-                table::table(&self.kind, &metadata, rows, first)
+                table::table(&self.kind, &metadata, rows, definitions)
                     .to_string()
                     .into()
             }
         }
     }
 
-    /// An event that only tells a version.
-    fn bookmark(&mut self, version: u64, initial_end: bool) -> Bytes {
+    /// A BOOKMARK event: an object with a resource version and nothing else.
+    fn bookmark(&mut self, version: u64, bookmark: Bookmark) -> Bytes {
         self.last_sent = self.last_sent.max(version);
         let mut metadata = json!({"resourceVersion": version.to_string()});
-        if initial_end {
+        if bookmark == Bookmark::InitialEventsEnd {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let first = std::mem::replace(&mut self.first, false);
+        let definitions = self.take_definitions();
         let object: Value = match self.format {
             Format::Full => json!({
                 "kind": self.kind.kind,
@@ -345,7 +358,7 @@ impl WatchStream {
             Format::Table => {
                 let marker = table::bookmark_row(&self.api, &self.kind, &metadata, self.include);
                 let shown = json!({"resourceVersion": version.to_string()});
-                table::table(&self.kind, &shown, vec![marker], first)
+                table::table(&self.kind, &shown, vec![marker], definitions)
             }
         };
         event_frame("BOOKMARK", object.to_string().as_bytes())

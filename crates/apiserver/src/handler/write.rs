@@ -1,4 +1,4 @@
-//! Create and update, and the path every write takes into the store.
+//! Create and update, and the steps of every write: defaulting, validation, admission, storage.
 
 mod changes;
 
@@ -13,29 +13,29 @@ use changes::{
 };
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     auth::check_escalation,
     decode,
     encoding::{json, size},
     handler::{
+        exclusive_write::{ExclusiveWrite, Target},
         read::object_reply,
-        turn::{Target, Turn},
     },
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     managed,
     meta::Meta as _,
-    options::WriteOptions,
+    options::{DryRun, WriteOptions},
     reply::Reply,
-    rules::{self, Scene},
+    rules::{self, WriteScope},
     status::{ApiError, FieldError, Outcome},
     store::{Object, Stored, Writer, object_key},
     view,
 };
 
-/// Names tried before a generated one is given up.
+/// Generated names tried before a create fails with 409.
 const NAME_ATTEMPTS: usize = 8;
-/// Longest prefix of a generated name.
+/// Limit of a `generateName` prefix in characters; the rest is cut.
 const GENERATE_NAME_MAX: usize = 58;
 
 /// POST of a collection.
@@ -47,16 +47,16 @@ pub(crate) fn create(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "CreateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let turn = Turn::take(api, context, kind, None);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, None);
     let operation = managed::Operation::Update;
     let stored = create_object(
-        &turn.scene(),
-        turn.target.namespace,
+        &exclusive.scope(),
+        exclusive.target.namespace,
         object,
         &options,
         operation,
     )?;
-    drop(turn);
+    drop(exclusive);
     object_reply(api, context, kind, negotiated, StatusCode::CREATED, &stored)
 }
 
@@ -70,36 +70,36 @@ pub(crate) fn update(
     let negotiated = context.negotiated(kind)?;
     let options = WriteOptions::read(&context.query, "UpdateOptions")?;
     let object = decode::object(context, kind, options.validation)?;
-    let turn = Turn::take(api, context, kind, subresource);
-    let (scene, target) = (turn.scene(), turn.target);
-    let (code, stored) = match turn.found() {
+    let exclusive = ExclusiveWrite::begin(api, context, kind, subresource);
+    let (scope, target) = (exclusive.scope(), exclusive.target);
+    let (code, stored) = match exclusive.found() {
         Some(old) => {
             let update = Update {
                 target,
                 options: &options,
-                means: Means::Put,
+                method: UpdateMethod::Put,
             };
             (
                 StatusCode::OK,
-                update_object(&scene, &update, &old, object)?,
+                update_object(&scope, &update, &old, object)?,
             )
         }
         None if kind.rules.create_on_update && subresource.is_none() => {
             api.authorizer.authorize_creation(api, context)?;
             check_names(kind, &object, &target)?;
             let operation = managed::Operation::Update;
-            let stored = create_object(&scene, target.namespace, object, &options, operation)?;
+            let stored = create_object(&scope, target.namespace, object, &options, operation)?;
             (StatusCode::CREATED, stored)
         }
         None => return Err(ApiError::not_found(kind, target.name)),
     };
-    drop(turn);
+    drop(exclusive);
     object_reply(api, context, kind, negotiated, code, &stored)
 }
 
-/// How an update came in; what is forgiven differs.
+/// The kind of request that updates an object; preconditions and `managedFields` differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Means {
+pub(crate) enum UpdateMethod {
     Put,
     Patch,
     Apply,
@@ -109,40 +109,40 @@ pub(crate) enum Means {
 pub(crate) struct Update<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) options: &'a WriteOptions,
-    pub(crate) means: Means,
+    pub(crate) method: UpdateMethod,
 }
 
-/// Takes a new object through defaults, admission and validation into the store.
+/// Creates an object: defaulting, validation, admission, storage.
 pub(crate) fn create_object(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     namespace: &str,
     mut object: Object,
     options: &WriteOptions,
     operation: managed::Operation,
 ) -> Outcome<Arc<Stored>> {
-    let Scene {
+    let WriteScope {
         api, writer, kind, ..
-    } = *scene;
+    } = *scope;
     place(kind, namespace, &mut object)?;
     if !object.meta_text("resourceVersion").is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::untyped(text));
     }
-    check_namespace(scene, namespace, object.name())?;
+    check_namespace(scope, namespace, object.name())?;
     check_kind(kind, &object)?;
-    check_escalation(scene, namespace, &object, None)?;
+    check_escalation(scope, namespace, &object, None)?;
     stamp(api, kind, &mut object);
     if kind.rules.status.is_separate() && kind.rules.status != StatusRule::KeptOnCreate {
         object.remove("status");
     }
-    rules::prepare_create(scene, &mut object);
+    rules::prepare_create(scope, &mut object);
     crate::schema::reshape(kind, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
-    errors.extend(rules::validate(scene, &object, None));
+    errors.extend(rules::validate(scope, &object, None));
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, object.name(), &errors));
     }
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Create,
         subresource: None,
         name: object.name(),
@@ -150,7 +150,7 @@ pub(crate) fn create_object(
         old: None,
         dry_run: options.dry_run,
     };
-    admit(scene, &attempt)?;
+    admit(scope, &request)?;
     for attempt in 1.. {
         if writer
             .get(&kind.storage, &object_key(namespace, object.name()))
@@ -165,14 +165,14 @@ pub(crate) fn create_object(
         let name = generated(api, &prefix);
         object.metadata_mut().insert("name".into(), name.into());
     }
-    managed::record(scene, None, &mut object, options, operation, None);
+    managed::record(scope, None, &mut object, options, operation, None);
     check_depth(&object)?;
     check_size(&object)?;
-    rules::commit(scene, None, &mut object, options.dry_run)?;
-    Ok(store(scene, object, options.dry_run))
+    rules::commit(scope, None, &mut object, options.dry_run)?;
+    Ok(store(scope, object, options.dry_run))
 }
 
-/// Puts an object into the namespace of the path.
+/// Sets the namespace of the path; refuses another one in the object.
 fn place(kind: &ResourceType, namespace: &str, object: &mut Object) -> Outcome<()> {
     let said = object.namespace();
     if kind.namespaced && !said.is_empty() && said != namespace {
@@ -189,23 +189,23 @@ fn place(kind: &ResourceType, namespace: &str, object: &mut Object) -> Outcome<(
     Ok(())
 }
 
-/// A namespace must be there, and not on its way out, before anything is created in it.
-fn check_namespace(scene: &Scene<'_>, namespace: &str, name: &str) -> Outcome<()> {
-    if !scene.kind.namespaced {
+/// Refuses a create in a namespace that does not exist or is terminating.
+fn check_namespace(scope: &WriteScope<'_>, namespace: &str, name: &str) -> Outcome<()> {
+    if !scope.kind.namespaced {
         return Ok(());
     }
-    let served = scene.api.registry.served();
+    let served = scope.api.registry.served();
     let Some(namespaces) = served.find("", "v1", "namespaces") else {
         return Ok(());
     };
-    let Some(stored) = scene.writer.get(&namespaces.storage, namespace) else {
+    let Some(stored) = scope.writer.get(&namespaces.storage, namespace) else {
         return Err(ApiError::not_found(namespaces, namespace));
     };
     if stored.decode().is_deleting() {
         let detail = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        return Err(ApiError::forbidden(scene.kind, name, &detail).with_cause(
+        return Err(ApiError::forbidden(scope.kind, name, &detail).with_cause(
             "NamespaceTerminating",
             &format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
@@ -214,7 +214,7 @@ fn check_namespace(scene: &Scene<'_>, namespace: &str, name: &str) -> Outcome<()
     Ok(())
 }
 
-/// The kind of a custom resource is a matter of validation, under the name it gives itself.
+/// Refuses a custom resource with another kind; upstream reports that as a validation error.
 fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
     let said = object.text("kind");
     if kind.is_custom() && said != kind.kind {
@@ -230,7 +230,7 @@ fn check_kind(kind: &ResourceType, object: &Object) -> Outcome<()> {
     Ok(())
 }
 
-/// What is stored is no larger than etcd would take.
+/// Refuses an object that etcd would not store.
 fn check_size(object: &Object) -> Outcome<()> {
     if size::is_storable(object) {
         Ok(())
@@ -239,7 +239,7 @@ fn check_size(object: &Object) -> Outcome<()> {
     }
 }
 
-/// What is stored must be readable again, here and by clients.
+/// Refuses an object that decoders, here or of clients, could not read again.
 fn check_depth(object: &Object) -> Outcome<()> {
     let fits = |value: &Value| json::fits(value, json::MAX_DEPTH - 1);
     if object.values().all(fits) {
@@ -251,7 +251,7 @@ fn check_depth(object: &Object) -> Outcome<()> {
     )))
 }
 
-/// Sets what only the server sets.
+/// Sets the metadata that only the server sets.
 fn stamp(api: &Api, kind: &ResourceType, object: &mut Object) {
     let metadata = object.metadata_mut();
     for name in [
@@ -289,53 +289,53 @@ fn generated(api: &Api, prefix: &str) -> String {
     format!("{}{}", &prefix[..cut], api.random.name_suffix())
 }
 
-/// Gives an object the next version and stores it; a dry run only shows it.
-pub(crate) fn store(scene: &Scene<'_>, mut object: Object, dry_run: bool) -> Arc<Stored> {
-    view::to_storage(scene.kind, &mut object);
-    if dry_run {
-        return Arc::new(Stored::new(scene.kind, object));
+/// Stores an object at the next resource version; a dry run only returns it.
+pub(crate) fn store(scope: &WriteScope<'_>, mut object: Object, dry_run: DryRun) -> Arc<Stored> {
+    view::to_storage(scope.kind, &mut object);
+    if dry_run == DryRun::Yes {
+        return Arc::new(Stored::new(scope.kind, object));
     }
-    let version = scene.writer.next_version();
+    let version = scope.writer.next_version();
     object
         .metadata_mut()
         .insert("resourceVersion".into(), version.to_string().into());
-    let stored = Arc::new(Stored::new(scene.kind, object));
-    scene.writer.put(&scene.kind.storage, stored.clone());
-    if scene.kind.kind == "Event" && !scene.kind.is_custom() {
-        rules::event::expire(scene);
+    let stored = Arc::new(Stored::new(scope.kind, object));
+    scope.writer.put(&scope.kind.storage, stored.clone());
+    if scope.kind.kind == "Event" && !scope.kind.is_custom() {
+        rules::event::expire(scope);
     }
-    scene.api.after_write(scene.kind, &stored);
+    scope.api.after_write(scope.kind, &stored);
     stored
 }
 
-/// Takes a changed object through the rules of its kind into the store.
+/// Updates an object: preconditions, defaulting, validation, admission, storage.
 pub(crate) fn update_object(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     update: &Update<'_>,
     stored: &Arc<Stored>,
     mut object: Object,
 ) -> Outcome<Arc<Stored>> {
-    let kind = scene.kind;
+    let kind = scope.kind;
     let old = view::object(kind, stored);
     let target = &update.target;
     check_names(kind, &object, target)?;
     check_kind(kind, &object)?;
-    check_escalation(scene, target.namespace, &object, Some(&old))?;
+    check_escalation(scope, target.namespace, &object, Some(&old))?;
     check_version(kind, update, stored, &object)?;
     keep_identity(kind, update, &old, &mut object)?;
     separate(kind, target.subresource, &old, &mut object);
-    rules::prepare_update(scene, &mut object, &old);
+    rules::prepare_update(scope, &mut object, &old);
     crate::schema::reshape(kind, &mut object);
     grow_generation(kind, &old, &mut object);
     let mut errors = rules::metadata_errors(kind, &object);
     errors.extend(finalizer_errors(&old, &object));
-    errors.extend(rules::validate(scene, &object, Some(&old)));
+    errors.extend(rules::validate(scope, &object, Some(&old)));
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, target.name, &errors));
     }
-    // Of a scale, policies see the scale.
+    // For a scale the handler passes the Scale object to admission instead.
     if target.subresource != Some(Subresource::Scale) {
-        let attempt = Attempt {
+        let request = AdmissionRequest {
             operation: Operation::Update,
             subresource: target.subresource,
             name: target.name,
@@ -343,14 +343,14 @@ pub(crate) fn update_object(
             old: Some(&old),
             dry_run: update.options.dry_run,
         };
-        admit(scene, &attempt)?;
+        admit(scope, &request)?;
     }
-    let operation = match update.means {
-        Means::Apply => managed::Operation::Apply,
-        Means::Put | Means::Patch => managed::Operation::Update,
+    let operation = match update.method {
+        UpdateMethod::Apply => managed::Operation::Apply,
+        UpdateMethod::Put | UpdateMethod::Patch => managed::Operation::Update,
     };
     managed::record(
-        scene,
+        scope,
         Some(&old),
         &mut object,
         update.options,
@@ -363,19 +363,19 @@ pub(crate) fn update_object(
     }
     if is_gone(kind, &object) {
         return Ok(finish_deletion(
-            scene,
+            scope,
             stored,
             object,
             update.options.dry_run,
         ));
     }
     check_size(&object)?;
-    rules::commit(scene, Some(&old), &mut object, update.options.dry_run)?;
-    Ok(store(scene, object, update.options.dry_run))
+    rules::commit(scope, Some(&old), &mut object, update.options.dry_run)?;
+    Ok(store(scope, object, update.options.dry_run))
 }
 
-/// Whether nothing holds up a deletion any more. A Pod's grace is its node's to end, and a
-/// Namespace goes after what is in it.
+/// True when a deleted object can be removed: no finalizers and no grace period left. Namespaces
+/// are removed by the controller once they are empty.
 pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
     object.is_deleting()
         && object.finalizers().is_empty()
@@ -385,31 +385,35 @@ pub(crate) fn is_gone(kind: &ResourceType, object: &Object) -> bool {
         && !kind.is("", "Namespace")
 }
 
-/// The last finalizer went: the object goes too, and the answer shows it at its old version.
+/// Removes an object; returns its last state at its old resource version.
 pub(crate) fn finish_deletion(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     stored: &Arc<Stored>,
     mut object: Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Arc<Stored> {
     let version = stored.version.to_string();
     object
         .metadata_mut()
         .insert("resourceVersion".into(), version.into());
-    view::to_storage(scene.kind, &mut object);
-    if !dry_run {
-        scene.writer.remove(&scene.kind.storage, &stored.key);
-        if scene.kind.is("", "Service") {
-            rules::service::release(scene.api, scene.writer, stored);
+    view::to_storage(scope.kind, &mut object);
+    if dry_run == DryRun::No {
+        scope.writer.remove(&scope.kind.storage, &stored.key);
+        if scope.kind.is("", "Service") {
+            rules::service::release(scope.api, scope.writer, stored);
         }
-        scene.api.after_delete(scene.kind, stored);
+        scope.api.after_delete(scope.kind, stored);
     }
-    Arc::new(Stored::new(scene.kind, object))
+    Arc::new(Stored::new(scope.kind, object))
 }
 
-/// A writer for chores that act without a request.
-pub(crate) fn scene<'a>(api: &'a Api, writer: &'a Writer<'a>, kind: &'a ResourceType) -> Scene<'a> {
-    Scene {
+/// The scope of a write by the server itself, without a request.
+pub(crate) fn scope<'a>(
+    api: &'a Api,
+    writer: &'a Writer<'a>,
+    kind: &'a ResourceType,
+) -> WriteScope<'a> {
+    WriteScope {
         api,
         context: None,
         writer,

@@ -1,4 +1,4 @@
-//! The built-in kinds, one row each.
+//! Table of the built-in kinds.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ struct Row {
     cluster: bool,
     rules: Rules,
     subresources: &'static [Subresource],
-    /// Label and path of fields with a table of their own.
+    /// Selectable fields: label, path in the object, and extraction.
     fields: &'static [(&'static str, &'static str, Extract)],
     own_table: bool,
-    /// Collection shared with another row.
+    /// The collection, if it is shared with another row.
     storage: Option<&'static str>,
 }
 
@@ -126,7 +126,7 @@ const CORE_EVENT_FIELDS: &[(&str, &str, Extract)] = &[
     ("type", "type", Extract::Text),
 ];
 
-/// The same values under the names of `events.k8s.io`; `source` has none there.
+/// The same fields by the names of `events.k8s.io`, which has none for `source`.
 const EVENT_FIELDS: &[(&str, &str, Extract)] = &[
     ("regarding.kind", "involvedObject.kind", Extract::Text),
     (
@@ -260,7 +260,7 @@ const ROWS: &[Row] = &[
           rules: Rules { generation: GenerationRule::Content, ..RULES }, ..PLAIN },
 ];
 
-/// Groups in the order discovery lists them; CustomResourceDefinitions come after.
+/// Groups in the order of discovery; groups of custom resources follow.
 pub(crate) const GROUP_ORDER: &[&str] = &[
     "",
     "apps",
@@ -277,7 +277,7 @@ pub(crate) const GROUP_ORDER: &[&str] = &[
     "discovery.k8s.io",
 ];
 
-/// Every built-in kind.
+/// The resource types of all rows.
 pub(crate) fn resource_types() -> Vec<Arc<ResourceType>> {
     ROWS.iter()
         .map(|row| Arc::new(resource_type(row)))
@@ -314,6 +314,6 @@ fn resource_type(row: &Row) -> ResourceType {
             no_namespace: row.kind == "Node",
         },
         custom: None,
-        prefix: super::prefix(row.group, "v1", row.kind, false),
+        prefix: super::prefix(row.group, "v1", row.kind, super::Origin::Builtin),
     }
 }

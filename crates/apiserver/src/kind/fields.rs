@@ -1,4 +1,4 @@
-//! Fields a kind can be selected by.
+//! Field selectors: the selectable fields of each kind.
 
 use serde_json::Value;
 use weft_model::{
@@ -8,7 +8,7 @@ use weft_model::{
 
 use crate::status::{ApiError, Outcome};
 
-/// How a field's text is taken from an object.
+/// Extraction of a field's text from an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extract {
     /// The text, empty when absent.
@@ -17,16 +17,16 @@ pub(crate) enum Extract {
     Flag,
     /// The component of an Event's source, or else its reporting component.
     EventSource,
-    /// Known to the server but never with a value.
+    /// A known field that never has a value.
     Nothing,
 }
 
-/// One selectable field beside name and namespace.
+/// A selectable field other than name and namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
-    /// The name used in selectors of this view.
+    /// The name in selectors of this version.
     pub(crate) label: String,
-    /// Where it is in the stored object.
+    /// Path in the stored object.
     pub(crate) path: Vec<String>,
     pub(crate) extract: Extract,
 }
@@ -41,7 +41,7 @@ impl Field {
         }
     }
 
-    /// A field that is a text at its path.
+    /// A field whose value is the string at its path.
     pub(crate) fn text(label: &str, path: &str) -> Self {
         Self::new(label, path, Extract::Text)
     }
@@ -76,9 +76,9 @@ impl Field {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FieldTable {
     pub(crate) fields: Vec<Field>,
-    /// Whether the kind words its refusals itself (it has a table of its own upstream).
+    /// Upstream has a conversion table for this kind, so its refusals have another wording.
     pub(crate) own_table: bool,
-    /// Whether `metadata.namespace` is refused, as Nodes do.
+    /// `metadata.namespace` is refused, as for Nodes.
     pub(crate) no_namespace: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct FieldTable {
 pub(crate) enum FieldRef {
     Name,
     Namespace,
-    /// The n-th value kept with the stored object.
+    /// Index into [`crate::store::Stored::fields`].
     Stored(usize),
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct FieldCondition {
 }
 
 impl FieldTable {
-    /// The values to keep with a stored object, in table order.
+    /// The field values of a stored object, in the order of the table.
     pub(crate) fn values(&self, object: &Value) -> Box<[SharedStr]> {
         self.fields
             .iter()
@@ -107,7 +107,7 @@ impl FieldTable {
             .collect()
     }
 
-    /// Finds the fields a selector names.
+    /// Resolves the fields of a selector.
     pub(crate) fn resolve(&self, selector: &FieldSelector) -> Outcome<Vec<FieldCondition>> {
         selector
             .requirements()
@@ -143,7 +143,7 @@ impl FieldTable {
 }
 
 impl FieldCondition {
-    /// The value this condition pins the field to, if it does.
+    /// The only value that the condition allows; `None` unless it is an equality.
     pub(crate) fn pinned(&self) -> Option<(FieldRef, &str)> {
         (self.requirement.operator == FieldOperator::Equals)
             .then_some((self.field, self.requirement.value.as_str()))

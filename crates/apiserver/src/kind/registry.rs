@@ -1,4 +1,4 @@
-//! Which resource types are served right now.
+//! Registry of served resource types, replaced as a whole when definitions change.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use super::{ResourceType, builtin};
 
 type Path = (String, String, String);
 
-/// An immutable view of everything served.
+/// Immutable snapshot of all served types.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     /// By group, version and plural.
@@ -32,7 +32,7 @@ pub(crate) struct Version {
     pub(crate) resources: Vec<Arc<ResourceType>>,
 }
 
-/// Where groups and versions are while they are gathered.
+/// Positions of groups and versions while a snapshot is built.
 #[derive(Debug, Default)]
 struct Places {
     groups: HashMap<String, usize>,
@@ -117,7 +117,7 @@ impl Served {
         self.by_path.values()
     }
 
-    /// The first served type that lives in a collection, by version preference.
+    /// The type of a kind in its preferred version.
     pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceType>> {
         let versions = &self.group(group)?.versions;
         versions
@@ -127,7 +127,7 @@ impl Served {
     }
 }
 
-/// Kubernetes' order of version names: v2 > v1 > v1beta2 > v1alpha1 > anything else.
+/// Sort key of version names, by Kubernetes' rule: v2 > v1 > v1beta2 > v1alpha1 > anything else.
 pub(crate) fn priority(version: &str) -> (u8, u64, u64) {
     let Some(rest) = version.strip_prefix('v') else {
         return (0, 0, 0);
@@ -149,7 +149,7 @@ pub(crate) fn priority(version: &str) -> (u8, u64, u64) {
     }
 }
 
-/// The types served, replaced as a whole when a CustomResourceDefinition changes.
+/// The current snapshot of served types.
 #[derive(Debug)]
 pub(crate) struct Registry {
     served: RwLock<Arc<Served>>,
@@ -169,7 +169,7 @@ impl Registry {
             .clone()
     }
 
-    /// Replaces all custom types.
+    /// Replaces all custom resource types.
     pub(crate) fn set_custom(&self, custom: Vec<Arc<ResourceType>>) {
         let types = builtin::resource_types().into_iter().chain(custom);
         let fresh = Arc::new(Served::new(types));

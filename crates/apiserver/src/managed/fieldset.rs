@@ -1,4 +1,4 @@
-//! Sets of paths into an object, written as `fieldsV1`.
+//! Sets of field paths, the `fieldsV1` of `managedFields`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,19 +10,19 @@ use serde_json::{Map, Value};
 use super::topology::{Topology, Treatment};
 use crate::{encoding::paths::shortened, store::Object};
 
-/// One step of a path.
+/// One element of a field path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PathElement {
     /// A member: `f:name`.
     Field(String),
-    /// An element told by its keys, as JSON text: `k:{"type":"Ready"}`.
+    /// A list element identified by its keys, as JSON: `k:{"type":"Ready"}`.
     Keys(String),
-    /// An element that is its own key, as JSON text: `v:"x"`.
+    /// An element of a set, identified by its value as JSON: `v:"x"`.
     Value(String),
 }
 
 impl PathElement {
-    /// The element of a keyed list; `None` when a key is missing.
+    /// The path element of an element in a keyed list; `None` when a key is missing.
     pub(crate) fn of_keys(
         keys: &[String],
         element: &Value,
@@ -74,11 +74,10 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A set of places in an object, as a tree: what is above several places is kept once, however long its
-/// name is. No branch of it is empty.
+/// A set of field paths as a tree, so that a common prefix is stored once. No branch is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// Whether the place at the root of this tree is in the set.
+    /// The path of this node is in the set.
     is_member: bool,
     below: BTreeMap<PathElement, FieldSet>,
 }
@@ -88,27 +87,27 @@ impl FieldSet {
         !self.is_member && self.below.is_empty()
     }
 
-    /// Places in the set.
+    /// Number of paths in the set.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.is_member) + self.below.values().map(Self::len).sum::<usize>()
     }
 
-    /// Whether the place at the root of this tree is in the set.
+    /// True when the path of this node is in the set.
     pub(crate) fn is_member(&self) -> bool {
         self.is_member
     }
 
-    /// Whether anything below the root of this tree is in the set.
+    /// True when a path below this node is in the set.
     pub(crate) fn has_below(&self) -> bool {
         !self.below.is_empty()
     }
 
-    /// The set of the places below a step.
+    /// The subset below a path element.
     pub(crate) fn get(&self, step: &PathElement) -> Option<&Self> {
         self.below.get(step)
     }
 
-    /// The steps from here, and the set below each.
+    /// The path elements of this node with the subset below each.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (&PathElement, &Self)> {
         self.below.iter()
     }
@@ -147,7 +146,7 @@ impl FieldSet {
         });
     }
 
-    /// What is in this set and in both others.
+    /// The intersection of this set with both others.
     pub(crate) fn common(&self, one: &Self, other: &Self) -> Self {
         let mut common = Self {
             is_member: self.is_member && one.is_member && other.is_member,
@@ -161,7 +160,7 @@ impl FieldSet {
         common
     }
 
-    /// Removes a place and all below it.
+    /// Removes a path and all below it.
     pub(crate) fn remove(&mut self, path: &[PathElement]) {
         match path {
             [] => *self = Self::default(),
@@ -169,7 +168,7 @@ impl FieldSet {
         }
     }
 
-    /// Removes one place below the root and nothing below it.
+    /// Removes the path of one element but keeps those below it.
     pub(crate) fn remove_exactly(&mut self, step: &PathElement) {
         self.change(step, |set| set.is_member = false);
     }
@@ -183,13 +182,13 @@ impl FieldSet {
         }
     }
 
-    /// Keeps what is below some of the first steps.
+    /// Keeps the branches whose first path element passes.
     pub(crate) fn retain(&mut self, keep: impl Fn(&PathElement) -> bool) {
         self.is_member = false;
         self.below.retain(|step, _| keep(step));
     }
 
-    /// The paths of the first places, as people read them.
+    /// The first `most` paths as text.
     pub(crate) fn texts(&self, most: usize) -> Vec<String> {
         let mut texts = Vec::new();
         self.write_texts(&mut String::new(), most, &mut texts);
@@ -248,7 +247,7 @@ impl FieldSet {
         Value::Object(node)
     }
 
-    /// The places an applied object claims.
+    /// The paths that an applied object owns.
     pub(crate) fn of_applied(topology: &Topology<'_>, object: &Object) -> Self {
         let mut set = Self::default();
         set.claim_members(topology, object);
@@ -291,10 +290,10 @@ impl FieldSet {
     }
 }
 
-/// What changed between two states of an object.
+/// The difference between two states of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Places that are new or have another value.
+    /// Paths that are new or have another value.
     pub(crate) changed: FieldSet,
     pub(crate) removed: FieldSet,
 }
@@ -378,7 +377,7 @@ impl Difference {
         new: Option<&Value>,
     ) {
         let inner = topology.element();
-        // Of several with the same keys, the first counts.
+        // Of several elements with the same keys, the first counts.
         let mut elements: BTreeMap<PathElement, [Option<&Value>; 2]> = BTreeMap::new();
         for (side, list) in [old, new].into_iter().enumerate() {
             for element in list.and_then(Value::as_array).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! How the values of a kind hang together: what merges, what is replaced as one.
+//! List and map topology of a kind: which values merge and which are atomic.
 
 use serde_json::Value;
 
@@ -7,29 +7,29 @@ use crate::{
     schema::{ListRule, Message, Shape, message_of},
 };
 
-/// What is known about a place in an object.
+/// Type information of one path in an object.
 #[derive(Debug, Clone)]
 pub(crate) enum Topology<'a> {
-    /// A struct of the table.
+    /// A struct of the type table.
     Struct(&'static Message),
-    /// A value of the table that is no struct.
+    /// Another type of the type table.
     Value(&'static Shape, ListRule, bool),
-    /// A place in the schema of a custom resource.
+    /// A node in the schema of a custom resource.
     Schema(&'a Value),
-    /// Nothing is known: objects merge, lists do not.
+    /// No type information: objects merge, lists are atomic.
     Unknown,
 }
 
-/// How a value is treated.
+/// Merge behaviour of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Treatment {
-    /// Replaced as one.
+    /// Atomic: replaced as a whole.
     Leaf,
-    /// Members on their own.
+    /// An object whose members merge.
     Members,
     /// A list of distinct values.
     Set,
-    /// A list whose elements are told apart by these keys.
+    /// A list whose elements are identified by these keys.
     Keyed(Vec<String>),
 }
 
@@ -42,7 +42,7 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// A member of an object here.
+    /// The type of a member.
     pub(crate) fn member(&self, name: &str) -> Self {
         match self {
             Self::Struct(message) => match message.field(name) {
@@ -55,7 +55,7 @@ impl<'a> Topology<'a> {
             Self::Value(Shape::Map(inner), ..) => Self::inner(inner),
             Self::Schema(schema) => {
                 let property = schema.get("properties").and_then(|all| all.get(name));
-                // Metadata is that of every object, whatever the schema says.
+                // Metadata has the type `ObjectMeta`; the schema cannot change it.
                 if name == "metadata" && property.is_none_or(|p| p.get("properties").is_none()) {
                     return message_of("", "v1", "ConfigMap")
                         .and_then(|message| message.field("metadata"))
@@ -70,7 +70,7 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// An element of a list here.
+    /// The type of a list element.
     pub(crate) fn element(&self) -> Self {
         match self {
             Self::Value(Shape::List(inner), ..) => Self::inner(inner),
@@ -90,7 +90,7 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// How a value here is treated.
+    /// The merge behaviour of a value of this type.
     pub(crate) fn treatment(&self, value: &Value) -> Treatment {
         match value {
             Value::Object(_) => match self {
@@ -120,7 +120,7 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// The value a key has when an element leaves it out.
+    /// The default of a key that an element lacks.
     pub(crate) fn key_default(&self, key: &str) -> Option<Value> {
         match self {
             Self::Schema(schema) => schema.get("properties")?.get(key)?.get("default").cloned(),

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), as leniently as upstream: `replace` of a missing member adds it.
+//! JSON patch (RFC 6902). As upstream, `replace` of a missing member adds it.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -13,14 +13,18 @@ use crate::{
     status::{ApiError, Outcome},
 };
 
-/// Operations one patch may have.
+/// Limit of operations per patch.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Bytes all copies and moves of a patch may add up to: a few of them could double a document until
-/// memory ends.
+/// Limit of the bytes that all copies and moves of a patch add up to: each copy can double the
+/// document.
 const MAX_COPIED: usize = BODY_LIMIT;
 
-/// One step of a patch.
+/// Elements of lists that all operations of a patch may shift: each insertion and removal shifts those
+/// behind it, so a patch of a long list could take minutes. All operations on a list of 5,000 fit.
+const MAX_SHIFTED: usize = 50_000_000;
+
+/// One operation of a patch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
     Add(Pointer, Value),
@@ -31,20 +35,20 @@ pub(crate) enum Operation {
     Test(Pointer, Value),
 }
 
-/// A path into a document.
+/// A JSON pointer (RFC 6901).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer(Vec<String>);
 
-/// A step that cannot be taken.
+/// An operation that cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum StepError {
-    #[error("the path is not there")]
+    #[error("path not found")]
     Missing,
-    #[error("the value is another")]
+    #[error("value does not match")]
     TestFailed,
     #[error("the result has too many levels")]
     TooDeep,
-    #[error("too much is copied or moved")]
+    #[error("too many bytes copied or moved")]
     TooMuch,
 }
 
@@ -54,7 +58,7 @@ impl From<TooLarge> for StepError {
     }
 }
 
-/// Reads a patch.
+/// Parses a patch.
 pub(crate) fn parse(body: &[u8]) -> Outcome<Vec<Operation>> {
     let refused = |detail: &str| ApiError::bad_request(format!("error decoding patch: {detail}"));
     let document = json::parse(body).map_err(|error| refused(&json::go_error(&error, body)))?;
@@ -95,32 +99,33 @@ fn operation(step: &Value) -> Option<Operation> {
     })
 }
 
-/// Applies all steps, or none of them counts. Every step keeps the document shallow, so that counting
-/// what a later one copies cannot nest deeply.
+/// Applies all operations; after an error the document is to be discarded. Every operation keeps the
+/// depth limit, so that measuring a copied value cannot recurse deeply.
 pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), StepError> {
     let mut budget = MAX_COPIED;
+    let mut shifts = MAX_SHIFTED;
     for operation in operations {
         match operation {
             Operation::Add(path, value) => {
                 path.check_depth(value)?;
-                path.add(document, value.clone())?;
+                path.add(document, value.clone(), &mut shifts)?;
             }
-            Operation::Remove(path) => drop(path.remove(document)?),
+            Operation::Remove(path) => drop(path.remove(document, &mut shifts)?),
             Operation::Replace(path, value) => {
                 path.check_depth(value)?;
                 path.replace(document, value.clone())?;
             }
             Operation::Move(from, path) => {
-                let value = from.remove(document)?;
+                let value = from.remove(document, &mut shifts)?;
                 size::take(&mut budget, &value)?;
                 path.check_depth(&value)?;
-                path.add(document, value)?;
+                path.add(document, value, &mut shifts)?;
             }
             Operation::Copy(from, path) => {
                 let value = from.get(document).ok_or(StepError::Missing)?;
                 size::take(&mut budget, value)?;
                 path.check_depth(value)?;
-                path.add(document, value.clone())?;
+                path.add(document, value.clone(), &mut shifts)?;
             }
             Operation::Test(path, value) => {
                 if path.get(document).unwrap_or(&Value::Null) != value {
@@ -133,7 +138,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> Result<()
 }
 
 impl Pointer {
-    /// Whether a value put here leaves the document shallow enough.
+    /// Checks that a value inserted here keeps the depth limit.
     fn check_depth(&self, value: &Value) -> Result<(), StepError> {
         match MAX_DEPTH.checked_sub(self.0.len()) {
             Some(levels) if json::fits(value, levels) => Ok(()),
@@ -161,7 +166,7 @@ impl Pointer {
         })
     }
 
-    /// The value that holds the last part, and that part.
+    /// The parent value and the last segment.
     fn parent<'a>(&self, document: &'a mut Value) -> Option<(&'a mut Value, &str)> {
         let (last, before) = self.0.split_last()?;
         let parent = before
@@ -174,7 +179,7 @@ impl Pointer {
         Some((parent, last))
     }
 
-    fn add(&self, document: &mut Value, value: Value) -> Result<(), StepError> {
+    fn add(&self, document: &mut Value, value: Value, shifts: &mut usize) -> Result<(), StepError> {
         if self.0.is_empty() {
             *document = value;
             return Ok(());
@@ -186,20 +191,24 @@ impl Pointer {
                 let position = position
                     .parse::<usize>()
                     .ok()
-                    .filter(|at| *at <= list.len());
-                list.insert(position.ok_or(StepError::Missing)?, value);
+                    .filter(|at| *at <= list.len())
+                    .ok_or(StepError::Missing)?;
+                shift(shifts, list.len() - position)?;
+                list.insert(position, value);
             }
             _ => return Err(StepError::Missing),
         }
         Ok(())
     }
 
-    fn remove(&self, document: &mut Value) -> Result<Value, StepError> {
+    fn remove(&self, document: &mut Value, shifts: &mut usize) -> Result<Value, StepError> {
         match self.parent(document).ok_or(StepError::Missing)? {
             (Value::Object(object), name) => object.remove(name).ok_or(StepError::Missing),
             (Value::Array(list), position) => {
                 let position = position.parse::<usize>().ok().filter(|at| *at < list.len());
-                Ok(list.remove(position.ok_or(StepError::Missing)?))
+                let position = position.ok_or(StepError::Missing)?;
+                shift(shifts, list.len() - position)?;
+                Ok(list.remove(position))
             }
             _ => Err(StepError::Missing),
         }
@@ -220,6 +229,12 @@ impl Pointer {
         }
         Ok(())
     }
+}
+
+/// Takes the elements that a step shifts from those that are left.
+fn shift(left: &mut usize, elements: usize) -> Result<(), StepError> {
+    *left = left.checked_sub(elements).ok_or(StepError::TooMuch)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -276,5 +291,26 @@ mod tests {
         let wide = vec![json!({"op": "copy", "from": "/l", "path": "/l/-"}); 30];
         let document = json!({"l": ["x".repeat(1000)]});
         assert_eq!(patched(document, &wide.into()), Err(StepError::TooMuch));
+    }
+
+    #[test]
+    fn a_long_list_is_not_shifted_without_end() {
+        let steps = |op: &str, count: usize| -> Value {
+            let step = json!({"op": op, "path": "/l/0", "value": 1});
+            vec![step; count].into()
+        };
+        for op in ["add", "remove"] {
+            let list = |length: usize| json!({"l": vec![1; length]});
+            assert_eq!(
+                patched(list(100_000), &steps(op, MAX_OPERATIONS)),
+                Err(StepError::TooMuch),
+                "{op}"
+            );
+            assert!(patched(list(100_000), &steps(op, 100)).is_ok(), "{op}");
+        }
+        // What is added at the end shifts nothing.
+        let appended = vec![json!({"op": "add", "path": "/l/-", "value": 1}); MAX_OPERATIONS];
+        let long = json!({"l": vec![1; 100_000]});
+        assert!(patched(long, &appended.into()).is_ok());
     }
 }

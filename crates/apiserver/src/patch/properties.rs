@@ -1,4 +1,4 @@
-//! Patches against models of what they mean.
+//! Property tests of patches against simple models.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn object() -> impl Strategy<Value = Value> {
         .prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
-/// What to do next, where chances choose among what there is.
+/// A random operation; indexes choose among the paths of the document.
 #[derive(Debug, Clone)]
 struct Step {
     what: u8,
@@ -61,7 +61,7 @@ fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The pointers of everything inside a document.
+/// JSON pointers of all values in a document.
 fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(members) => members.iter().map(|(n, v)| (escaped(n), v)).collect(),
@@ -101,7 +101,7 @@ fn take(document: &mut Value, pointer: &str) -> Value {
     }
 }
 
-/// A place where something can be added.
+/// A pointer at which a value can be added.
 fn new_place(document: &Value, step: &Step) -> String {
     let mut all = Vec::new();
     pointers(document, "", &mut all);
@@ -120,7 +120,8 @@ fn new_place(document: &Value, step: &Step) -> String {
     }
 }
 
-/// Takes a step in the model and writes it down as an operation; none when nothing is there.
+/// Applies a step to the model and returns it as a JSON patch operation; `None` for an empty
+/// document.
 fn model(document: &mut Value, step: &Step) -> Option<Value> {
     let mut all = Vec::new();
     pointers(document, "", &mut all);
@@ -162,7 +163,7 @@ fn model(document: &mut Value, step: &Step) -> Option<Value> {
     }
 }
 
-/// The merge patch that makes one document of another.
+/// The merge patch that turns one document into another.
 fn difference(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else {
         return to.clone();

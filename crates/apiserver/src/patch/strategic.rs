@@ -1,4 +1,4 @@
-//! Strategic merge patch: lists merge by the keys their type declares.
+//! Strategic merge patch: lists merge by the keys that their type declares.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -27,7 +27,7 @@ pub(crate) fn apply(kind: &ResourceType, target: &mut Value, patch: &Object) -> 
     Ok(())
 }
 
-/// Merges into an object; true when a directive says the whole object goes.
+/// Merges into an object; true when a directive deletes the whole object.
 fn merge_object(
     message: Option<&'static Message>,
     target: &mut Object,
@@ -54,7 +54,7 @@ fn merge_object(
             merge_member(field, target, name, value, patch)?;
         }
     }
-    // An order may be given for a list that the patch does not change otherwise.
+    // `$setElementOrder` can reorder a list that the patch does not change.
     for (name, order) in patch {
         if let (Some(list), Value::Array(order)) = (name.strip_prefix(ORDER), order)
             && !patch.contains_key(list)
@@ -98,7 +98,7 @@ fn merge_member(
                 return Ok(());
             };
             let message = field.and_then(|field| field.shape.message());
-            // The members of a map are of its element type, those of a struct have their own.
+            // All members of a map have its element type; those of a struct have types of their own.
             let gone = match field.map(|field| &field.shape) {
                 Some(Shape::Map(_)) => merge_map(message, slot, inner)?,
                 _ => merge_object(message, slot, inner)?,
@@ -180,7 +180,7 @@ fn merge_list(
         return Ok(plain.cloned().collect());
     }
     if old.is_empty() && !key.is_empty() {
-        // Nothing to merge with: the elements are taken as they are, keys or not.
+        // Without an old list the elements are taken as they are, keys or not.
         let kept = patch.iter().filter(|element| directive(element).is_none());
         return Ok(kept.cloned().collect());
     }
@@ -215,11 +215,11 @@ fn merge_list(
     Ok(ordered(result, &order, &server, key))
 }
 
-/// A list while elements are merged into it by their keys. Where each key is, is known without looking
-/// through the list, and nothing moves before the end.
+/// A list into which elements are merged by key. Positions are indexed by key, and elements move only
+/// at the end, so that merging takes linear time.
 struct Merged {
     elements: Vec<Option<Value>>,
-    /// Positions of the elements of a key; a list that was not validated may have several.
+    /// Positions of the elements of a key; an unvalidated list may have several.
     places: HashMap<Value, VecDeque<usize>>,
 }
 
@@ -269,7 +269,7 @@ impl Merged {
     }
 }
 
-/// By what an element is known: a value by itself, an object by its key.
+/// The identity of an element: of a primitive its value, of an object its key.
 fn identity<'a>(element: &'a Value, key: &str) -> Option<&'a Value> {
     if key.is_empty() {
         Some(element)
@@ -278,7 +278,7 @@ fn identity<'a>(element: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// Where each identity is first.
+/// The first position of each identity.
 fn positions<'a>(list: impl IntoIterator<Item = &'a Value>, key: &str) -> HashMap<Value, usize> {
     let mut positions = HashMap::new();
     for (position, element) in list.into_iter().enumerate() {
@@ -289,8 +289,8 @@ fn positions<'a>(list: impl IntoIterator<Item = &'a Value>, key: &str) -> HashMa
     positions
 }
 
-/// Upstream's order: elements the order names stand in it; the others keep their place relative to
-/// those that were there before, and come after those that are new.
+/// Upstream's order: elements in `order` follow it; the others keep their position relative to the
+/// elements that existed before, and follow the new ones.
 fn ordered(
     elements: Vec<Value>,
     order: &HashMap<Value, usize>,
@@ -324,7 +324,7 @@ fn missing_key(element: &Value, key: &str) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
 }
 
-/// How Go prints a decoded JSON value.
+/// A JSON value as Go's `%v` prints it.
 fn go_text(value: &Value) -> String {
     match value {
         Value::Object(object) => {

@@ -1,4 +1,7 @@
-//! Checksums: of each record, of all of them together, and of the last state that was acknowledged.
+//! Checksums of records, and the seal: count, sum and version of all records.
+//!
+//! The seal of the last acknowledged state is also kept in a file of its own, which detects a lost
+//! commit.
 
 use std::{
     fs::{File, OpenOptions},
@@ -7,10 +10,10 @@ use std::{
     path::Path,
 };
 
-/// Bytes of the checksum in front of a record.
+/// Length of the checksum before a record, in bytes.
 const CHECKSUM: usize = 4;
 
-/// A record as it is written: the checksum of its key and bytes, then the bytes.
+/// The stored form of a record: CRC-32 of key and bytes, then the bytes.
 pub(super) fn with_checksum(key: &str, bytes: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(CHECKSUM + bytes.len());
     record.extend(checksum(key, bytes).to_le_bytes());
@@ -18,7 +21,7 @@ pub(super) fn with_checksum(key: &str, bytes: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The bytes of a record; none when it is not what was written under this key.
+/// The bytes of a record; `None` when the checksum does not match.
 pub(super) fn verified_bytes<'a>(key: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     let (_, bytes) = record.split_at_checked(CHECKSUM)?;
     (stored_checksum(record) == checksum(key, bytes)).then_some(bytes)
@@ -41,13 +44,13 @@ fn checksum(key: &str, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What all records of a database come to: a lost, old or added one shows.
+/// Summary of all records of a database, which changes if a record is lost, stale or added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seal {
-    /// The newest version among them.
+    /// The newest resource version among them.
     pub(super) version: u64,
     pub(super) count: u64,
-    /// Of the records' checksums.
+    /// Sum of the records' checksums.
     pub(super) sum: u64,
 }
 
@@ -66,18 +69,18 @@ impl Seal {
 const MAGIC: &[u8; 8] = b"weftseal";
 const LENGTH: usize = 36;
 
-/// The seal of the last state that was acknowledged, in a file of its own. A database that lost its
-/// newest commit is whole in itself: only this file knows that there was one.
+/// The seal of the last acknowledged state, in a file of its own. A database that lost its newest commit
+/// is consistent in itself; only this file shows that there was one.
 ///
-/// It is written after each commit and synced at the end only. After a power cut it may be older than the
-/// database, never newer.
+/// It is written after each commit and synced only at the end. After a power failure it may be older
+/// than the database, never newer.
 #[derive(Debug)]
 pub(super) struct SealFile(File);
 
-/// What `objects.seal` holds.
+/// The contents of `objects.seal`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoredSeal {
-    /// Also if the file is empty: it is created before its first seal is written.
+    /// No file, or an empty one: it is created before its first seal is written.
     Absent,
     Valid(Seal),
     Damaged,

@@ -1,4 +1,4 @@
-//! Addresses that objects name.
+//! Validation of IP addresses and CIDRs in objects.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ pub(super) const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 
 pub(super) const NO_NETWORK: &str =
     "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Complaints about an address to which traffic is to go.
+/// Errors of an address that is a destination of traffic.
 pub(super) fn destination_errors(field: &str, address: IpAddr) -> Vec<FieldError> {
     let (link_local, multicast) = match address {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
@@ -43,7 +43,7 @@ pub(super) fn destination_errors(field: &str, address: IpAddr) -> Vec<FieldError
     .collect()
 }
 
-/// Complaints about a network.
+/// Errors of a CIDR.
 pub(super) fn network_errors(field: &str, value: &Value) -> Vec<FieldError> {
     let text = value.as_str().unwrap_or_default().trim();
     let parsed = text.split_once('/').and_then(|(address, length)| {

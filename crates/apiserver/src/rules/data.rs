@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets.
+//! Rules of ConfigMaps and Secrets.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use crate::{
     store::Object,
 };
 
-/// What they may hold.
+/// Limit of all data in bytes.
 const DATA_LIMIT: usize = 1024 * 1024;
-/// How long a key may be.
+/// Limit of a key in bytes.
 const KEY_LIMIT: usize = 253;
 
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' \
@@ -70,7 +70,7 @@ fn members<'a>(object: &'a Object, name: &str) -> impl Iterator<Item = (&'a Stri
     members.into_iter().flatten()
 }
 
-/// Keys become names of files where they are mounted.
+/// Errors of a key, which becomes a file name where it is mounted.
 fn key_errors(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if key.len() > KEY_LIMIT {
@@ -88,7 +88,7 @@ fn key_errors(key: &str) -> Vec<String> {
     errors
 }
 
-/// What the well-known types promise their readers.
+/// Errors of Secrets of well-known types, which require certain keys.
 fn secret_errors(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     let has = |key: &str| members(object, "data").any(|(known, _)| known == key);
     let mut require = |keys: &[&str]| {

@@ -1,21 +1,21 @@
-//! Events: stored in the core form, shown in either group.
+//! Rules of Events: stored in the core/v1 form, served in both groups, expired after an hour.
 
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Scene;
+use super::WriteScope;
 use crate::{
     meta::Meta as _,
     store::{Filter, Object},
 };
 
-/// How long an event is kept after it was last written.
+/// Time that an event is kept after its last write.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
-/// How often the store is looked through for old ones.
+/// Minimum interval between two searches for expired events.
 const BETWEEN: SignedDuration = SignedDuration::from_mins(1);
 
-/// When events were last looked through.
+/// Time of the last search for expired events.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry(Mutex<Option<Timestamp>>);
 
@@ -30,23 +30,23 @@ impl Expiry {
     }
 }
 
-/// Removes old events when one is written: without new ones the old are in nobody's way.
-pub(crate) fn expire(scene: &Scene<'_>) {
-    let now = scene.api.clock.now();
-    if !scene.api.event_expiry.is_due(now) {
+/// Removes expired events. Runs when an event is written, since only then their number grows.
+pub(crate) fn expire(scope: &WriteScope<'_>) {
+    let now = scope.api.clock.now();
+    if !scope.api.event_expiry.is_due(now) {
         return;
     }
-    let (events, _) = scene.api.store.all(&scene.kind.storage, &Filter::default());
+    let (events, _) = scope.api.store.all(&scope.kind.storage, &Filter::default());
     for stored in events {
         let object = stored.decode();
         let made = object.meta_text("creationTimestamp").parse::<Timestamp>();
         if made.is_ok_and(|made| now.duration_since(made) >= KEPT) {
-            scene.writer.remove(&scene.kind.storage, &stored.key);
+            scope.writer.remove(&scope.kind.storage, &stored.key);
         }
     }
 }
 
-/// Field names of core/v1 and what events.k8s.io/v1 calls them.
+/// Field names of core/v1 and of events.k8s.io/v1.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -57,7 +57,7 @@ const NAMES: &[(&str, &str)] = &[
     ("count", "deprecatedCount"),
 ];
 
-/// From the stored form to events.k8s.io.
+/// Converts from the stored form to events.k8s.io/v1.
 pub(crate) fn to_events_group(object: &mut Object) {
     for (core, events) in NAMES {
         if let Some(value) = object.remove(*core) {
@@ -66,7 +66,7 @@ pub(crate) fn to_events_group(object: &mut Object) {
     }
 }
 
-/// From events.k8s.io to the stored form.
+/// Converts from events.k8s.io/v1 to the stored form.
 pub(crate) fn from_events_group(object: &mut Object) {
     for (core, events) in NAMES {
         if let Some(value) = object.remove(*events) {

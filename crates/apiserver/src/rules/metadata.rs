@@ -1,4 +1,4 @@
-//! Metadata rules that hold for every kind.
+//! Validation of metadata, the same for every kind.
 
 use serde_json::{Value, json};
 use weft_model::selector::syntax;
@@ -10,10 +10,10 @@ use crate::{
     store::Object,
 };
 
-/// Annotations may take this much in all.
+/// Limit of all annotations in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Complaints about a name.
+/// Errors of a name.
 fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => syntax::subdomain_errors(name),
@@ -40,12 +40,12 @@ fn path_segment_errors(name: &str) -> Vec<String> {
     ['/', '%'].into_iter().filter_map(contains).collect()
 }
 
-/// Complaints about the metadata of a new object or of a changed one.
+/// Errors of the metadata of a new or changed object.
 pub(crate) fn metadata_errors(kind: &ResourceType, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let prefix = object.meta_text("generateName");
     if !prefix.is_empty() {
-        // What follows it begins with a letter or digit: a hyphen or dot may end it.
+        // A letter or digit follows the prefix, so it may end with a hyphen or dot.
         let shown = json!(prefix);
         for text in name_errors(kind.rules.name, &format!("{prefix}x")) {
             errors.push(FieldError::invalid("metadata.generateName", &shown, &text));
@@ -113,7 +113,7 @@ pub(crate) fn metadata_errors(kind: &ResourceType, object: &Object) -> Vec<Field
     errors
 }
 
-/// Upstream tells which field is missing but not of which owner.
+/// Errors of owner references. As upstream's, they do not say which owner lacks a field.
 fn owner_errors(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = object
         .at(&["metadata", "ownerReferences"])
@@ -153,7 +153,7 @@ fn owner_errors(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// An owner in the order in which upstream writes its fields.
+/// An owner reference with its fields in upstream's order.
 fn shown(owner: &Value) -> String {
     let names = [
         "apiVersion",

@@ -1,4 +1,4 @@
-//! Namespaces: they name themselves in a label and stay until they are empty.
+//! Rules of Namespaces: the name label, and the finalizer that keeps them until they are empty.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn prepare_create(object: &mut Object) {
     object.insert("status".into(), json!({"phase": "Active"}));
 }
 
-/// The finalizers of the spec only change through `finalize`.
+/// Restores the spec: its finalizers change only through the subresource `finalize`.
 pub(super) fn prepare_update(object: &mut Object, old: &Object) {
     copy_member(old, object, "spec");
     let name = object.name().to_owned();

@@ -1,4 +1,4 @@
-//! Nodes: pod CIDRs are set once, a new node is not ready.
+//! Rules of Nodes: pod CIDRs are immutable once set, and a new Node has the not-ready taint.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -40,7 +40,7 @@ fn default_allocatable(object: &mut Object) {
     }
 }
 
-/// `podCIDR` and the first of `podCIDRs` are the same thing; the older field wins.
+/// Makes `podCIDR` the first of `podCIDRs` and vice versa; the older field wins.
 fn mirror_cidrs(spec: &mut Object) {
     let single = spec
         .get("podCIDR")
@@ -109,7 +109,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
     }
 }
 
-/// Upstream tells of taints as if they were metadata, which they once were.
+/// Errors of taints. As upstream's, they name a field of the metadata.
 fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
     let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let taints = object.at(&["spec", "taints"]).and_then(Value::as_array);
@@ -149,7 +149,7 @@ fn taint_errors(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether a CIDR is IPv6; `None` when it is no CIDR.
+/// The family of a CIDR, true for IPv6; `None` for an invalid one.
 fn family(text: &str) -> Option<bool> {
     let (address, length) = text.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Pods, and the Pod templates of everything that makes Pods.
+//! Rules of Pods and of Pod templates.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::{
     store::Object,
 };
 
-/// A new Pod waits to be placed, whatever its body says; admission adds what upstream's adds.
+/// Resets the status to Pending and adds what upstream's admission plugins add.
 pub(super) fn prepare_create(object: &mut Object) {
     let quality = quality_of_service(object);
     object.insert(
@@ -59,7 +59,7 @@ fn default_spec(spec: &mut Object) {
     default_to(spec, "terminationGracePeriodSeconds", 30);
     default_to(spec, "schedulerName", "default-scheduler");
     default_to(spec, "securityContext", json!({}));
-    // One name under two fields, the older for older clients.
+    // The same name in two fields, the older one for older clients.
     let account = ["serviceAccountName", "serviceAccount"]
         .iter()
         .find_map(|name| spec.get(*name).and_then(Value::as_str).map(str::to_owned));
@@ -185,7 +185,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<F
     }
 }
 
-/// The part of a Pod's spec that never changes.
+/// The immutable part of a Pod's spec.
 fn frozen(object: &Object) -> Value {
     let mut spec = object.get("spec").cloned().unwrap_or_default();
     if let Value::Object(spec) = &mut spec {
@@ -196,7 +196,7 @@ fn frozen(object: &Object) -> Value {
         ] {
             spec.remove(name);
         }
-        // Ephemeral containers have a subresource of their own; nodeName comes by binding.
+        // These change by their own subresources: ephemeral containers, and nodeName by binding.
         for name in ["ephemeralContainers", "nodeName", "schedulingGates"] {
             spec.remove(name);
         }
@@ -207,7 +207,7 @@ fn frozen(object: &Object) -> Value {
     spec
 }
 
-/// Complaints about a Pod's spec or a template's.
+/// Errors of the spec of a Pod or a template.
 pub(super) fn validate_spec(path: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     let containers = spec.get("containers").and_then(Value::as_array);
     let Some(containers) = containers.filter(|list| !list.is_empty()) else {

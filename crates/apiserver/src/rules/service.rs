@@ -1,4 +1,4 @@
-//! Services: defaults, rules, and the addresses and ports handed out to them.
+//! Rules of Services: defaulting, validation, and allocation of cluster IPs and node ports.
 
 mod allocator;
 mod validation;
@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 pub(crate) use allocator::{Allocator, release};
 pub(super) use validation::validate;
 
-use super::Scene;
+use super::WriteScope;
 use crate::{
     meta::{Meta as _, copy_member, default_to, object_mut},
+    options::DryRun,
     status::{ApiError, Outcome},
     store::Object,
 };
 
 const HEADLESS: &str = "None";
 
-/// The parts of a Service's spec the rules turn on.
+/// Accessors of a Service's spec.
 struct View<'a>(&'a Object);
 
 impl View<'_> {
@@ -53,7 +54,7 @@ impl View<'_> {
         self.kind() == "LoadBalancer" && self.text("externalTrafficPolicy") == "Local"
     }
 
-    /// Whether traffic from outside of the cluster reaches it.
+    /// True when traffic from outside of the cluster can reach it.
     fn is_external(&self) -> bool {
         match self.kind() {
             "NodePort" | "LoadBalancer" => true,
@@ -72,8 +73,8 @@ impl View<'_> {
     }
 }
 
-/// Defaults of a new or changed Service.
-pub(super) fn prepare(scene: &Scene<'_>, object: &mut Object, old: Option<&Object>) {
+/// Defaulting of a new or changed Service.
+pub(super) fn prepare(scope: &WriteScope<'_>, object: &mut Object, old: Option<&Object>) {
     if let Some(old) = old {
         keep_allocated(object, old);
     }
@@ -127,10 +128,10 @@ pub(super) fn prepare(scene: &Scene<'_>, object: &mut Object, old: Option<&Objec
         }
     } else {
         default_to(spec, "internalTrafficPolicy", "Cluster");
-        default_families(scene, spec);
+        default_families(scope, spec);
     }
     let close = spec.get("trafficDistribution") == Some(&json!("PreferClose"));
-    if let Some(context) = scene.context {
+    if let Some(context) = scope.context {
         if external_ips {
             let text =
                 "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
@@ -162,15 +163,15 @@ fn default_status(object: &mut Object) {
     }
 }
 
-fn default_families(scene: &Scene<'_>, spec: &mut Object) {
-    let families = scene.api.allocator.families();
+fn default_families(scope: &WriteScope<'_>, spec: &mut Object) {
+    let families = scope.api.allocator.families();
     let headless = spec.get("clusterIP") == Some(&json!(HEADLESS));
     let selector = spec
         .get("selector")
         .and_then(Value::as_object)
         .is_some_and(|s| !s.is_empty());
     if headless && !selector && !spec.contains_key("ipFamilyPolicy") {
-        // Whoever writes its endpoints may use either family, whatever the cluster has.
+        // Without a selector the endpoints may be of either family, independent of the cluster.
         spec.insert("ipFamilyPolicy".into(), "RequireDualStack".into());
         let both = if families.first() == Some(&"IPv6") {
             ["IPv6", "IPv4"]
@@ -210,7 +211,7 @@ fn default_families(scene: &Scene<'_>, spec: &mut Object) {
     spec.insert("ipFamilies".into(), chosen.into());
 }
 
-/// What was allocated stays, unless the new type has no use for it.
+/// Keeps allocated addresses and ports, unless the new type does not use them.
 fn keep_allocated(object: &mut Object, old: &Object) {
     let (old_kind, new_kind) = (View(old).kind().to_owned(), View(object).kind().to_owned());
     let Some(old_spec) = old.get("spec").and_then(Value::as_object) else {
@@ -276,7 +277,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
             port.remove("nodePort");
         }
     }
-    // What only the old type had a use for goes, unless the update says something else.
+    // Fields that only the old type used are dropped unless the update changes them.
     let mut useless = Vec::new();
     if no_longer_external {
         useless.push("externalTrafficPolicy");
@@ -299,17 +300,17 @@ fn keep_allocated(object: &mut Object, old: &Object) {
     }
 }
 
-/// Claims addresses and ports; on refusal nothing stays claimed.
+/// Allocates addresses and ports; after an error nothing is allocated.
 pub(super) fn commit(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Outcome<()> {
-    let claims = allocator::claim(scene, old, object)
-        .map_err(|error| ApiError::invalid(scene.kind, object.name(), &[error]))?;
-    if !dry_run {
-        allocator::settle(scene, old, object, &claims);
+    let claims = allocator::claim(scope, old, object)
+        .map_err(|error| ApiError::invalid(scope.kind, object.name(), &[error]))?;
+    if dry_run == DryRun::No {
+        allocator::settle(scope, old, object, &claims);
     }
     Ok(())
 }

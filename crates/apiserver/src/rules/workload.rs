@@ -1,4 +1,4 @@
-//! Deployments and their kin, as plain objects: defaults and the few rules clients run into.
+//! Rules of Deployments and other workloads: defaulting and basic validation. No controller runs them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Protobuf bodies, decoded by the table of types into the JSON they stand for.
+//! Decoder of protobuf bodies into JSON, driven by the type table.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -12,12 +12,12 @@ use crate::{
     store::Object,
 };
 
-/// What every Kubernetes protobuf body begins with.
+/// The first bytes of every Kubernetes protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages deeper than this are refused.
+/// Limit of nested messages.
 const MAX_DEPTH: usize = 64;
 
-/// Reads an enveloped object of a kind.
+/// Decodes an object of a kind in its `runtime.Unknown` envelope.
 pub(crate) fn decode(body: &[u8], group: &str, version: &str, kind: &str) -> Outcome<Document> {
     let refused = |complaint: &str| {
         ApiError::bad_request(format!(
@@ -98,7 +98,7 @@ enum Item<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What is left of a message.
+/// The unread part of a message.
 struct Wire<'a>(&'a [u8]);
 
 impl<'a> Wire<'a> {
@@ -126,7 +126,7 @@ impl<'a> Wire<'a> {
         )
     }
 
-    /// The next field: outer `None` when the bytes are broken, inner `None` at the end.
+    /// The next field: outer `None` for invalid bytes, inner `None` at the end.
     #[expect(
         clippy::option_option,
         reason = "broken and finished are different things"
@@ -183,7 +183,7 @@ fn read_field(field: &Field, item: Item<'_>, object: &mut Object, depth: usize) 
                 return None;
             };
             match (inner.as_ref(), item) {
-                // Numbers may come packed.
+                // Repeated numbers may be packed.
                 (Shape::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), Item::Bytes(bytes)) => {
                     let mut wire = Wire(bytes);
                     while !wire.0.is_empty() {
@@ -217,7 +217,7 @@ fn read_field(field: &Field, item: Item<'_>, object: &mut Object, depth: usize) 
     Some(())
 }
 
-/// The value of a map entry that is not written because it is empty.
+/// The value of a map entry without one: protobuf omits empty values.
 fn absent(shape: &Shape) -> Value {
     match shape {
         Shape::Scalar(Scalar::Text | Scalar::Bytes) => json!(""),
@@ -281,7 +281,7 @@ fn read_scalar(scalar: Scalar, item: Item<'_>) -> Option<Value> {
     })
 }
 
-/// The number and the text of field 1, whichever is there.
+/// Field 1 as a number and as a string, each if present.
 fn pair(bytes: &[u8]) -> Option<(Option<i64>, Option<Value>)> {
     let (mut number, mut text) = (None, None);
     let mut wire = Wire(bytes);
@@ -317,7 +317,7 @@ fn int_or_string(bytes: &[u8]) -> Option<Value> {
     Some(if is_text { text.into() } else { number.into() })
 }
 
-/// Seconds and nanoseconds; an empty message is no time at all.
+/// Decodes seconds and nanoseconds; an empty message is null.
 fn time(scalar: Scalar, bytes: &[u8]) -> Option<Value> {
     if bytes.is_empty() {
         return Some(Value::Null);

@@ -1,4 +1,4 @@
-//! Objects in the shape Go prints them: known fields only, right types, zero values as tagged.
+//! Normalisation of objects as Go prints them: known fields, checked types, zero values by tag.
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::{
     store::Object,
 };
 
-/// A value of a wrong type, worded as Go's decoder words it.
+/// A value of a wrong type, with the message of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum WrongType {
     #[error("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")]
@@ -24,7 +24,7 @@ pub(crate) enum WrongType {
     Text(String),
 }
 
-/// Drops unknown fields, whose paths it answers, and puts zero values as Go would.
+/// Drops unknown fields, sets zero values as Go does, and returns the dropped paths.
 pub(crate) fn normalise(message: &Message, object: &mut Object) -> Result<Vec<String>, WrongType> {
     let mut walk = Walk {
         stack: Vec::new(),
@@ -35,7 +35,7 @@ pub(crate) fn normalise(message: &Message, object: &mut Object) -> Result<Vec<St
 }
 
 struct Walk {
-    /// Names of the fields on the way, as Go's complaints list them.
+    /// Names of the enclosing fields, as Go's errors list them.
     stack: Vec<&'static str>,
     unknown: Vec<String>,
 }
@@ -187,8 +187,8 @@ fn scalar_error(scalar: Scalar, value: &mut Value) -> Option<Problem> {
             value.is_string()
         }
         Scalar::Bytes => return bytes_error(value),
-        Scalar::Time => return time_error(value, false),
-        Scalar::MicroTime => return time_error(value, true),
+        Scalar::Time => return time_error(value, TimeFormat::Seconds),
+        Scalar::MicroTime => return time_error(value, TimeFormat::Micros),
     };
     (!fits).then_some(Problem::Kind)
 }
@@ -212,31 +212,36 @@ fn bytes_error(value: &Value) -> Option<Problem> {
     }
 }
 
-fn time_error(value: &mut Value, micro: bool) -> Option<Problem> {
+/// The two time formats of Kubernetes: `metav1.Time` and `metav1.MicroTime`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TimeFormat {
+    Seconds,
+    Micros,
+}
+
+fn time_error(value: &mut Value, format: TimeFormat) -> Option<Problem> {
     let Value::String(text) = value else {
         return Some(Problem::Kind);
     };
-    let layout = if micro {
-        "2006-01-02T15:04:05.000000Z07:00"
-    } else {
-        "2006-01-02T15:04:05Z07:00"
+    let layout = match format {
+        TimeFormat::Seconds => "2006-01-02T15:04:05Z07:00",
+        TimeFormat::Micros => "2006-01-02T15:04:05.000000Z07:00",
     };
     let parsed = text.parse::<jiff::Timestamp>();
     let decimals = text
         .split_once('.')
         .map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     match parsed {
-        Ok(_) if micro && decimals != Some(6) => {
+        Ok(_) if format == TimeFormat::Micros && decimals != Some(6) => {
             let rest = text.get(19..).unwrap_or_default();
             Some(Problem::Text(format!(
                 "parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""
             )))
         }
         Ok(time) => {
-            *text = if micro {
-                crate::clock::micros_text(time)
-            } else {
-                crate::clock::seconds_text(time)
+            *text = match format {
+                TimeFormat::Seconds => crate::clock::seconds_text(time),
+                TimeFormat::Micros => crate::clock::micros_text(time),
             };
             None
         }
@@ -248,7 +253,7 @@ fn time_error(value: &mut Value, micro: bool) -> Option<Problem> {
     }
 }
 
-/// What Go decodes a null inside a list or map to.
+/// The value to which Go decodes a null inside a list or map.
 fn empty(shape: &Shape) -> Value {
     match shape {
         Shape::Scalar(Scalar::Flag) => json!(false),
@@ -262,7 +267,7 @@ fn empty(shape: &Shape) -> Value {
     }
 }
 
-/// Whether Go leaves a present value out because it is empty.
+/// True when Go omits a present value because it is empty.
 fn is_omitted(field: &Field, value: &Value) -> bool {
     if !field.omit_empty {
         return false;
@@ -283,13 +288,13 @@ fn is_omitted(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// What Go prints for a field that is not set, if anything.
+/// The value that Go prints for an unset field; `None` when it omits the field.
 fn zero(field: &Field) -> Option<Value> {
     if field.omit_zero || (field.pointer && field.omit_empty) {
         return None;
     }
     match &field.shape {
-        // Structs are printed whatever their tags say.
+        // Structs are printed despite `omitempty`.
         Shape::Message(_) if !field.pointer => {
             let mut object = Map::new();
             let message = field.shape.message()?;
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_dropped_and_told() {
+    fn unknown_fields_are_dropped_and_reported() {
         let (pod, unknown) = shaped(
             "",
             "Pod",

@@ -1,18 +1,18 @@
-//! The table of types, parsed.
+//! Parser of the type table `schema/types.txt`.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::LazyLock,
 };
 
-/// A type with fields.
+/// A struct type.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// The name Go gives it, without its package.
+    /// Name of the Go type, without its package.
     pub(crate) go_name: &'static str,
-    /// Apply treats it as one value, wherever it is.
+    /// Apply treats every value of this type as atomic.
     pub(crate) atomic: bool,
-    /// All fields, with those of inlined types in place of these.
+    /// All fields; those of inlined types replace the inline field.
     fields: Vec<&'static Field>,
     by_name: HashMap<&'static str, &'static Field>,
     /// Fields by protobuf number; inlined types are messages of their own there.
@@ -43,31 +43,31 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     number: u32,
     pub(crate) shape: Shape,
-    /// Go's word for the type, which its complaints use.
+    /// The Go type, as Go's errors print it.
     pub(crate) go_type: &'static str,
     pub(crate) pointer: bool,
     pub(crate) omit_empty: bool,
     pub(crate) omit_zero: bool,
-    /// The fields of the type stand in place of this one in JSON.
+    /// In JSON, the fields of the type replace this one.
     pub(crate) inline: bool,
-    /// A list of its own type: a message with `items` in protobuf.
+    /// A named list type: in protobuf a message with `items`.
     pub(crate) wrapped: bool,
     pub(crate) merge: Merge,
     pub(crate) list: ListRule,
-    /// Maps and structs that apply treats as one value.
+    /// A map or struct that apply treats as atomic.
     pub(crate) atomic: bool,
 }
 
-/// How strategic merge treats a field.
+/// Strategic merge rule of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Merge {
-    /// Lists merge: by this key, or as sets when it is empty.
+    /// Merge key of a list; empty for a list of primitives, `None` for an atomic list.
     pub(crate) key: Option<&'static str>,
-    /// Only the keys of the patch survive.
+    /// `retainKeys`: only the keys of the patch are kept.
     pub(crate) retain_keys: bool,
 }
 
-/// How apply treats a list.
+/// List rule of server-side apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListRule {
     Atomic,
@@ -75,7 +75,7 @@ pub(crate) enum ListRule {
     Map(Vec<String>),
 }
 
-/// The shape of a value.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shape {
     Scalar(Scalar),
@@ -84,7 +84,7 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
 }
 
-/// Values without parts.
+/// Primitive types, and types with an encoding of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar {
     Text,
@@ -126,7 +126,7 @@ impl Shape {
         })
     }
 
-    /// The message of a message, or of the elements of a list or map.
+    /// The struct type of a value, or of the elements of a list or map.
     pub(crate) fn message(&self) -> Option<&'static Message> {
         match self {
             Self::Message(name) => TABLE.get(name),
@@ -139,7 +139,7 @@ impl Shape {
 static TABLE: LazyLock<HashMap<&'static str, Message>> =
     LazyLock::new(|| parse(include_str!("../../schema/types.txt")));
 
-/// The type of a kind, if the table has it.
+/// The struct type of a kind, if the table has it.
 pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
     let package = match (group, kind) {
         (_, "DeleteOptions") => "meta",
@@ -163,7 +163,7 @@ fn parse(text: &'static str) -> HashMap<&'static str, Message> {
                 current = name;
                 own.entry(name).or_default();
             }
-            // The table lives as long as the process, so its rows may.
+            // Leaked on purpose: the table is static.
             None => own
                 .entry(current)
                 .or_default()

@@ -1,4 +1,4 @@
-//! One write, as the log keeps it and watchers see it.
+//! One entry of the change log, and the watch events it becomes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Filter, object::Stored};
 
-/// What a watcher is told happened.
+/// Type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EventKind {
     Added,
@@ -30,9 +30,9 @@ pub(crate) struct Change {
     pub(crate) version: u64,
     pub(crate) old: Option<Arc<Stored>>,
     pub(crate) new: Option<Arc<Stored>>,
-    /// The old content under the new version, made when first needed.
+    /// The old content at the new version, built when first needed.
     departed: OnceLock<Arc<Stored>>,
-    /// Encoded once, shared by all watchers that want the plain object.
+    /// Encoded events by [`EventKind`], built once for all watchers of plain JSON objects.
     frames: [OnceLock<Bytes>; 3],
 }
 
@@ -47,13 +47,13 @@ impl Change {
         }
     }
 
-    /// Bytes of the objects it holds.
+    /// Size of both objects in bytes.
     pub(super) fn weight(&self) -> usize {
         let sides = self.old.iter().chain(&self.new);
         sides.map(|object| object.bytes.len()).sum()
     }
 
-    /// What the change means to someone who sees only what the filter lets through.
+    /// The event that a watcher with this filter sees; `None` if neither side matches.
     pub(crate) fn seen_through(&self, filter: &Filter) -> Option<EventKind> {
         let matches = |side: &Option<Arc<Stored>>| side.as_ref().is_some_and(|o| filter.matches(o));
         match (matches(&self.old), matches(&self.new)) {
@@ -64,7 +64,7 @@ impl Change {
         }
     }
 
-    /// The object an event of this kind carries.
+    /// The object of an event of this kind.
     pub(crate) fn object(&self, kind: EventKind) -> Arc<Stored> {
         match (kind, &self.old, &self.new) {
             (EventKind::Added | EventKind::Modified, _, Some(new)) | (_, None, Some(new)) => {
@@ -78,7 +78,7 @@ impl Change {
         }
     }
 
-    /// The whole line of a JSON watch.
+    /// The line of this event in a JSON watch.
     pub(crate) fn frame(&self, kind: EventKind) -> Bytes {
         self.frames[kind as usize]
             .get_or_init(|| event_frame(kind.name(), &self.object(kind).bytes))

@@ -1,4 +1,4 @@
-//! Objects of one kind in key order, with the log of their latest changes.
+//! A collection: objects of one kind sorted by key, and the log of their latest changes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,16 +11,16 @@ use super::{
     watcher::Watchers,
 };
 
-/// Bytes the changes of one kind may hold on to, however few they are.
+/// Limit of a change log in bytes, in addition to the limit of its entries.
 const HISTORY_BYTES: usize = 256 * 1024 * 1024;
 
-/// A list request as the store sees it.
+/// Parameters of one page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageRequest<'a> {
     pub(crate) filter: Option<&'a Filter>,
-    /// The version to show; now when absent.
+    /// The version to show; the newest if `None`.
     pub(crate) at: Option<u64>,
-    /// Whether this goes on with an earlier list.
+    /// Continues an earlier list.
     pub(crate) continued: bool,
     pub(crate) limit: Option<usize>,
     /// Only keys after this one, within the namespace.
@@ -32,20 +32,20 @@ pub(crate) struct PageRequest<'a> {
 pub(crate) struct Page {
     pub(crate) items: Vec<Arc<Stored>>,
     pub(crate) version: u64,
-    /// Whether more follow the last item.
+    /// More items follow the last one.
     pub(crate) more: bool,
-    /// How many follow, when no selector makes that costly to know.
+    /// Number of items that follow; `None` with a selector, which would make it costly to count.
     pub(crate) remaining: Option<usize>,
 }
 
-/// Why a list cannot be shown.
+/// A version that a list cannot show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListError {
-    /// The version asked for has no history left.
+    /// The version is older than the history.
     Expired,
-    /// The version asked for does not exist yet.
+    /// The version does not exist yet.
     Future {
-        /// The newest version there is.
+        /// The newest version.
         current: u64,
     },
 }
@@ -54,26 +54,26 @@ pub(crate) enum ListError {
 pub(super) struct Collection {
     objects: BTreeMap<Arc<str>, Arc<Stored>>,
     log: VecDeque<Arc<Change>>,
-    /// What the objects of the log weigh.
+    /// Size of the log's objects in bytes.
     log_bytes: usize,
     history: usize,
     history_bytes: usize,
-    /// Every change after this version is in the log.
-    floor: u64,
+    /// Lower bound of the log: every change after this version is in it.
+    log_start: u64,
     /// The version of the newest change.
     newest: u64,
     pub(super) watchers: Watchers,
 }
 
 impl Collection {
-    pub(super) fn new(floor: u64, history: usize) -> Self {
+    pub(super) fn new(log_start: u64, history: usize) -> Self {
         Self {
             objects: BTreeMap::new(),
             log: VecDeque::new(),
             log_bytes: 0,
             history,
             history_bytes: HISTORY_BYTES,
-            floor,
+            log_start,
             newest: 0,
             watchers: Watchers::default(),
         }
@@ -89,7 +89,7 @@ impl Collection {
 
     /// All changes after a version, oldest first; `None` when some are no longer in the log.
     pub(super) fn changes_after(&self, version: u64) -> Option<Vec<Arc<Change>>> {
-        if version < self.floor && version < self.newest {
+        if version < self.log_start && version < self.newest {
             return None;
         }
         let first = self.log.partition_point(|change| change.version <= version);
@@ -118,7 +118,7 @@ impl Collection {
             && let Some(dropped) = self.log.pop_front()
         {
             self.log_bytes -= dropped.weight();
-            self.floor = dropped.version;
+            self.log_start = dropped.version;
         }
         self.watchers.publish(&change);
         change
@@ -127,10 +127,10 @@ impl Collection {
     pub(super) fn compact(&mut self, version: u64) {
         self.log.clear();
         self.log_bytes = 0;
-        self.floor = version;
+        self.log_start = version;
     }
 
-    /// Objects that match, in key order.
+    /// Matching objects, sorted by key.
     pub(super) fn matching<'a>(
         &'a self,
         filter: &'a Filter,
@@ -150,7 +150,7 @@ impl Collection {
         )
     }
 
-    /// What a watch must send before live changes.
+    /// The events of a watch before live changes.
     pub(super) fn since(
         &self,
         filter: &Filter,
@@ -163,9 +163,9 @@ impl Collection {
                 .cloned()
                 .map(Delivery::Present)
                 .collect()),
-            WatchStart::After(version) if version < self.floor => {
-                Err(TooOld { oldest: self.floor })
-            }
+            WatchStart::After(version) if version < self.log_start => Err(TooOld {
+                oldest: self.log_start,
+            }),
             WatchStart::After(version) => {
                 let from = self.log.partition_point(|change| change.version <= version);
                 let deliver = |change: &Arc<Change>| {
@@ -177,13 +177,13 @@ impl Collection {
         }
     }
 
-    /// One page, showing the state at the version asked for.
+    /// One page at the requested version.
     pub(super) fn page(&self, current: u64, request: &PageRequest<'_>) -> Result<Page, ListError> {
         let version = request.at.unwrap_or(current);
         if version > current {
             return Err(ListError::Future { current });
         }
-        if version < self.floor {
+        if version < self.log_start {
             return Err(ListError::Expired);
         }
         let everything = Filter::default();
@@ -212,8 +212,8 @@ impl Collection {
         Ok(page)
     }
 
-    /// Objects of a key range as they were at a version: the present with the log undone. Nothing
-    /// is copied, so that a page costs no more than what it shows.
+    /// Objects of a key range at a version: the current state with the log undone. Nothing is
+    /// copied, so that a page costs only what it shows.
     fn at<'a>(
         &'a self,
         version: u64,
@@ -244,7 +244,7 @@ impl Collection {
             .map(|(key, object)| (&**key, object))
             .filter(move |(key, _)| !past.contains_key(key))
             .peekable();
-        // Both are in key order; the smaller key comes next.
+        // Merges two iterators that are sorted by key.
         Box::new(std::iter::from_fn(move || {
             let is_unchanged = match (unchanged.peek(), restored.peek()) {
                 (Some((left, _)), Some((right, _))) => left < right,
@@ -260,7 +260,7 @@ impl Collection {
     }
 }
 
-/// A range of keys: a namespace or all of them, perhaps only after a key.
+/// A range of keys: of a namespace or of all, optionally after a key.
 struct KeyRange {
     from: Bound<String>,
     to: Bound<String>,
@@ -291,7 +291,7 @@ fn key_range(namespace: Option<&str>, after: Option<&str>) -> KeyRange {
         },
         (Some(namespace), after) => KeyRange {
             from: Bound::Excluded(format!("{namespace}/{}", after.unwrap_or_default())),
-            // The character after `/`: the end of the namespace.
+            // `0` is the character after `/`, so this is the end of the namespace.
             to: Bound::Excluded(format!("{namespace}0")),
         },
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn large_changes_are_forgotten_sooner() {
+    fn large_changes_leave_the_log_sooner() {
         let mut collection = Collection::new(0, 100);
         collection.history_bytes = 10_000;
         for version in 1..=20 {
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(held, collection.log_bytes);
         let kept = u64::try_from(collection.log.len()).unwrap();
         assert!((1..10).contains(&kept), "{kept}");
-        assert_eq!(collection.floor, 20 - kept);
+        assert_eq!(collection.log_start, 20 - kept);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An object as it is kept: its encoded bytes, and the few parts selectors and rules look at.
+//! Stored objects: encoded bytes, and the parsed parts that selectors and controllers need.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use weft_model::SharedStr;
 
-use crate::kind::ResourceType;
+use crate::kind::{Origin, ResourceType};
 
 /// A decoded object.
 pub(crate) type Object = Map<String, Value>;
 
-/// A stored object. Cheap to share: watchers and lists hand out the same bytes.
+/// A stored object. Lists and watches share its bytes.
 #[derive(Debug)]
 pub(crate) struct Stored {
     /// `namespace/name`, or `name` for cluster-scoped objects; collections sort by it.
@@ -24,16 +24,16 @@ pub(crate) struct Stored {
     pub(crate) bytes: Bytes,
     /// Sorted by key.
     pub(crate) labels: Box<[(SharedStr, SharedStr)]>,
-    /// Values of the kind's selectable fields, in table order.
+    /// Values of the kind's selectable fields, in the order of its [`crate::kind::FieldTable`].
     pub(crate) fields: Box<[SharedStr]>,
     /// UIDs of the owners.
     pub(crate) owners: Box<[SharedStr]>,
 }
 
 impl Stored {
-    /// Takes an object that already carries its version.
+    /// Encodes an object that has its `resourceVersion`.
     pub(crate) fn new(kind: &ResourceType, object: Object) -> Self {
-        let bytes = encode(&object, kind.is_custom());
+        let bytes = encode(&object, kind.origin());
         let object = Value::Object(object);
         let metadata = &object["metadata"];
         let text = |name: &str| {
@@ -68,8 +68,7 @@ impl Stored {
         }
     }
 
-    /// The object itself. Stored bytes are our own encoding, so this cannot fail in practice; an
-    /// object that a fault made undecodable comes back empty.
+    /// Decodes the object; empty if that fails, which the server's own encoding does not.
     pub(crate) fn decode(&self) -> Object {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
@@ -82,8 +81,13 @@ impl Stored {
         Some(self.labels[position].1.as_str())
     }
 
-    /// The same content under another version, as events about a departure carry it.
+    /// The same content at another version, as DELETED events have it.
     pub(crate) fn at_version(&self, version: u64) -> Self {
+        let origin = if self.bytes.starts_with(b"{\"apiVersion\"") {
+            Origin::Custom
+        } else {
+            Origin::Builtin
+        };
         let mut object = self.decode();
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             metadata.insert("resourceVersion".into(), version.to_string().into());
@@ -94,7 +98,7 @@ impl Stored {
             name: self.name.clone(),
             uid: self.uid.clone(),
             version,
-            bytes: encode(&object, self.bytes.starts_with(b"{\"apiVersion\"")),
+            bytes: encode(&object, origin),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             owners: self.owners.clone(),
@@ -111,10 +115,10 @@ pub(crate) fn object_key(namespace: &str, name: &str) -> String {
     }
 }
 
-/// JSON with what identifies the object first, so that lists can leave kind and apiVersion out by
-/// skipping a known number of bytes. Custom resources say apiVersion first, the others kind.
-pub(crate) fn encode(object: &Object, custom: bool) -> Bytes {
-    let order = if custom {
+/// Encodes an object with kind, apiVersion and metadata first, so that lists can omit the first two by
+/// skipping [`ResourceType::prefix`]. Custom resources begin with apiVersion, the others with kind.
+pub(crate) fn encode(object: &Object, origin: Origin) -> Bytes {
+    let order = if origin == Origin::Custom {
         ["apiVersion", "kind"]
     } else {
         ["kind", "apiVersion"]
@@ -144,6 +148,6 @@ pub(crate) fn encode(object: &Object, custom: bool) -> Bytes {
 }
 
 fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    // Writing JSON values into memory has no failure.
+    // Writing a JSON value to a Vec cannot fail.
     let _ = serde_json::to_writer(out, value);
 }

@@ -1,3 +1,5 @@
+//! Tests of pages, history and watches of the store.
+
 use serde_json::json;
 
 use super::*;
@@ -98,10 +100,7 @@ fn leaving_the_selector_is_a_deletion_with_old_content_and_new_version() {
     let store = Store::new(100, None);
     let storage = config_maps().storage.clone();
     let labels = weft_model::LabelSelector::parse("s=in").unwrap();
-    let filter = Filter {
-        labels,
-        ..Filter::default()
-    };
+    let filter = Filter::new(None, labels, Vec::new());
     let start = store.version();
     put(&store, "w", "in");
     let left = put(&store, "w", "out");

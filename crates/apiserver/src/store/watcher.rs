@@ -1,8 +1,7 @@
-//! Who is told about a change: watchers, indexed by what they insist on.
+//! Watchers of a collection, indexed by the most selective equality of their filter.
 //!
-//! Each watcher sits under the most selective thing its filter pins (a name, a label, a field, a
-//! namespace). A change looks only under the keys its objects have, so a thousand watchers of
-//! other nodes cost a write nothing.
+//! The index key is a name, a label, a field or a namespace. A change visits only the keys of its old
+//! and new object, so a thousand watchers of other nodes cost a write nothing.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,10 +11,11 @@ use weft_model::SharedStr;
 use super::{Change, EventKind, Filter, Store, object::Stored};
 use crate::kind::{FieldCondition, FieldRef, StorageId};
 
-/// Events a watcher may lag behind before it is cut off; its client resumes from its last version.
+/// Queue length of a watcher. A watcher whose queue is full is closed; its client resumes from its
+/// last version.
 const BACKLOG: usize = 4096;
 
-/// What a watcher's filter pins.
+/// The equality that a watcher is indexed by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum IndexKey {
     Everything,
@@ -68,10 +68,10 @@ impl IndexKey {
     }
 }
 
-/// A change and what it means to the watcher that receives it.
+/// One item of a watch.
 #[derive(Debug, Clone)]
 pub(crate) enum Delivery {
-    /// Part of the state a watch begins with.
+    /// An object of the initial state.
     Present(Arc<Stored>),
     Change(EventKind, Arc<Change>),
 }
@@ -80,7 +80,7 @@ pub(crate) enum Delivery {
 struct Watcher {
     id: u64,
     filter: Filter,
-    /// Changes up to this version are not for it.
+    /// Changes up to this version are skipped: the watch started after them.
     after: u64,
     sender: mpsc::Sender<Delivery>,
 }
@@ -134,20 +134,20 @@ impl Watchers {
         }
         let unchanged = keys.len();
         for position in 0..unchanged {
-            // Old and new side mostly share their keys; each key is served once.
+            // Old and new object mostly have the same keys; each key is visited once.
             if keys[..position].contains(&keys[position]) {
                 continue;
             }
             if let Some(watchers) = self.by_key.get_mut(&keys[position]) {
-                watchers.retain(|watcher| watcher.tell(change));
+                watchers.retain(|watcher| watcher.send(change));
             }
         }
     }
 }
 
 impl Watcher {
-    /// False when the watcher is gone or too far behind.
-    fn tell(&self, change: &Arc<Change>) -> bool {
+    /// Queues the change if it matches; false when the watcher is closed or its queue is full.
+    fn send(&self, change: &Arc<Change>) -> bool {
         if change.version <= self.after {
             return true;
         }
@@ -161,7 +161,7 @@ impl Watcher {
     }
 }
 
-/// One open watch on the store; dropping it ends it.
+/// An open watch on the store, ended on drop.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     store: Arc<Store>,
@@ -170,7 +170,7 @@ pub(crate) struct Subscription {
     id: u64,
     initial: std::vec::IntoIter<Delivery>,
     receiver: mpsc::Receiver<Delivery>,
-    /// The store's version when the watch began: what the initial state shows.
+    /// The store's version when the watch started, which the initial state shows.
     pub(crate) started_at: u64,
 }
 
@@ -195,17 +195,17 @@ impl Subscription {
         }
     }
 
-    /// What comes before live changes, one by one.
+    /// The next item before live changes.
     pub(crate) fn next_initial(&mut self) -> Option<Delivery> {
         self.initial.next()
     }
 
-    /// The next live change; `None` when the watch was ended from inside.
+    /// The next live change; `None` when the store closed the watch.
     pub(crate) async fn next_live(&mut self) -> Option<Delivery> {
         self.receiver.recv().await
     }
 
-    /// The version up to which everything has been delivered, if nothing is waiting.
+    /// The current version if every change has been delivered; `None` while some are queued.
     pub(crate) fn idle_version(&self) -> Option<u64> {
         self.store.idle_version(|| self.receiver.is_empty())
     }

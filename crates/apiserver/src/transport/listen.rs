@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{api::Api, auth::User, reply::Body};
 
-/// Of all listeners of a server together. Clients keep connections for their watches, and nothing
-/// else in the process needs many file descriptors.
+/// Connection limits of all listeners of a server together. Clients keep connections open for
+/// watches, and nothing else in the process needs many file descriptors.
 pub(crate) const LIMITS: Limits = Limits {
     connections: 16_384,
     descriptor_share: 2,
@@ -36,51 +36,51 @@ pub(crate) const LIMITS: Limits = Limits {
     ..Limits::PAGES
 };
 
-/// Streams one HTTP/2 connection may have, as the real server advertises.
+/// Concurrent streams per HTTP/2 connection, as kube-apiserver advertises.
 const MAX_STREAMS: u32 = 100;
 
-/// Why a server cannot listen.
+/// A failure to listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// The address cannot be bound.
-    #[error("bind {address}")]
+    #[error("cannot bind {address}")]
     Bind {
-        /// The address asked for.
+        /// The requested address or socket path.
         address: String,
-        /// What the system said.
+        /// Of the system call.
         source: std::io::Error,
     },
-    /// Other machines could do everything.
+    /// A non-loopback address in mode AlwaysAllow.
     #[error(
         "cannot listen on {0} with AlwaysAllow: every client that can connect would be \
          administrator; expected a loopback address, RBAC or --allow-unauthenticated-remote"
     )]
     UnauthenticatedRemote(SocketAddr),
-    /// A certificate cannot be made.
-    #[error("make certificate")]
+    /// A certificate cannot be generated.
+    #[error("cannot generate a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// TLS cannot be set up.
-    #[error("set up TLS")]
+    /// TLS cannot be configured.
+    #[error("cannot configure TLS")]
     Tls(#[from] rustls::Error),
-    /// Client certificates cannot be checked.
-    #[error("set up the check of client certificates")]
+    /// The verification of client certificates cannot be configured.
+    #[error("cannot configure the verification of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Where a server listens and how to get in.
+/// Addresses of a server, and the administrator's credentials.
 #[derive(Debug, Clone)]
 pub struct Listening {
     /// The HTTPS address.
     pub https: SocketAddr,
     /// The plain HTTP address, if there is one.
     pub http: Option<SocketAddr>,
-    /// The authority of the server's certificate, as PEM.
+    /// PEM of the CA that issued the server's certificate.
     pub ca: String,
     admin: Identity,
 }
 
 impl Listening {
-    /// A kubeconfig for the administrator, with client certificate, as YAML.
+    /// A kubeconfig with the administrator's client certificate, as YAML.
     pub fn kubeconfig(&self) -> String {
         let encode = |text: &str| STANDARD.encode(text);
         format!(
@@ -95,7 +95,7 @@ impl Listening {
         )
     }
 
-    /// A configuration for `kube::Client`, over HTTPS with the administrator's client certificate.
+    /// A configuration of `kube::Client`: HTTPS with the administrator's client certificate.
     pub fn kube_config(&self) -> kube::Config {
         let uri = format!("https://{}", self.https).parse();
         let mut config = kube::Config::new(uri.unwrap_or_default());
@@ -139,7 +139,7 @@ pub(crate) fn start(
     let authority = Authority::generate()?;
     let address = local_address(&https)?;
     let http_address = http.as_ref().map(local_address).transpose()?;
-    // The first one is the address that discovery documents name.
+    // Discovery documents name the first address.
     let _ = api.address.set(address);
     let mut names: Vec<String> = [
         "localhost",
@@ -191,13 +191,13 @@ async fn accept_tls(api: Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor)
 
 /// Serves plain HTTP on a TCP listener.
 pub(crate) async fn accept_plain(api: Arc<Api>, listener: TcpListener) {
-    // No certificate tells a browser whom it talks to, so a web site could have its name resolve
-    // to loopback and use the browser to send requests.
+    // Protects against DNS rebinding: without a certificate, a web site could resolve its own name to
+    // loopback and send requests by the browser.
     let check = listener.local_addr().ok().and_then(HostCheck::for_address);
     accept_http(api, listener, Client { user: None, check }).await;
 }
 
-/// Serves plain HTTP on a Unix socket; its peers are the administrator.
+/// Serves plain HTTP on a Unix socket; its peers act as the administrator.
 pub(crate) async fn accept_unix(api: Arc<Api>, listener: PrivateSocket) {
     let client = Client {
         user: Some(User::admin()),
@@ -214,10 +214,10 @@ async fn accept_http(api: Arc<Api>, listener: impl Listener, client: Client) {
     .await;
 }
 
-/// What is known of a connection's client before its first request.
+/// Properties of a connection that apply to all its requests.
 #[derive(Clone)]
 struct Client {
-    /// The user of requests without a token.
+    /// The user by client certificate or Unix socket; a bearer token takes precedence.
     user: Option<User>,
     check: Option<HostCheck>,
 }

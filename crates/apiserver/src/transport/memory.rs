@@ -1,3 +1,5 @@
+//! In-process transport: the server as a tower service, without sockets.
+
 use std::{
     future::Future,
     pin::Pin,
@@ -15,7 +17,7 @@ use crate::{
     reply::{Body, BodyError},
 };
 
-/// The server as a service of HTTP requests: what `kube::Client::new` takes.
+/// The server as a tower service of HTTP requests, as `kube::Client::new` takes it.
 #[derive(Debug, Clone)]
 pub struct MemoryService {
     api: Arc<Api>,
@@ -42,7 +44,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // A token in the request speaks for itself; otherwise the client's user asks.
+        // A bearer token in the request takes precedence over the user of the service.
         if !request.headers().contains_key(http::header::AUTHORIZATION) {
             request.extensions_mut().insert(self.user.clone());
         }

@@ -1,4 +1,4 @@
-//! Whom a client certificate names: just enough DER to read its subject.
+//! Subject of a client certificate, read by a minimal DER parser.
 
 use crate::auth::User;
 
@@ -9,7 +9,7 @@ const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const EXPLICIT_VERSION: u8 = 0xa0;
 
-/// The user of a certificate: common name and organisations.
+/// The user of a certificate: the common name is the user, the organisations are the groups.
 pub(super) fn user(certificate: &[u8]) -> Option<User> {
     let mut outer = Der(certificate).enter(SEQUENCE)?;
     let mut body = outer.enter(SEQUENCE)?;
@@ -37,7 +37,7 @@ pub(super) fn user(certificate: &[u8]) -> Option<User> {
     (!common.is_empty()).then(|| User::new(&common, organisations.iter().map(String::as_str)))
 }
 
-/// What is left of a DER document.
+/// The unread part of a DER document.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
@@ -45,7 +45,7 @@ impl<'a> Der<'a> {
         self.0.first().copied()
     }
 
-    /// The next element's tag and content.
+    /// Tag and content of the next element.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_certificate_names_nobody() {
+    fn a_broken_certificate_names_no_user() {
         assert_eq!(user(b""), None);
         assert_eq!(user(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
     }

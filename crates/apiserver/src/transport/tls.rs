@@ -1,4 +1,4 @@
-//! Certificates: an authority made at start, the server's certificate, and clients'.
+//! Certificate authority, generated at start, and the certificates it issues.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-/// The authority all certificates of one server come from.
+/// The certificate authority of one server.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -47,7 +47,7 @@ impl Authority {
         })
     }
 
-    /// A client's certificate: the common name is the user, the organisation a group.
+    /// Issues a client certificate: the common name is the user, the organisation a group.
     pub(crate) fn client(&self, user: &str, group: &str) -> Result<Identity, ListenError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(user, Some(group));
@@ -60,7 +60,8 @@ impl Authority {
         })
     }
 
-    /// TLS for a server known under these names; clients may show a certificate of ours.
+    /// TLS configuration of a server with these names; client certificates of this authority are
+    /// accepted and optional.
     pub(crate) fn server(
         &self,
         names: &[String],

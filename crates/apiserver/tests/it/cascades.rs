@@ -1,4 +1,4 @@
-//! What a deletion takes with it, and what it waits for.
+//! Cascading deletion: dependents, namespaces, definitions, and the finalizers they wait for.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Answer, MAPS, config_map, delete, get, patch, post};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
-/// Asks until an answer is as wanted.
+/// Repeats a GET until the answer is as wanted; panics after a timeout.
 async fn until(server: &ApiServer, path: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
     let asking = async {
         loop {
@@ -24,7 +24,7 @@ async fn until(server: &ApiServer, path: &str, wanted: impl Fn(&Answer) -> bool)
     };
     let limit = Duration::from_secs(20);
     let answer = tokio::time::timeout(limit, asking).await;
-    answer.unwrap_or_else(|_| panic!("{path} never came to be as wanted"))
+    answer.unwrap_or_else(|_| panic!("no answer of {path} was as wanted"))
 }
 
 async fn until_gone(server: &ApiServer, path: &str) {
@@ -34,7 +34,7 @@ async fn until_gone(server: &ApiServer, path: &str) {
     .await;
 }
 
-/// The object once the collector let go of it, or the 404 if it went.
+/// The object without finalizers, or the 404 once it is removed.
 async fn until_released(server: &ApiServer, path: &str) -> Answer {
     until(server, path, |answer| {
         answer.status != StatusCode::OK || answer.at("/metadata/finalizers") == Value::Null
@@ -65,7 +65,7 @@ fn thing(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_namespace_waits_for_its_content_however_it_is_deleted() {
+async fn a_namespace_waits_for_its_content_with_every_propagation_policy() {
     for policy in ["Foreground", "Orphan"] {
         let server = ApiServer::builder().build();
         let body = json!({"metadata": {"name": "x"}});
@@ -101,7 +101,7 @@ async fn a_bound_pod_keeps_its_grace_in_the_foreground() {
 }
 
 #[tokio::test]
-async fn a_grace_beyond_all_time_still_marks_the_pod() {
+async fn a_grace_period_beyond_every_timestamp_still_marks_the_pod() {
     let server = ApiServer::builder().build();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {
@@ -118,7 +118,7 @@ async fn a_grace_beyond_all_time_still_marks_the_pod() {
 }
 
 #[tokio::test]
-async fn a_definition_takes_its_instances_along_however_it_is_deleted() {
+async fn deleting_a_definition_deletes_its_instances_with_every_propagation_policy() {
     for policy in ["Foreground", "Orphan"] {
         let server = ApiServer::builder().build();
         define_things(&server).await;
@@ -132,7 +132,7 @@ async fn a_definition_takes_its_instances_along_however_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_instances_own_goes_with_their_definition() {
+async fn dependents_of_instances_are_deleted_with_the_definition() {
     let server = ApiServer::builder().build();
     define_things(&server).await;
     let owner = post(&server, THINGS, &thing("a")).await;
@@ -146,7 +146,7 @@ async fn what_instances_own_goes_with_their_definition() {
     until_gone(&server, &format!("{MAPS}/owned")).await;
 }
 
-/// A ConfigMap that belongs to another.
+/// A ConfigMap with an owner.
 fn owned(name: &str, owner: &Answer, blocks: bool) -> Value {
     let mut map = config_map(name);
     map["metadata"]["ownerReferences"] = json!([{
@@ -161,7 +161,7 @@ async fn delete_with(server: &ApiServer, path: &str, policy: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn in_the_foreground_an_owner_waits_for_what_blocks_it() {
+async fn in_the_foreground_an_owner_waits_for_blocking_dependents() {
     let server = ApiServer::builder().build();
     let owner = post(&server, MAPS, &config_map("owner")).await;
     let mut blocking = owned("blocking", &owner, true);
@@ -190,7 +190,7 @@ async fn in_the_foreground_an_owner_waits_for_what_blocks_it() {
     assert_eq!(
         left.status,
         StatusCode::OK,
-        "it blocks nobody, and waits for itself"
+        "it does not block its owner, and keeps its own finalizer"
     );
 }
 

@@ -1,11 +1,11 @@
-//! Requests and the answers a real server gives, as data.
+//! Data-driven tests: requests with the answers of a real kube-apiserver.
 //!
-//! Each file of `cases/` holds cases of one area; each case is a list of steps in a namespace of
-//! its own. They run against the server in process, or, when `WEFT_TEST_KUBECONFIG` names a
-//! kubeconfig, against that server: the same cases must pass there.
+//! Each file of `cases/` covers one area; each case is a list of steps in a namespace of its own. The
+//! cases run against this server in process or, if `WEFT_TEST_KUBECONFIG` names a kubeconfig, against
+//! that server, where they must pass as well.
 //!
-//! A case in which ours differs on purpose says why. It must pass on the real server and fail on
-//! ours: a difference that is gone has to leave the list, which `docs/apiserver.md` shows.
+//! A case in which this server differs on purpose says why. It must pass on the real server and fail on
+//! this one; `docs/apiserver.md` lists these cases.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,61 +23,61 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 struct Case {
     #[serde(rename = "case")]
     name: String,
-    /// Why ours answers differently.
+    /// The reason for an allowed difference of this server.
     #[serde(default)]
     differs: Option<String>,
-    /// Rules that bob has in every namespace.
+    /// RBAC rules of bob, in every namespace.
     #[serde(default)]
     rights: Option<Value>,
     steps: Vec<Step>,
 }
 
-/// One request and what its answer must have.
+/// One request and the expectations on its answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
-    /// Method and target; `{name}` stands for a variable.
+    /// Method and target; `{name}` is replaced by a variable.
     r#do: String,
-    /// The Content-Type, or a short word for one.
+    /// The Content-Type, or a short name of one.
     #[serde(default)]
     r#as: Option<String>,
     #[serde(default)]
     accept: Option<String>,
-    /// Who sends it.
+    /// The sender.
     #[serde(default)]
     by: By,
-    /// Headers of the request.
+    /// Request headers.
     #[serde(default)]
     with: BTreeMap<String, String>,
-    /// More of them, whose values are bytes in hexadecimal.
+    /// Request headers whose values are hexadecimal bytes.
     #[serde(default)]
     with_bytes: BTreeMap<String, String>,
     #[serde(default)]
     body: Option<Value>,
-    /// A body that is no JSON.
+    /// A body that is not JSON.
     #[serde(default)]
     raw: Option<String>,
-    /// The status code.
+    /// The expected status code.
     is: u16,
-    /// JSON pointers and the values there; `~text` must be contained, `*` be there at all.
+    /// Expected values by JSON pointer; `~text` must be contained, `*` matches any value.
     #[serde(default)]
     has: BTreeMap<String, Value>,
-    /// JSON pointers that must lead nowhere.
+    /// JSON pointers that must have no value.
     #[serde(default)]
     lacks: Vec<String>,
     /// Variables to set from the answer.
     #[serde(default)]
     keep: BTreeMap<String, String>,
-    /// The whole body as text.
+    /// The expected body as text.
     #[serde(default)]
     text: Option<String>,
-    /// Headers of the answer.
+    /// Expected response headers.
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// The events of a watch, as `TYPE name`; bookmarks in between come when they come.
+    /// The events of a watch, as `TYPE name`; bookmarks in between are ignored.
     #[serde(default)]
     events: Option<Vec<String>>,
-    /// Repeat the request until the answer fits, for what a server does in its own time.
+    /// Repeats the request until the answer fits, for asynchronous effects.
     #[serde(default)]
     until: bool,
 }
@@ -87,9 +87,9 @@ struct Step {
 enum By {
     #[default]
     Admin,
-    /// The user `bob-{ns}`, who has the case's rights.
+    /// The user `bob-{ns}` with the rights of the case.
     Bob,
-    /// Nobody, unless a header says otherwise.
+    /// Without credentials, except in headers.
     Anonymous,
 }
 
@@ -172,7 +172,7 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
             let mut config = kube::Config::from_custom_kubeconfig(text, &options)
                 .await
                 .unwrap();
-            // An answer of 504 is part of the cases.
+            // Some cases expect a 504, which must not be retried.
             config.default_retry = false;
             let mut nobody = config.clone();
             nobody.auth_info = kube::config::AuthInfo::default();
@@ -188,7 +188,7 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
         .into_iter()
         .enumerate()
         .filter(|(_, (name, _))| name.contains(&only));
-    // Many cases wait for a watch to time out; they may as well wait together.
+    // Many cases wait for a watch to time out, so they run concurrently.
     let outcomes: Vec<Option<String>> = futures::stream::iter(cases)
         .map(|(number, (name, case))| {
             let clients = &clients;
@@ -225,19 +225,19 @@ async fn the_server_answers_every_case_as_a_real_one_does() {
     );
 }
 
-/// Ways to the server under test.
+/// Clients of the server under test.
 struct Clients {
     admin: kube::Client,
     anonymous: kube::Client,
 }
 
-/// Plays one case.
+/// Runs one case.
 struct Player<'a> {
     clients: &'a Clients,
     variables: BTreeMap<String, String>,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 struct Answer {
     status: u16,
     headers: http::HeaderMap,
@@ -280,7 +280,7 @@ impl<'a> Player<'a> {
         player
     }
 
-    /// Gives bob his rights, and waits until the server has noticed.
+    /// Grants bob his rights, and waits until they are effective.
     async fn grant(&mut self, rules: &Value) -> Result<(), String> {
         let mut rules = rules.as_array().cloned().unwrap_or_default();
         let mark = json!({"verbs": ["notice"], "apiGroups": ["weft.dev"], "resources": ["rights"]});
@@ -456,7 +456,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Bytes out of hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn bytes_of(digits: &str) -> Result<Vec<u8>, String> {
     let pairs = digits.as_bytes().chunks(2);
     pairs

@@ -1,3 +1,5 @@
+//! Basic behaviour: clients, versions, pages, watches, deletion, definitions.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -101,7 +103,7 @@ async fn pages_show_one_moment_and_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_changes_bookmarks_and_ends_in_time() {
+async fn a_watch_sends_changes_and_bookmarks_and_ends_in_time() {
     let server = ApiServer::builder().build();
     post(&server, MAPS, &config_map("pre")).await;
     let path = format!("{MAPS}?watch=1&timeoutSeconds=100&allowWatchBookmarks=true");
@@ -143,7 +145,7 @@ async fn a_watch_tells_changes_bookmarks_and_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_marks_the_end_of_what_was_there() {
+async fn a_streaming_list_marks_the_end_of_the_initial_state() {
     let server = ApiServer::builder().build();
     post(&server, MAPS, &config_map("pre")).await;
     let path = format!(
@@ -161,7 +163,7 @@ async fn a_streaming_list_marks_the_end_of_what_was_there() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_history_is_told_410_in_its_stream() {
+async fn a_watch_from_before_the_history_gets_410_in_its_stream() {
     let server = ApiServer::builder().build();
     let old = server.resource_version();
     post(&server, MAPS, &config_map("a")).await;
@@ -189,7 +191,7 @@ async fn dropping_the_response_closes_the_watch() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_a_deletion_up_until_the_last_is_gone() {
+async fn an_object_stays_until_its_last_finalizer_is_removed() {
     let server = ApiServer::builder().build();
     let mut map = config_map("f");
     map["metadata"]["finalizers"] = json!(["example.com/f"]);
@@ -219,7 +221,7 @@ async fn finalizers_hold_a_deletion_up_until_the_last_is_gone() {
 }
 
 #[tokio::test]
-async fn a_namespace_takes_its_content_along() {
+async fn deleting_a_namespace_deletes_its_content() {
     let server = ApiServer::builder().build();
     post(
         &server,
@@ -307,7 +309,7 @@ async fn establish(server: &ApiServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_brings_a_kind_and_takes_it_away() {
+async fn a_kind_is_served_from_creation_to_deletion_of_its_definition() {
     let server = ApiServer::builder().build();
     assert_eq!(get(&server, WIDGETS).await.text, "404 page not found\n");
     establish(&server).await;
@@ -355,7 +357,7 @@ async fn a_changed_version_ends_the_watches_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_bound_pod_is_given_time_and_an_unbound_one_is_not() {
+async fn only_a_bound_pod_gets_a_grace_period() {
     let server = ApiServer::builder().build();
     let pods: Api<Pod> = Api::default_namespaced(server.client());
     let pod = |name: &str, node: Option<&str>| -> Pod {

@@ -1,7 +1,7 @@
-//! Cost of one request: it grows no faster than n log n with what the request brings.
+//! Cost of one request: it grows no faster than n log n with the size of the request.
 //!
-//! Each test measures the processor time of its own thread at n and at 4n elements, the best of
-//! three. Linear work takes four times as long, quadratic work sixteen times; a busy machine moves
+//! Each test measures the CPU time of its own thread at n and at 4n elements, the best of three.
+//! Linear work takes four times as long, quadratic work sixteen times; a busy machine changes
 //! neither much, since waiting is not counted.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
-/// Between 4, which is linear, and 16, which is quadratic.
+/// Limit of growth: between 4 (linear) and 16 (quadratic).
 const MOST_GROWTH: f64 = 8.0;
 
 fn processor_time() -> Duration {
@@ -48,20 +48,20 @@ async fn assert_about_linear(what: &str, size: usize, work: impl AsyncFn(usize) 
     );
 }
 
-/// The processor time of one request, which must be answered with a status.
+/// The CPU time of one request, which must be answered with this status.
 async fn cost(server: &ApiServer, request: Request<String>, status: u16) -> Duration {
     let before = processor_time();
     let answer = support::send(server, request).await;
     let spent = processor_time().saturating_sub(before);
     let shown: String = answer.text.chars().take(500).collect();
-    // What is found too large to be stored was found to be valid before.
+    // The size is checked last, so a valid object may be refused as too large.
     let fits = status == 201 && answer.message() == "etcdserver: request is too large";
     assert!(fits || answer.status.as_u16() == status, "{shown}");
     spent
 }
 
 fn posted(path: &str, body: &Value) -> Request<String> {
-    // Nothing is kept, so that each request finds the server as the first one did.
+    // A dry run, so that each request meets the same state.
     support::request(
         Method::POST,
         &format!("{path}?dryRun=All"),
@@ -77,7 +77,7 @@ fn patched(path: &str, kind: &str, body: &Value) -> Request<String> {
     request.body(body.to_string()).unwrap()
 }
 
-/// Makes the body of a request with this many elements.
+/// Builds a request body with this many elements.
 type Body<'a> = &'a dyn Fn(usize) -> Value;
 
 fn list(count: usize, element: impl Fn(usize) -> Value) -> Value {
@@ -267,7 +267,7 @@ async fn a_strategic_merge_of_many_elements_takes_linear_time() {
 }
 
 #[tokio::test]
-async fn applying_and_giving_up_many_elements_takes_linear_time() {
+async fn applying_and_pruning_many_elements_takes_linear_time() {
     let server = ApiServer::builder().build();
     let apply = |path: &str, body: &Value| {
         patched(
@@ -290,14 +290,14 @@ async fn applying_and_giving_up_many_elements_takes_linear_time() {
             })
         };
         let made = cost(&server, apply(&path, &body(0)), 201).await;
-        // Every other one goes, as many come.
+        // Removes every second element and adds as many.
         made + cost(&server, apply(&path, &body(count)), 200).await
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_pattern_is_compiled_once_however_many_texts_it_is_for() {
+async fn a_pattern_is_compiled_once_for_any_number_of_texts() {
     let server = with_things(&json!({"type": "object", "properties": {"texts": {
         "type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]{0,1000}$"},
     }}}))
@@ -313,12 +313,12 @@ async fn a_pattern_is_compiled_once_however_many_texts_it_is_for() {
         1,
     )
     .await;
-    // Compiled for each, 200 take 200 times as long as one.
+    // If compiled for each text, 200 would take 200 times as long as one.
     assert!(many < one * 30, "{one:?} for one text, {many:?} for 200");
 }
 
 #[tokio::test]
-async fn what_defaults_make_too_large_is_refused_before_it_is_built() {
+async fn an_object_too_large_after_defaulting_is_refused_before_it_is_built() {
     let server = with_things(&json!({"type": "object", "properties": {"list": {
         "type": "array", "items": {"type": "object", "properties": {
             "text": {"type": "string", "default": "x".repeat(20_000)},
@@ -337,7 +337,7 @@ async fn what_defaults_make_too_large_is_refused_before_it_is_built() {
 }
 
 #[tokio::test]
-async fn nothing_larger_than_etcd_takes_is_stored() {
+async fn objects_over_the_etcd_limit_are_not_stored() {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let server = with_things(&schema).await;
     let body = |bytes: usize| thing(&json!({"text": "x".repeat(bytes)}));
@@ -371,7 +371,7 @@ async fn nothing_larger_than_etcd_takes_is_stored() {
 async fn a_long_name_is_not_repeated_for_everything_below_it() {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let server = with_things(&schema).await;
-    // As much above as below: what is copied for each member below grows with the square.
+    // As many bytes above as members below: copying the name for each member would be quadratic.
     assert_about_linear("long name", 10_000, async |size| {
         let name = "n".repeat(size * 4);
         let members: Value =
@@ -384,7 +384,7 @@ async fn a_long_name_is_not_repeated_for_everything_below_it() {
 }
 
 #[tokio::test]
-async fn complaints_about_an_object_are_few() {
+async fn errors_about_an_object_are_limited() {
     let server = ApiServer::builder().build();
     let refused = post(&server, PODS, &pod(&list(20_000, |_| json!({})))).await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -395,7 +395,7 @@ async fn complaints_about_an_object_are_few() {
         "{}",
         refused.message().len()
     );
-    // As few as people make are all told.
+    // A hundred errors are all listed.
     let refused = post(&server, PODS, &pod(&list(100, |_| json!({})))).await;
     assert_eq!(
         refused.at("/details/causes").as_array().map(Vec::len),
@@ -404,7 +404,7 @@ async fn complaints_about_an_object_are_few() {
 }
 
 #[tokio::test]
-async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
+async fn a_definition_costs_the_same_next_to_one_with_costly_rules() {
     let rule = |count: usize| {
         let terms: Vec<String> = (0..count).map(|n| format!("self.n != {n}")).collect();
         json!({
@@ -414,7 +414,7 @@ async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
     };
     let plain = json!({"type": "object"});
     let alone = ApiServer::builder().build();
-    let beside = with_things(&rule(400)).await;
+    let with_costly_rule = with_things(&rule(400)).await;
     let later = async |server: &ApiServer, name: String| {
         let before = std::time::Instant::now();
         let kind = name.to_uppercase();
@@ -429,7 +429,7 @@ async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
     let (mut first, mut second) = (Duration::MAX, Duration::MAX);
     for round in 0..5 {
         first = first.min(later(&alone, format!("plain{round}")).await);
-        second = second.min(later(&beside, format!("plain{round}")).await);
+        second = second.min(later(&with_costly_rule, format!("plain{round}")).await);
     }
     assert!(
         second < first * 4,
@@ -437,7 +437,7 @@ async fn definitions_do_not_pay_for_the_rules_of_earlier_ones() {
     );
 }
 
-/// A server on which roles decide, with this many bindings of this many subjects, bob the last.
+/// A server in mode RBAC with this many bindings of this many subjects; bob is the last.
 async fn with_bindings(bindings: usize, subjects: usize) -> ApiServer {
     let server = ApiServer::builder()
         .authorization_mode(AuthorizationMode::Rbac)
@@ -468,7 +468,7 @@ async fn with_bindings(bindings: usize, subjects: usize) -> ApiServer {
 }
 
 #[tokio::test]
-async fn a_decision_costs_the_same_however_many_subjects_others_bind() {
+async fn the_cost_of_a_decision_does_not_grow_with_unrelated_subjects() {
     let few = with_bindings(1, 1).await;
     let many = with_bindings(20, 5000).await;
     for (user, status) in [(User::anonymous(), 403), (User::new("bob", []), 200)] {
@@ -490,6 +490,51 @@ async fn a_decision_costs_the_same_however_many_subjects_others_bind() {
         );
     }
 }
+
+/// Makes the n-th term of a selector.
+type Term<'a> = &'a dyn Fn(usize) -> String;
+
+#[tokio::test]
+async fn an_object_costs_no_more_the_more_requirements_a_selector_has() {
+    let server = ApiServer::builder().build();
+    for number in 0..2000 {
+        let mut map = config_map(&format!("map-{number}"));
+        map["metadata"]["labels"] = json!({"a": "x", "b": "y"});
+        assert_eq!(post(&server, MAPS, &map).await.status, StatusCode::CREATED);
+    }
+    // The last term matches nothing, so that all are compared with every object.
+    let selectors: [(&str, Term<'_>, &str); 3] = [
+        ("labelSelector", &|number| format!("a!={number}"), "zz"),
+        ("labelSelector", &|number| format!("!l{number}"), "zz"),
+        (
+            "fieldSelector",
+            &|number| format!("metadata.name!={number}"),
+            "metadata.namespace%3Dzz",
+        ),
+    ];
+    for (parameter, term, last) in selectors {
+        let listed = async |collection: &str, count: usize| {
+            let terms: Vec<String> = (0..count).map(term).collect();
+            let path = format!("{collection}?{parameter}={},{last}", terms.join(","));
+            cost(&server, support::request(Method::GET, &path, ""), 200).await
+        };
+        // Without what it takes to read the selector, which a list without objects takes as well.
+        let empty = "/api/v1/namespaces/kube-system/configmaps";
+        let compared = async |count: usize| {
+            let read = fastest(&async |count| listed(empty, count).await, count).await;
+            let all = fastest(&async |count| listed(MAPS, count).await, count).await;
+            all.saturating_sub(read)
+        };
+        let (few, many) = (compared(100).await, compared(2500).await);
+        let few = few.max(Duration::from_millis(1));
+        assert!(
+            many < few * 10,
+            "{}: {few:?} for 100 requirements, {many:?} for 2,500",
+            term(0)
+        );
+    }
+}
+
 /// A server with one policy, which is bound.
 async fn with_policy(policy: &Value) -> ApiServer {
     let server = ApiServer::builder().build();
@@ -537,7 +582,7 @@ async fn all_expressions_of_a_policy_share_one_budget() {
 
 #[tokio::test]
 async fn variables_of_a_policy_are_evaluated_in_linear_time() {
-    // Each names the one before; every second has no value, and every validation misses one.
+    // Each uses the one before; every second fails, and every validation misses one.
     let policy = |count: usize| {
         let variables = list(count, |number| {
             let expression = match number % 2 {
@@ -565,7 +610,7 @@ async fn variables_of_a_policy_are_evaluated_in_linear_time() {
     };
     let servers = async |count: usize| with_policy(&policy(count)).await;
     let (few, many) = (servers(250).await, servers(1000).await);
-    // Expressions run on a thread of their own, whose processor time this one does not see.
+    // Expressions run on a separate thread, whose CPU time this one does not see.
     assert_about_linear("variables", 250, async |count| {
         let server = if count == 250 { &few } else { &many };
         let path = format!("{MAPS}?dryRun=All");
@@ -671,7 +716,7 @@ async fn a_row_is_not_much_larger_than_its_object() {
         assert_eq!(table.status, StatusCode::OK);
         (table.at("/rows/0/cells"), table.text.len())
     };
-    // What people look at is shown as it is.
+    // Short values are shown whole.
     let (cells, _) = row("short").await;
     assert_eq!(cells.as_array().map(Vec::len), Some(65));
     assert!(
@@ -679,12 +724,12 @@ async fn a_row_is_not_much_larger_than_its_object() {
             .iter()
             .all(|cell| cell == "short")
     );
-    // One cell is cut, whole characters are kept.
+    // A cell is cut at a character boundary.
     let (cells, bytes) = row(&"ä".repeat(300_000)).await;
     let cell = cells[1].as_str().unwrap();
     assert_eq!(cell, format!("{}...", "ä".repeat(8 * 1024)));
     assert!(bytes < 1_300_000, "{bytes}");
-    // So are all cells together: 64 copies of a small text too.
+    // All cells together are limited too: 64 copies of a small text are cut.
     let (cells, bytes) = row(&"x".repeat(10_000)).await;
     assert_eq!(cells[1].as_str().map(str::len), Some(10_000));
     assert_eq!(cells[64], "...");
@@ -697,7 +742,7 @@ fn not_any(count: usize, schema: impl Fn(usize) -> Value) -> Value {
     }})
 }
 
-/// Asserts that an object is refused because comparing it takes too long.
+/// Asserts that an object is refused because validation takes too many steps.
 async fn assert_too_much(server: &ApiServer, bytes: usize) {
     let refused = post(server, THINGS, &thing(&json!({"s": "x".repeat(bytes)}))).await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -737,7 +782,7 @@ async fn an_enumeration_costs_as_much_as_its_value_is_long() {
 }
 
 #[tokio::test]
-async fn keys_of_a_list_are_not_compared_without_end() {
+async fn comparing_the_keys_of_a_list_is_bounded() {
     let keys = list(10_000, |number| json!(format!("k{number}")));
     let server = with_things(&json!({"type": "object", "properties": {"list": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
@@ -782,7 +827,7 @@ async fn patterns_of_a_definition_take_bounded_memory() {
         assert_eq!(causes[0]["field"], format!("{field}[{at}].pattern"));
         assert_eq!(causes[0]["message"], message);
     }
-    // Those that are refused cost as much as the largest.
+    // Patterns over the size limit count as the limit.
     let large = |number| format!("(\\pL{{0,1000}}){{0,{}}}", 900 + number);
     let refused = define(&server, "things", "Thing", &patterns(100, &large)).await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);

@@ -1,4 +1,4 @@
-//! Faults over HTTP: everything the library can do, and nothing unless asked for.
+//! Fault endpoint: it offers everything the library does, and only if enabled.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ fn server() -> ApiServer {
     ApiServer::builder().seed(3).fault_endpoint(true).build()
 }
 
-/// Orders something and answers what the server says to it.
-async fn order(server: &ApiServer, action: &str, order: Value) -> Answer {
-    let answer = post(server, &format!("/weft/faults{action}"), &order).await;
+/// Posts to the fault endpoint and returns the answer, which must be 200.
+async fn inject(server: &ApiServer, action: &str, body: Value) -> Answer {
+    let answer = post(server, &format!("/weft/faults{action}"), &body).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
     answer
 }
 
-async fn take_back(server: &ApiServer, what: &str) {
+async fn remove(server: &ApiServer, what: &str) {
     let request = request(Method::DELETE, &format!("/weft/faults{what}"), "");
     assert_eq!(send(server, request).await.status, StatusCode::OK);
 }
@@ -27,20 +27,20 @@ async fn list_status(server: &ApiServer) -> u16 {
 }
 
 #[tokio::test]
-async fn it_is_there_only_when_asked_for() {
+async fn the_endpoint_exists_only_when_enabled() {
     let fault = json!({"fault": {"status": {"code": 500}}, "times": {"next": 1}});
     let without = ApiServer::builder().build();
     let refused = post(&without, "/weft/faults", &fault).await;
     assert_eq!(refused.status, StatusCode::NOT_FOUND);
     assert_eq!(list_status(&without).await, 200);
     let with = server();
-    order(&with, "", fault).await;
+    inject(&with, "", fault).await;
     assert_eq!(list_status(&with).await, 500);
     assert_eq!(list_status(&with).await, 200);
 }
 
 #[tokio::test]
-async fn what_it_does_not_understand_it_refuses() {
+async fn malformed_requests_are_refused() {
     let server = server();
     for (action, wrong) in [
         ("", json!({})),
@@ -63,13 +63,13 @@ async fn what_it_does_not_understand_it_refuses() {
 }
 
 #[tokio::test]
-async fn rules_are_added_one_by_one_and_taken_back() {
+async fn rules_are_added_and_removed_one_by_one() {
     let server = server();
     let matcher = json!({"verb": "list", "resource": "configmaps", "namespace": "default"});
     let refuse = json!({"match": matcher, "fault": "refuseAuthorisation"});
-    let id = order(&server, "", refuse).await.at("/id");
+    let id = inject(&server, "", refuse).await.at("/id");
     assert_eq!(list_status(&server).await, 403);
-    take_back(&server, &format!("/rules/{id}")).await;
+    remove(&server, &format!("/rules/{id}")).await;
     assert_eq!(list_status(&server).await, 200);
     let body = json!({"body": {"code": 502, "contentType": "text/html", "body": "<h1>"}});
     for (fault, status) in [
@@ -78,20 +78,20 @@ async fn rules_are_added_one_by_one_and_taken_back() {
         (json!({"status": {"code": 409}}), 409),
     ] {
         let rule = json!({"match": matcher, "fault": fault, "times": {"rate": 1.0}});
-        order(&server, "", rule).await;
+        inject(&server, "", rule).await;
         assert_eq!(list_status(&server).await, status);
-        take_back(&server, "").await;
+        remove(&server, "").await;
     }
     assert_eq!(list_status(&server).await, 200);
 }
 
 #[tokio::test]
-async fn lists_and_watches_are_answered_as_ordered() {
+async fn lists_and_watches_get_the_injected_answers() {
     let server = server();
     for name in ["a", "b"] {
         post(&server, MAPS, &config_map(name)).await;
     }
-    order(
+    inject(
         &server,
         "",
         json!({"fault": "ignoreLimit", "times": {"next": 1}}),
@@ -103,7 +103,7 @@ async fn lists_and_watches_are_answered_as_ordered() {
         .await
         .at("/metadata/resourceVersion");
     let version: u64 = version.as_str().unwrap().parse().unwrap();
-    order(
+    inject(
         &server,
         "",
         json!({"fault": {"staleList": version}, "times": {"next": 1}}),
@@ -111,19 +111,19 @@ async fn lists_and_watches_are_answered_as_ordered() {
     .await;
     assert_eq!(get(&server, MAPS).await.at("/items/1"), Value::Null);
     let expired = json!({"fault": {"watchError": "expired"}, "times": {"next": 1}});
-    order(&server, "", expired).await;
+    inject(&server, "", expired).await;
     let mut watch = Lines::open(&server, &format!("{MAPS}?watch=1")).await;
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
-    order(&server, "", json!({"fault": "noStreamingLists"})).await;
+    inject(&server, "", json!({"fault": "noStreamingLists"})).await;
     let streaming = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     let refused = get(&server, &format!("{MAPS}{streaming}")).await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_are_dropped_and_requests_delayed_for_a_while() {
+async fn clients_are_dropped_and_requests_delayed_for_some_time() {
     let server = server();
-    order(
+    inject(
         &server,
         "",
         json!({"fault": {"delayMillis": 3000}, "times": {"next": 1}}),
@@ -133,7 +133,7 @@ async fn clients_are_dropped_and_requests_delayed_for_a_while() {
     assert_eq!(list_status(&server).await, 200);
     assert_eq!(before.elapsed().as_secs(), 3);
     let mut watch = Lines::open(&server, &format!("{MAPS}?watch=1")).await;
-    order(
+    inject(
         &server,
         "/drop",
         json!({"match": {"resource": "configmaps"}, "seconds": 60}),
@@ -148,45 +148,45 @@ async fn clients_are_dropped_and_requests_delayed_for_a_while() {
 }
 
 #[tokio::test]
-async fn open_watches_are_stalled_told_errors_and_cut() {
+async fn open_watches_are_stalled_sent_errors_and_cut() {
     let server = server();
     let path = format!("{MAPS}?watch=1");
     let pods = json!({"match": {"resource": "pods"}});
     let maps = json!({"match": {"resource": "configmaps"}});
     let mut watch = Lines::open(&server, &path).await;
-    let stall = order(&server, "/stall", maps.clone()).await.at("/id");
+    let stall = inject(&server, "/stall", maps.clone()).await.at("/id");
     post(&server, MAPS, &config_map("a")).await;
     let held = tokio::time::timeout(std::time::Duration::from_millis(50), watch.event()).await;
-    assert!(held.is_err(), "a stalled watch says nothing");
-    take_back(&server, &format!("/stalls/{stall}")).await;
+    assert!(held.is_err(), "a stalled watch sends nothing");
+    remove(&server, &format!("/stalls/{stall}")).await;
     assert_eq!(watch.event().await, "ADDED a");
-    assert_eq!(order(&server, "/cut", pods).await.at("/count"), 0);
-    assert_eq!(order(&server, "/cut", maps.clone()).await.at("/count"), 1);
+    assert_eq!(inject(&server, "/cut", pods).await.at("/count"), 0);
+    assert_eq!(inject(&server, "/cut", maps.clone()).await.at("/count"), 1);
     assert_eq!(watch.next().await, None, "a clean end");
 
     let mut watch = Lines::open(&server, &path).await;
     assert_eq!(watch.event().await, "ADDED a");
     let error = json!({"match": {"resource": "configmaps"}, "error": {"tooManyRequests": 7}});
-    assert_eq!(order(&server, "/watch-error", error).await.at("/count"), 1);
+    assert_eq!(inject(&server, "/watch-error", error).await.at("/count"), 1);
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 429);
     assert_eq!(watch.next().await, None);
     assert_eq!(server.stats().open_watches(&Matcher::any()), 0);
 }
 
 #[tokio::test]
-async fn history_tokens_and_objects_are_spoiled_on_order() {
+async fn tokens_expire_history_is_compacted_and_raw_objects_are_stored() {
     let server = server();
     for name in ["a", "b", "c"] {
         post(&server, MAPS, &config_map(name)).await;
     }
     let first = get(&server, &format!("{MAPS}?limit=1")).await;
     let token = first.at("/metadata/continue").as_str().unwrap().to_owned();
-    order(&server, "/expire-tokens", json!({})).await;
+    inject(&server, "/expire-tokens", json!({})).await;
     let next = get(&server, &format!("{MAPS}?limit=1&continue={token}")).await;
     assert_eq!(next.status, StatusCode::GONE);
     let version = first.at("/metadata/resourceVersion");
     post(&server, MAPS, &config_map("d")).await;
-    order(&server, "/compact", json!({})).await;
+    inject(&server, "/compact", json!({})).await;
     let old = format!(
         "{MAPS}?watch=1&resourceVersion={}",
         version.as_str().unwrap()
@@ -196,6 +196,6 @@ async fn history_tokens_and_objects_are_spoiled_on_order() {
     let raw = json!({
         "resource": "configmaps", "namespace": "default", "name": "odd", "object": {"data": 7},
     });
-    order(&server, "/objects", raw).await;
+    inject(&server, "/objects", raw).await;
     assert_eq!(get(&server, &format!("{MAPS}/odd")).await.at("/data"), 7);
 }

@@ -1,3 +1,5 @@
+//! Fault injection by the library.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -7,7 +9,7 @@ use weft_apiserver::{ApiServer, Cut, Fault, Matcher, Times, Verb, WatchError};
 use crate::support::{Lines, MAPS, config_map, get, post};
 
 #[tokio::test]
-async fn the_next_requests_are_answered_as_told_and_then_no_more() {
+async fn the_next_requests_get_the_injected_answer_and_later_ones_do_not() {
     let server = ApiServer::builder().build();
     let lists = Matcher::any().verb(Verb::List).resource("configmaps");
     server
@@ -73,7 +75,7 @@ async fn a_stalled_watch_stays_open_and_goes_on_when_released() {
     post(&server, MAPS, &config_map("a")).await;
     for watch in [&mut before, &mut after] {
         let silence = tokio::time::timeout(Duration::from_mins(1), watch.next()).await;
-        assert!(silence.is_err(), "a stalled watch said something");
+        assert!(silence.is_err(), "a stalled watch sent something");
     }
     drop(stall);
     assert_eq!(before.event().await, "ADDED a");
@@ -116,7 +118,7 @@ async fn an_older_server_refuses_streaming_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_client_comes_back_after_a_while() {
+async fn a_dropped_client_is_served_again_after_its_time() {
     let server = ApiServer::builder().build();
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
         kube::Api::default_namespaced(server.client());
@@ -158,7 +160,7 @@ async fn lists_can_be_stale_or_without_pages_and_rights_refused() {
 }
 
 #[tokio::test]
-async fn an_object_no_schema_allows_can_be_put_in() {
+async fn an_object_that_breaks_its_schema_can_be_stored() {
     let server = ApiServer::builder().build();
     let object = json!({"metadata": {"labels": {"a": "b"}}, "data": "not a map"});
     assert!(

@@ -1,3 +1,5 @@
+//! Single features: RBAC, admission policies, persistence, Unix socket, protobuf, gzip, events.
+
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, AuthorizationMode, RunConfig, User};
@@ -15,7 +17,7 @@ async fn send_as(server: &ApiServer, user: &str, path: &str) -> support::Answer 
 }
 
 #[tokio::test]
-async fn roles_decide_when_asked_to() {
+async fn rbac_mode_enforces_roles_and_bindings() {
     let server = ApiServer::builder()
         .authorization_mode(AuthorizationMode::Rbac)
         .build();
@@ -72,7 +74,7 @@ async fn roles_decide_when_asked_to() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_nobody_anywhere() {
+async fn a_wrong_token_is_unauthorized_on_every_path() {
     let server = ApiServer::builder()
         .token("good", User::new("alice", ["dev"]))
         .build();
@@ -220,7 +222,7 @@ async fn state_survives_a_restart_and_old_versions_do_not() {
     let version = first.resource_version();
     first.shutdown();
     drop(first);
-    // The background task lets go of the state in its own time.
+    // The background task drops the state asynchronously.
     let second = loop {
         match ApiServer::builder().open(&directory) {
             Ok(server) => break server,
@@ -253,7 +255,7 @@ async fn state_survives_a_restart_and_old_versions_do_not() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_and_a_client_certificate_get_in() {
+async fn a_unix_socket_and_a_client_certificate_authenticate() {
     let directory = std::env::temp_dir().join(format!("weft-run-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());
@@ -296,7 +298,7 @@ async fn a_unix_socket_and_a_client_certificate_get_in() {
 }
 
 #[tokio::test]
-async fn too_much_is_refused() {
+async fn bodies_and_data_over_the_limits_are_refused() {
     let server = ApiServer::builder().build();
     let large = json!({"metadata": {"name": "x"}, "data": {"a": "x".repeat(3 * 1024 * 1024)}});
     let refused = post(&server, MAPS, &large).await;
@@ -348,7 +350,7 @@ async fn a_namespace_posted_as_protobuf_is_created() {
 }
 
 #[tokio::test]
-async fn a_large_answer_is_compressed_for_those_who_ask() {
+async fn a_large_answer_is_compressed_when_the_client_accepts_gzip() {
     let server = ApiServer::builder().build();
     let mut map = config_map("large");
     map["data"] = json!({"a": "x".repeat(200_000)});

@@ -1,9 +1,9 @@
-//! Unchanged Go clients, where `make peers` built them.
+//! Unmodified Go clients, where `make peers` built them.
 
-mod both;
 mod informers;
 mod kube_proxy;
 mod kubectl;
+mod kubectl_comparison;
 
 use weft_apiserver::{ApiServer, RunConfig};
 use weft_testkit::peer;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server with its kubeconfig in a directory.
+/// Starts a server and writes its kubeconfig to a directory.
 async fn serve() -> (ApiServer, tempfile::TempDir) {
     let home = tempfile::tempdir().unwrap();
     let mut config = RunConfig::new("127.0.0.1:0".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Every kind the server promises, through its whole life.
+//! Every built-in kind, from creation to deletion.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use weft_apiserver::ApiServer;
 
 use crate::support::{self, Lines, delete, get, patch, post};
 
-/// Path of the collection and the least an object of it needs.
+/// Path of each collection and a minimal object of it.
 fn kinds() -> Vec<(String, Value)> {
     let core = |plural: &str| format!("/api/v1/namespaces/default/{plural}");
     let group = |group: &str, plural: &str| format!("/apis/{group}/v1/namespaces/default/{plural}");

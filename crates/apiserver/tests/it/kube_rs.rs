@@ -1,4 +1,4 @@
-//! kube-rs's own watch loop and controller, unchanged.
+//! Unmodified watcher, controller and reflector of kube-rs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ fn watch(client: Client, streaming: bool) -> Events {
     watcher::watcher(maps, config).default_backoff().boxed()
 }
 
-/// The next events as short texts, with those of a relist between `[` and `]`; errors pass by.
-async fn told(events: &mut Events, count: usize) -> Vec<String> {
+/// The next events as short texts, those of a relist between `[` and `]`; errors are skipped.
+async fn received(events: &mut Events, count: usize) -> Vec<String> {
     let short = |event: Event<ConfigMap>| match event {
         Event::Init => "[".to_owned(),
         Event::InitApply(map) => map.name_any(),
@@ -61,23 +61,35 @@ async fn its_watcher_follows_through_cuts_and_compactions() {
             delete(&server, MAPS).await;
             post(&server, MAPS, &labelled("a")).await;
             let mut events = watch(client, streaming);
-            assert_eq!(told(&mut events, 3).await, ["[", "a", "]"]);
+            assert_eq!(received(&mut events, 3).await, ["[", "a", "]"]);
             post(&server, MAPS, &labelled("b")).await;
-            assert_eq!(told(&mut events, 1).await, ["+b"]);
+            assert_eq!(received(&mut events, 1).await, ["+b"]);
             let path = format!("{MAPS}/a");
             let off = json!({"metadata": {"labels": {"w": null}}});
             patch(&server, &path, "merge-patch+json", &off).await;
-            assert_eq!(told(&mut events, 1).await, ["-a"], "it left the selector");
+            assert_eq!(
+                received(&mut events, 1).await,
+                ["-a"],
+                "it left the selector"
+            );
 
             server.faults().cut_watches(&Matcher::any(), Cut::Clean);
             post(&server, MAPS, &labelled("c")).await;
-            assert_eq!(told(&mut events, 1).await, ["+c"], "resumed where it was");
+            assert_eq!(
+                received(&mut events, 1).await,
+                ["+c"],
+                "resumed where it was"
+            );
             server
                 .faults()
                 .send_watch_error(&Matcher::any(), &weft_apiserver::WatchError::Expired);
             delete(&server, &format!("{MAPS}/b")).await;
             server.faults().compact();
-            assert_eq!(told(&mut events, 3).await, ["[", "c", "]"], "listed anew");
+            assert_eq!(
+                received(&mut events, 3).await,
+                ["[", "c", "]"],
+                "listed again"
+            );
         }
     }
 }

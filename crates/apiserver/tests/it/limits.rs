@@ -1,4 +1,4 @@
-//! What hostile or careless requests cannot do.
+//! Limits that protect the server against hostile or careless requests.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -20,14 +20,14 @@ async fn send_yaml(server: &ApiServer, path: &str, body: &str) -> support::Answe
 }
 
 #[tokio::test]
-async fn times_beyond_every_clock_are_accepted() {
+async fn durations_beyond_every_timestamp_are_accepted() {
     let server = ApiServer::builder().fault_endpoint(true).build();
     post(&server, MAPS, &config_map("a")).await;
     let path = format!("{MAPS}?watch=1&timeoutSeconds=9223372036854775807");
     assert_eq!(Lines::open(&server, &path).await.event().await, "ADDED a");
-    let order = json!({"fault": {"status": {"code": 500}}, "times": {"seconds": u64::MAX}});
+    let body = json!({"fault": {"status": {"code": 500}}, "times": {"seconds": u64::MAX}});
     assert_eq!(
-        post(&server, "/weft/faults", &order).await.status,
+        post(&server, "/weft/faults", &body).await.status,
         StatusCode::OK
     );
     assert_eq!(
@@ -37,7 +37,7 @@ async fn times_beyond_every_clock_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_patch_cannot_copy_without_end() {
+async fn copies_of_a_patch_are_bounded() {
     let server = ApiServer::builder().build();
     let mut map = config_map("a");
     map["data"] = json!({"x": "x".repeat(100_000)});
@@ -51,7 +51,7 @@ async fn a_patch_cannot_copy_without_end() {
 }
 
 #[tokio::test]
-async fn complaints_about_a_body_are_few_and_short() {
+async fn errors_about_a_body_are_limited_in_number_and_length() {
     let server = ApiServer::builder().build();
     let name = "n".repeat(1024 * 1024);
     let repeated = vec!["\"x\":1"; 300_000].join(",");
@@ -69,7 +69,7 @@ async fn complaints_about_a_body_are_few_and_short() {
 }
 
 #[tokio::test]
-async fn variables_of_a_policy_cannot_grow_without_end() {
+async fn growth_of_policy_variables_is_bounded() {
     let server = ApiServer::builder().build();
     let variables: Vec<Value> = (0..40)
         .map(|step: i32| {
@@ -106,7 +106,7 @@ async fn variables_of_a_policy_cannot_grow_without_end() {
 }
 
 #[tokio::test]
-async fn what_is_too_deep_to_be_read_again_is_not_stored() {
+async fn objects_too_deep_to_be_decoded_are_not_stored() {
     let server = ApiServer::builder().build();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -155,7 +155,7 @@ async fn what_is_too_deep_to_be_read_again_is_not_stored() {
 }
 
 #[tokio::test]
-async fn what_holds_keys_and_secrets_is_private() {
+async fn files_with_keys_and_secrets_are_private() {
     let directory = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let kubeconfig = directory.join("kubeconfig");
@@ -193,7 +193,7 @@ async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
         let server = loop {
             match ApiServer::builder().open(&directory) {
                 Ok(server) => break server,
-                // The background task of the run before lets go of the state in its own time.
+                // The background task of the earlier run drops the state asynchronously.
                 Err(_) => tokio::task::yield_now().await,
             }
         };
@@ -202,7 +202,7 @@ async fn versions_a_crash_may_have_lost_are_never_given_out_again() {
             let event = Lines::open(&server, &path).await.next().await.unwrap();
             assert_eq!(event["object"]["code"], 410, "{event}");
         }
-        // As if so many writes had been told to watchers and not been kept.
+        // As if watchers had seen five writes that were not persisted.
         seen = server.resource_version() + 5;
     }
     std::fs::remove_dir_all(directory).unwrap();
@@ -214,7 +214,7 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_can_resume() {
     let path = format!("{MAPS}?watch=1");
     let mut slow = Lines::open(&server, &path).await;
     let mut quick = Lines::open(&server, &path).await;
-    // One more than anyone may lag behind.
+    // One more than the queue of a watcher holds.
     for number in 0..=4096 {
         post(&server, MAPS, &config_map(&format!("m{number}"))).await;
         assert_eq!(quick.event().await, format!("ADDED m{number}"));
@@ -230,7 +230,7 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_can_resume() {
     }
     assert_eq!(
         count, 4096,
-        "what was kept is still told, then the stream ends"
+        "queued events are still sent, then the stream ends"
     );
     let resumed = format!("{MAPS}?watch=1&resourceVersion={last}");
     let mut resumed = Lines::open(&server, &resumed).await;

@@ -1,9 +1,10 @@
-//! The server as its clients see it.
+//! Integration tests of the API server through its public interfaces.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests fail the test, as tests do"
 )]
 
+mod authorization;
 mod cascades;
 mod cases;
 mod core;
@@ -18,7 +19,6 @@ mod limits;
 mod persistence;
 mod pod_proxy;
 mod properties;
-mod rights;
-mod secrets;
 mod support;
+mod tokens;
 mod transport;

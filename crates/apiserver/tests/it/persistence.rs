@@ -1,4 +1,4 @@
-//! The data directory after crashes and on bad disks.
+//! The data directory after crashes and disk corruption.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ const SEAL: &str = "objects.seal";
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("versions");
 
-/// A copy of a data directory, as a crash at this moment would leave it.
+/// Copies a data directory as a crash at this moment would leave it.
 fn copy(from: &Path) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in [FILE, SEAL] {
@@ -40,13 +40,13 @@ async fn write(server: &ApiServer, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// All config maps of a server, with everything in them.
+/// All ConfigMaps of a server, complete.
 async fn maps(server: &ApiServer) -> Vec<Value> {
     let list = get(server, MAPS).await.json();
     list["items"].as_array().unwrap().clone()
 }
 
-/// A directory with this many config maps, as it was while the server ran and after it had ended.
+/// A directory with this many ConfigMaps, copied while the server ran, and the one it closed.
 async fn directories(count: usize) -> (TempDir, TempDir, Vec<Value>) {
     let closed = tempfile::tempdir().unwrap();
     let server = ApiServer::builder().open(closed.path()).unwrap();
@@ -54,7 +54,7 @@ async fn directories(count: usize) -> (TempDir, TempDir, Vec<Value>) {
     let kept = maps(&server).await;
     let crashed = copy(closed.path());
     drop(server);
-    // The background task lets go of the state in its own time; a second copy is opened only then.
+    // The background task drops the state asynchronously; the database can be opened only then.
     while Database::open(closed.path().join(FILE)).is_err() {
         tokio::task::yield_now().await;
     }
@@ -68,13 +68,13 @@ fn flip(path: PathBuf, bit: usize) {
 }
 
 #[tokio::test]
-async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
+async fn no_flipped_bit_loses_or_changes_an_object_silently() {
     let (crashed, closed, kept) = directories(12).await;
     let (mut refused, mut harmless) = (0, 0);
     for (what, from) in [("crashed", &crashed), ("closed", &closed)] {
         let mut places: Vec<(&str, usize)> =
             (0..8 * 36).step_by(7).map(|bit| (SEAL, bit)).collect();
-        // The header, where each bit counts, and a place in each stretch of what follows.
+        // Bits of the header, and samples of the rest.
         places.extend((0..8 * 320).step_by(37).map(|bit| (FILE, bit)));
         let bytes = fs::read(from.path().join(FILE)).unwrap();
         let used = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -85,7 +85,7 @@ async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
                 .step_by(stride.max(1))
                 .map(|at| (FILE, at * 8 + at % 8)),
         );
-        // What is certain to be in a record.
+        // Bits that are certainly inside a record.
         let text = b"text of 5";
         let records = bytes.windows(text.len()).enumerate();
         let records = records.filter(|(_, window)| window == text);
@@ -108,7 +108,7 @@ async fn no_flipped_bit_loses_or_changes_an_object_without_a_word() {
 #[tokio::test]
 async fn a_damaged_record_is_named_and_the_others_can_be_salvaged() {
     let (_, closed, kept) = directories(12).await;
-    // As a disk that gives back other bytes with right checksums of pages: an older record.
+    // As a disk that returns an older record with valid page checksums.
     let database = Database::open(closed.path().join(FILE)).unwrap();
     let transaction = database.begin_write().unwrap();
     {
@@ -149,7 +149,7 @@ async fn a_lost_last_commit_is_damage_and_not_an_older_state() {
     write(&server, 0..3).await;
     let before = copy(directory.path());
     write(&server, 3..4).await;
-    // The database as it was, next to what is known to be acknowledged since.
+    // The older database with the newer seal file.
     fs::copy(directory.path().join(SEAL), before.path().join(SEAL)).unwrap();
     let refused = ApiServer::builder().open(before.path()).unwrap_err();
     assert!(
@@ -167,7 +167,7 @@ async fn a_lost_last_commit_is_damage_and_not_an_older_state() {
 #[tokio::test]
 async fn another_database_of_the_acknowledged_version_is_damage() {
     let (_, closed, _) = directories(3).await;
-    // As by a disk that gives back other records with a seal that fits them: the version is the same.
+    // As a disk that returns other records of the same version with a matching seal.
     let database = Database::open(closed.path().join(FILE)).unwrap();
     let transaction = database.begin_write().unwrap();
     {
@@ -273,4 +273,38 @@ async fn a_directory_without_checksums_is_read_and_given_them() {
     };
     let transaction = database.begin_read().unwrap();
     assert!(transaction.open_table(UNSEALED).is_err(), "moved");
+}
+
+/// The error of a server that refuses a directory, with all causes.
+fn refusal(directory: &Path) -> String {
+    let error = ApiServer::builder().open(directory).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap();
+    format!("{error}: {cause}")
+}
+
+#[tokio::test]
+async fn a_directory_that_others_may_write_to_is_refused_and_untouched() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    for mode in [0o1777, 0o777, 0o775] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let reason = format!("other users may write to it: its mode is {mode:04o}");
+        let refusal = refusal(directory.path());
+        assert!(refusal.ends_with(&reason), "{refusal}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+    if !rustix::process::geteuid().is_root() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "only root can give a directory away"
+        );
+        eprintln!("not run: only root can give a directory away");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    chown(directory.path(), Some(65534), None).unwrap();
+    let refusal = refusal(directory.path());
+    let reason = "it belongs to user 65534: expected 0";
+    assert!(refusal.ends_with(reason), "{refusal}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }

@@ -1,4 +1,4 @@
-//! Pods asked through the server.
+//! Requests to pods through `pods/proxy`.
 
 use std::{io, net::SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::support::{get, post, request, send};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A pod that says back what it was asked, or something of a size.
+/// A pod that echoes the request line, or answers with a given size.
 async fn answer(mut stream: DuplexStream, target: PodPort) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -38,7 +38,7 @@ async fn answer(mut stream: DuplexStream, target: PodPort) {
     let text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/x-pod\r\ncontent-length: {length}\r\n\r\n{body}"
     );
-    // Nobody reads all of what is too much.
+    // The server stops reading at its limit.
     let _ = stream.write_all(text.as_bytes()).await;
 }
 
@@ -94,7 +94,7 @@ async fn a_request_reaches_the_pod_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_passed_on_is_a_status_with_the_reason() {
+async fn a_request_that_cannot_be_forwarded_gets_a_status_with_the_reason() {
     let server = server().await;
     let why = "error trying to reach service: connection refused";
     for (path, status, message) in [
@@ -103,12 +103,12 @@ async fn what_cannot_be_passed_on_is_a_status_with_the_reason() {
         (
             "web/proxy/huge",
             503,
-            "error trying to reach service: the pod answers more than 4194304 bytes",
+            "error trying to reach service: the response is larger than 4194304 bytes",
         ),
         (
             "web:http/proxy/",
             400,
-            "invalid pod request \"web:http\": only NAME and NAME:PORT are served",
+            "\"web:http\" is not a pod: expected NAME or NAME:PORT",
         ),
     ] {
         let answer = get(&server, &format!("{PODS}/{path}")).await;
@@ -126,7 +126,7 @@ async fn what_cannot_be_passed_on_is_a_status_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_way_to_pods_says_so() {
+async fn without_a_pod_dialer_the_proxy_answers_503() {
     let server = with_pod(ApiServer::builder().build()).await;
     let answer = get(&server, &format!("{PODS}/web/proxy/")).await;
     assert_eq!(
@@ -135,12 +135,12 @@ async fn a_server_that_knows_no_way_to_pods_says_so() {
     );
     assert_eq!(
         answer.message(),
-        "error trying to reach service: this server has no way to reach pods"
+        "error trying to reach service: this server has no pod dialer"
     );
 }
 
 #[tokio::test]
-async fn reading_pods_is_not_the_right_to_ask_them() {
+async fn the_right_to_read_pods_is_not_the_right_to_proxy_to_them() {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     for (resource, status) in [("pods", 403), ("pods/proxy", 200)] {
         let builder = ApiServer::builder()
@@ -176,7 +176,7 @@ async fn a_socket_is_a_stream_too() {
         let mut asked = [0; 1024];
         let length = stream.read(&mut asked).await.unwrap();
         assert!(asked[..length].starts_with(b"GET / HTTP/1.1\r\nhost: web:8080"));
-        // Without a length: the end of the connection is the end of the answer.
+        // Without Content-Length the end of the connection ends the response.
         let answer = b"HTTP/1.1 200 OK\r\n\r\n{\"a\":1}";
         stream.write_all(answer).await.unwrap();
     });

@@ -1,4 +1,4 @@
-//! Whatever comes in, nothing crashes, and what must hold holds.
+//! Property tests: selectors, watches, patches, and arbitrary requests that must not crash the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ proptest! {
     }
 }
 
-/// One condition of a label selector: its text and what it means.
+/// One requirement of a label selector: its text and its meaning.
 fn requirement() -> impl Strategy<Value = Requirement> {
     let parts = (0..6_u8, "[ab]", prop::collection::btree_set("[xyz]", 1..3));
     parts.prop_map(|(what, key, values)| Requirement { what, key, values })
@@ -116,14 +116,14 @@ proptest! {
     }
 }
 
-/// What happens between two looks at a watch.
+/// An event between two reads of a watch.
 #[derive(Debug, Clone)]
 enum Act {
     Put(u8, Labels),
     Delete(u8),
-    /// The watch breaks after so many events, and is taken up again where it was.
+    /// The watch breaks after this many events, and is resumed at its version.
     Break(usize),
-    /// What a watch could begin from is forgotten: the state is listed anew.
+    /// The history is compacted: the client must list again.
     Compact,
 }
 
@@ -136,7 +136,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A client that keeps a copy by list and watch.
+/// A client that keeps a copy by list and watch, as a reflector does.
 struct Follower<'a> {
     server: &'a ApiServer,
     selector: String,
@@ -176,7 +176,7 @@ impl Follower<'_> {
         self.watch = Some(Lines::open(self.server, &path).await);
     }
 
-    /// Takes in some events, or all there are: with time paused, an idle watch ends at once.
+    /// Applies up to `most` events; with paused time, an idle watch ends at once.
     async fn follow(&mut self, most: usize) {
         if self.watch.is_none() {
             self.open().await;
@@ -207,7 +207,7 @@ impl Follower<'_> {
     }
 }
 
-/// A label as a selector condition in a query.
+/// A selector, escaped for a query.
 fn escaped(text: &str) -> String {
     text.replace(' ', "%20")
         .replace('=', "%3D")
@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
     #[test]
-    fn whoever_replays_a_watch_has_the_list(requirement in requirement(), acts in prop::collection::vec(act(), 1..40)) {
+    fn replaying_a_watch_yields_the_list(requirement in requirement(), acts in prop::collection::vec(act(), 1..40)) {
         paused_runtime().block_on(async {
             let server = ApiServer::builder().build();
             let selector = escaped(&requirement.text());
@@ -244,7 +244,7 @@ proptest! {
                     }
                 }
             }
-            // Once to its end, and once more in case that end was a 410.
+            // Twice, since the first watch may end with a 410.
             follower.follow(usize::MAX).await;
             follower.follow(usize::MAX).await;
             let replayed = std::mem::take(&mut follower.copy);
@@ -321,7 +321,7 @@ proptest! {
     fn any_body_is_answered(body in prop::collection::vec(any::<u8>(), 0..64), kind in "json|yaml|vnd\\.kubernetes\\.protobuf") {
         runtime().block_on(async {
             let server = ApiServer::builder().build();
-            // Text is what strings can carry; protobuf's magic makes its decoder look further.
+            // The magic of protobuf makes the decoder read further.
             let body = format!("k8s\0{}", String::from_utf8_lossy(&body));
             let request = http::Request::builder()
                 .method(Method::POST)

@@ -1,4 +1,4 @@
-//! Shorthands for requests in process.
+//! Helpers for in-process requests.
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower::Service as _;
 use weft_apiserver::{ApiServer, Body, User};
 
-/// One answer, read whole.
+/// A complete answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: http::HeaderMap,
@@ -28,7 +28,7 @@ impl Answer {
     }
 }
 
-/// Sends a request in process and hands out the open response.
+/// Sends a request in process and returns the open response.
 pub(crate) async fn open(server: &ApiServer, request: Request<String>) -> Response<Body> {
     server.service(User::admin()).call(request).await.unwrap()
 }

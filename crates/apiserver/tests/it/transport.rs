@@ -1,4 +1,4 @@
-//! The ways to the server: protocols, sockets, namespaces, and how they close.
+//! Transports of the server: protocols, sockets, network namespaces, shutdown.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ async fn tls(
 
 const TOKEN: &str = "of-the-administrator";
 
-/// A server that accepts a token, which no server does unless told to.
+/// A server with a static token of the administrator.
 fn with_token() -> Builder {
     ApiServer::builder().token(TOKEN, User::admin())
 }
@@ -70,7 +70,7 @@ fn list(token: &str, query: &str) -> Request<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
+async fn http1_and_http2_are_offered_and_http2_carries_many_watches() {
     let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let old = tls(listening, &["http/1.1"]).await;
@@ -105,7 +105,7 @@ async fn both_protocols_are_offered_and_the_newer_carries_many_watches() {
 }
 
 #[tokio::test]
-async fn plain_http_speaks_the_newer_protocol_too() {
+async fn plain_http_speaks_http2_too() {
     let server = with_token().start().await.unwrap();
     let listening = server.listening().unwrap();
     let stream = TcpStream::connect(listening.http.unwrap()).await.unwrap();
@@ -166,11 +166,11 @@ fn a_listener_of_another_namespace_is_served_there() {
         };
         let there = node.run(|| version(address)).unwrap();
         assert!(there.contains("v1.36.4+weft"), "{there}");
-        assert!(version(address).is_err(), "nobody listens here");
+        assert!(version(address).is_err(), "no listener in this namespace");
     });
 }
 
-/// A POST whose body the server waits for.
+/// Sends the head of a POST and leaves the server waiting for the body.
 async fn half_a_request(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -190,7 +190,7 @@ async fn half_a_request(address: SocketAddr) -> TcpStream {
 const BODY: &str = r#"{"metadata":{"name":"late"}}"#;
 
 #[tokio::test]
-async fn what_is_being_answered_is_finished_before_the_end() {
+async fn requests_in_flight_are_answered_before_shutdown() {
     let server = Arc::new(with_token().start().await.unwrap());
     let address = server.listening().unwrap().http.unwrap();
     let mut request = half_a_request(address).await;
@@ -208,11 +208,11 @@ async fn what_is_being_answered_is_finished_before_the_end() {
     request.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     assert!(draining.await.unwrap(), "all connections are closed");
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens");
+    assert!(TcpStream::connect(address).await.is_err(), "no listener");
 }
 
 #[tokio::test]
-async fn a_client_that_never_finishes_does_not_hold_the_end_up() {
+async fn a_client_that_never_finishes_does_not_block_shutdown() {
     let server = ApiServer::builder().start().await.unwrap();
     let request = half_a_request(server.listening().unwrap().http.unwrap()).await;
     assert!(!server.drain(Duration::from_millis(20)).await);
@@ -241,7 +241,7 @@ async fn tokens_come_from_a_file_too() {
     assert!(cause.contains("line 2"), "{cause}");
 }
 
-/// Sends a request on a connection of its own and answers the first line that comes back.
+/// Sends a request on a new connection and returns the status line.
 fn exchange(address: SocketAddr, request: &str) -> String {
     use std::io::{BufRead as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -254,8 +254,8 @@ fn exchange(address: SocketAddr, request: &str) -> String {
 }
 
 #[test]
-fn reads_are_answered_while_a_heavy_write_is_worked_on() {
-    // One thread serves all connections: a write that kept it would keep the reads waiting.
+fn reads_are_answered_during_a_heavy_write() {
+    // One thread serves all connections: a write that blocked it would delay the reads.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -285,7 +285,7 @@ fn reads_are_answered_while_a_heavy_write_is_worked_on() {
 
 #[test]
 fn requests_are_answered_while_large_answers_are_rendered() {
-    // One thread serves all connections: a rendering that kept it would keep the others waiting.
+    // One thread serves all connections: rendering that blocked it would delay the others.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -310,7 +310,7 @@ fn requests_are_answered_while_large_answers_are_rendered() {
         "?includeObject=Object HTTP/1.1\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n",
     ] {
         let read = format!("GET /api/v1/configmaps{asked}{head}\r\n");
-        // More than are rendered at a time.
+        // More than are rendered at once.
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 let read = read.clone();

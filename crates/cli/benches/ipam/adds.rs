@@ -106,7 +106,7 @@ fn bare_sync(file: &File, number: u64) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// How long each request took, in milliseconds, with fifty always under way, each on a connection of
+/// Time of each request in milliseconds, with fifty always under way, each on a connection of
 /// its own. One thread asks: as many as there are requests would take the processors from the daemon.
 fn storm(socket: &Path, each: usize, request: impl Fn(usize) -> String) -> Vec<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,6 +16,8 @@ use kube::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use weft_apiserver::RunConfig;
 use weft_testkit::bench::{Report, Target};
 
 use crate::{
@@ -43,9 +46,14 @@ async fn cold_start(report: &mut Report) {
     let nodes = full_or_quick(5_000, 20);
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
-    let mut command = Running::weft();
-    command.args(["apiserver", "--bind=127.0.0.1:0", "--kubeconfig"]);
-    let _server = Running::start(command.arg(&kubeconfig));
+    let server = weft_apiserver::run(
+        RunConfig {
+            kubeconfig: Some(kubeconfig.clone()),
+            ..RunConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        },
+        CancellationToken::new(),
+    );
+    let _server = AbortOnDropHandle::new(tokio::spawn(server));
     let client = connect(&kubeconfig).await;
     furnish(&client, nodes).await;
 

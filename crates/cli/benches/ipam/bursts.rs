@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weft_ipam::{
     ScalingMode,
-    burst::{Burst, BurstReport, play},
+    burst::{Burst, BurstReport, simulate},
 };
 use weft_testkit::bench::{Report, Target, median};
 
@@ -33,7 +33,7 @@ impl Runs {
         let seeds = 1..=full_or_quick(SEEDS, 1);
         Self(
             seeds
-                .map(|seed| play(Burst { seed, ..burst }, mode))
+                .map(|seed| simulate(Burst { seed, ..burst }, mode))
                 .collect(),
         )
     }

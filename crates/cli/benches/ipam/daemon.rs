@@ -72,7 +72,7 @@ impl Daemon {
     }
 }
 
-/// Where a daemon keeps its state.
+/// Directory of a daemon's state.
 pub(crate) fn state(directory: &Path) -> PathBuf {
     directory.join("state")
 }
@@ -102,7 +102,7 @@ pub(crate) fn request(method: &str, path: &str, body: &str) -> String {
     format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// What the plugin asks for a pod.
+/// The plugin's request for a pod.
 pub(crate) fn add_request(pod: &str) -> Value {
     json!({
         "podInterfaceID": container(pod), "infraContainerID": container(pod), "ifname": "eth0",

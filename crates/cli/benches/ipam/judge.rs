@@ -1,8 +1,8 @@
-//! Which figures are judged, and what is made of samples.
+//! Targets of the figures, and statistics of samples.
 
 use weft_testkit::bench::{Target, is_quick};
 
-/// What was promised, unless this is a quick run, whose figures mean nothing.
+/// The target, except in a quick run, whose figures are not judged.
 pub(crate) fn unless_quick(target: Target) -> Target {
     if is_quick() { Target::None } else { target }
 }

@@ -1,4 +1,4 @@
-//! What addresses cost: how soon pods have theirs, and what the node and the cluster pay for it.
+//! Benchmarks of addresses: the time until pods have theirs, and the cost for node and cluster.
 //!
 //! Bursts are played in simulated time, sized by pods and by requests side by side. Everything else
 //! is measured on the programs themselves, as processes: the daemon, the plugin, the allocator.

@@ -1,4 +1,4 @@
-//! What a node pays for being in a large cluster: bytes from the API server, and memory.
+//! Cost of a large cluster for one node: bytes from the API server, and memory.
 
 use std::{
     io::{Read as _, Write as _},
@@ -38,7 +38,7 @@ pub(crate) fn measure(report: &mut Report) {
     memory(&stage, &daemon, report);
 }
 
-/// What a daemon receives from its start on, while pods of other nodes change.
+/// Bytes that a daemon receives from its start on, while pods of other nodes change.
 fn received(pods: usize) -> (f64, Stage, Daemon) {
     let stage = Stage::new(16);
     stage.add_pods(NODE, OWN);

@@ -13,7 +13,7 @@ use crate::{
     stage::{BOOT, MACHINE, NODE, Stage, address},
 };
 
-/// How a daemon's life ends.
+/// The end of a daemon's run: stopped or killed.
 type End = fn(Daemon);
 
 pub(crate) fn measure(report: &mut Report) {
@@ -56,7 +56,7 @@ pub(crate) fn measure(report: &mut Report) {
     }
 }
 
-/// Whether a pod of before is answered with the address it has.
+/// True if a pod from before the restart gets its own address again.
 fn remembers(daemon: &Daemon, number: u32) -> bool {
     let answer = add(&daemon.socket, &pod(number));
     if let Some(given) = answer {

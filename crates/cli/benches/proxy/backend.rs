@@ -32,7 +32,7 @@ const OPTIONS: Options = Options {
     minimize: true,
 };
 
-/// What one change cost.
+/// Cost of one change.
 struct Cost {
     wall: f64,
     own: f64,
@@ -79,8 +79,8 @@ impl Kernel for Recording {
         self.kernel.chain_rules(table, chain)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        self.kernel.take_spent()
+    fn take_cpu_time(&mut self) -> Duration {
+        self.kernel.take_cpu_time()
     }
 }
 
@@ -255,7 +255,7 @@ pub(crate) fn measure(variant: &str, sizes: &[usize], report: &mut Report) {
     }
 }
 
-/// How the time of one changed slice grows with the number of Services.
+/// Growth of the time of one changed slice with the number of Services.
 ///
 /// A commit that adds a rule with a verdict, whatever the rule, has the kernel validate the whole
 /// table: the bare program grows by more than the 1.5 that was wanted, and whoever writes rules

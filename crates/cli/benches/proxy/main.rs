@@ -1,4 +1,4 @@
-//! What a change of a Service costs, beside the bare program that writes it.
+//! Cost of a change of a Service, compared with the bare program that writes it.
 //!
 //! Everything happens in a network namespace of its own. The parts for iptables-nft need root: in
 //! a user namespace its socket buffer is too small for large inputs.

@@ -1,4 +1,4 @@
-//! What routes cost and how long nodes wait for them, beside upstream's rules.
+//! Provider calls of routes and the wait of nodes, compared with upstream's rules.
 //!
 //! The comparison runs in simulated time: the same seeded traces, without faults, for polling every
 //! ten seconds, for a model of upstream's watch mode, and for ours. The rest is measured.

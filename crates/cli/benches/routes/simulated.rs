@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use weft_routes::{
     Moment, NodeList, Policy, ProviderError, plan,
     simulation::{
-        Arm, CallKind, Churn, Fault, FaultKind, Fleet, Happening, Profile, Report as Run, Scenario,
-        Trace, run,
+        Arm, CallKind, Churn, ClusterEvent, Fault, FaultKind, Fleet, Profile, Report as Run,
+        Scenario, Trace, run,
     },
 };
 use weft_testkit::bench::{Report, Target, is_quick};
 
 const POLLING: Arm = Arm::Polling(Duration::from_secs(10));
 const VERIFY: Duration = Duration::from_secs(30 * 60);
-/// What a mutation takes at a provider that answers at once.
+/// Time of a mutation at a provider without latency.
 const PROVIDER: f64 = 0.15;
 
 pub(crate) fn measure(report: &mut Report) {
@@ -102,7 +102,7 @@ fn one_failure(report: &mut Report) {
         initial: (0..10).map(|_| fleet.join()).collect(),
         ..Trace::default()
     };
-    let joined = Happening::Apply(fleet.join());
+    let joined = ClusterEvent::Apply(fleet.join());
     trace.events.push((Moment::seconds(600), joined));
     let fault = Fault {
         from: Moment::START,

@@ -12,22 +12,21 @@ use clap::{Args, Subcommand};
 use weft_check::{Echo, Options};
 use weft_process::client;
 
-use super::{manager::start_logging, up::Output};
-use crate::{args::SharedArguments, output, signals};
+use weft_program::{SharedArguments, commands::ReportFormat, config::LogOnly, output, signals};
 
 /// The image of this version, where deploy/ has it: the registry is the user's.
 const IMAGE: &str = concat!("REGISTRY/weft-node:", env!("CARGO_PKG_VERSION"));
 
 const AFTER_HELP: &str = "\
-It makes a namespace with four pods on two nodes and four Services, lets the pods ask one another,
-prints a table of what held, and removes everything again, also when it fails or is interrupted.
-Exit code 0 means that no check failed. A cluster of one node, or of one address family, is told
-what could not be checked there. docs/check.md has the rights it needs.";
+It creates a namespace with four pods on two nodes and four Services, lets the pods send requests to
+one another, prints a table of the results, and removes everything again, also when it fails or is
+interrupted. Exit code 0 means that no check failed. On a single-node or single-stack cluster it
+reports which checks were skipped. docs/check.md lists the RBAC rights it needs.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct CheckArguments {
-    /// How to reach the cluster; by default as kubectl does
+    /// Path to a kubeconfig [default: as kubectl]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The namespace to make, and to remove
@@ -39,10 +38,10 @@ pub(crate) struct CheckArguments {
     /// Leave what was made, to look at it
     #[arg(long)]
     keep: bool,
-    /// How to print what was found
+    /// Format of the report
     #[arg(long, value_enum, default_value = "text")]
-    output: Output,
-    /// How long the probes may take to be ready
+    output: ReportFormat,
+    /// Longest time until the probes are ready
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     timeout: u64,
     #[command(subcommand)]
@@ -55,7 +54,7 @@ enum Role {
     ///
     /// Its pod and node are named by the environment variables POD_NAME and NODE_NAME.
     Probe {
-        /// Where to listen, over TCP and UDP
+        /// Port of the probe, TCP and UDP
         #[arg(long, default_value = "8080")]
         port: u16,
     },
@@ -79,7 +78,7 @@ fn be_probe(port: u16) -> anyhow::Result<()> {
 }
 
 fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     let options = Options {
         namespace: arguments.namespace,
         image: arguments.image,
@@ -89,7 +88,7 @@ fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the async runtime")?;
     let report = runtime.block_on(async {
         let stop = signals::listen(log)?;
         let config = client::config(arguments.kubeconfig, None)
@@ -98,15 +97,15 @@ fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<(
             .context("find the cluster")?;
         let client = weft_runtime::connect(&config, None).context("reach the cluster")?;
         let say = |text: &str| {
-            // Progress is for whoever looks; a closed stderr has nobody.
+            // A closed stderr has no reader of the progress.
             let _ = writeln!(io::stderr(), "{text}");
         };
         let report = weft_check::run(&client, &options, &stop, &say).await?;
         Ok::<_, anyhow::Error>(report)
     })?;
     match arguments.output {
-        Output::Text => output::text(&report.to_string())?,
-        Output::Json => output::json(&report)?,
+        ReportFormat::Text => output::text(&report.to_string())?,
+        ReportFormat::Json => output::json(&report)?,
     }
     if !report.ok {
         bail!("{} of {} checks failed", report.failed(), report.rows.len());

@@ -1,4 +1,4 @@
-//! `weft cni`: the plugin and its configuration on a node.
+//! `weft cni`: installs the CNI plugin and its configuration on a node.
 
 use std::{
     env,
@@ -12,8 +12,7 @@ use clap::{Args, Subcommand};
 use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN};
 use weft_cns::Serving;
 
-use super::manager::start_logging;
-use crate::{args::SharedArguments, output, signals};
+use weft_program::{SharedArguments, config::LogOnly, output, signals};
 
 mod conflist;
 mod place;
@@ -22,9 +21,9 @@ use conflist::{Conflist, MainPlugin};
 use place::Placed;
 
 const AFTER_HELP: &str = "\
-The configuration appears only when the address daemon can serve: a node without it is not ready,
-so that no pod lands where it could not get an address. Runtimes use the first file of the
-directory by name.";
+The configuration is written only when the address daemon is ready: a node without it is NotReady, so
+no pod is scheduled to a node that could not give it an address. Container runtimes use the first
+file of the directory in alphabetical order.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -35,26 +34,26 @@ pub(crate) struct CniArguments {
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// Put plugin and configuration in place, once the address daemon is ready
+    /// Install the plugin, and its configuration once the address daemon is ready
     Install(Box<InstallArguments>),
-    /// Remove configuration and plugin
+    /// Remove the configuration and the plugin
     Uninstall(UninstallArguments),
 }
 
-/// Where things go on a node.
+/// Paths on the node.
 #[derive(Clone, Debug, Args)]
 struct Places {
-    /// Where the runtime looks for plugins
+    /// Directory of CNI plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin", value_parser = absolute)]
     bin_dir: PathBuf,
-    /// Where the runtime looks for configurations
+    /// Directory of CNI configurations
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d", value_parser = absolute)]
     conf_dir: PathBuf,
-    /// The name of the configuration in it
+    /// File name of the configuration
     #[arg(long, value_name = "NAME", default_value = "10-weft.conflist", value_parser = conf_name)]
     conf_name: String,
-    /// Where the node's root directory is mounted, for containers; the configuration still says
-    /// where things are on the node
+    /// Directory at which the node's root is mounted in a container; paths in the configuration are
+    /// those of the node
     #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute)]
     root_dir: PathBuf,
 }
@@ -64,50 +63,50 @@ struct Places {
 struct InstallArguments {
     #[command(flatten)]
     places: Places,
-    /// The program to install; by default weft-cni beside this program
+    /// Plugin to install [default: weft-cni in the directory of this program]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// The network's name
+    /// Name of the network in the configuration
     #[arg(long, value_name = "NAME", default_value = "weft", value_parser = network_name)]
     network_name: String,
-    /// Which plugin makes interfaces
+    /// CNI plugin that creates the interfaces
     ///
     /// A bridge has one gateway for each family, so it serves one subnet; ptp serves any number.
     #[arg(long, value_name = "PLUGIN", default_value = "ptp")]
     main_plugin: MainPlugin,
-    /// The name of the bridge
+    /// Name of the bridge
     #[arg(long, value_name = "INTERFACE", default_value = "weft0", value_parser = interface_name)]
     bridge: String,
-    /// Let packets that leave the node carry its address
+    /// Masquerade packets that leave the node (ipMasq)
     #[arg(long)]
     ip_masq: bool,
-    /// The MTU of pods; by default the kernel's for such an interface
+    /// MTU of pod interfaces [default: the kernel's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1280..))]
     mtu: Option<u16>,
-    /// Leave out portmap, which serves hostPort
+    /// Leave the plugin portmap out; hostPort does not work without it
     #[arg(long)]
     no_portmap: bool,
-    /// The version of the configuration
+    /// CNI version of the configuration
     ///
     /// Plugins older than 1.6, such as Debian's, do not know 1.1.0.
     #[arg(long, value_name = "VERSION", default_value = "1.0.0", value_parser = spec_version)]
     cni_version: &'static str,
-    /// Where the address daemon listens
+    /// Unix socket of the address daemon
     #[arg(long, value_name = "FILE", default_value = DEFAULT_SOCKET, value_parser = absolute)]
     socket: PathBuf,
-    /// Where releases wait while the daemon is away
+    /// Directory in which the plugin queues releases while the daemon is not running
     #[arg(long, value_name = "DIR", default_value = DEFAULT_QUEUE, value_parser = absolute)]
     queue: PathBuf,
-    /// A file that gets a line for each call of the plugin
+    /// File to which the plugin appends a line for each call
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     plugin_log: Option<PathBuf>,
-    /// How long to wait for the address daemon to be ready
+    /// Seconds to wait for the address daemon to be ready
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     wait: u32,
     /// Print the configuration and change nothing
     #[arg(long)]
     print: bool,
-    /// Stay afterwards until told to stop, as a container of a DaemonSet has to
+    /// Keep running until SIGTERM, as a container of a DaemonSet has to
     #[arg(long, conflicts_with = "print")]
     stay: bool,
 }
@@ -116,7 +115,7 @@ struct InstallArguments {
 struct UninstallArguments {
     #[command(flatten)]
     places: Places,
-    /// Leave the program, which runtimes need to end pods that are still there
+    /// Keep the plugin: runtimes call it to delete pods that still run
     #[arg(long)]
     keep_binary: bool,
 }
@@ -132,11 +131,11 @@ pub(crate) fn run(arguments: &CniArguments, shared: SharedArguments) -> anyhow::
 /// Installs, and then waits for the signal that ends a container. What was installed stays: pods
 /// need it while this program is being replaced.
 fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result<()> {
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the async runtime")?;
     let stop = {
         let _inside = runtime.enter();
         signals::listen(log)?
@@ -193,7 +192,7 @@ fn uninstall(arguments: &UninstallArguments) -> anyhow::Result<()> {
     let places = &arguments.places;
     let file = places.conf_file();
     place::check_ours(&file)?;
-    // In this order: without the configuration nobody asks for the program.
+    // In this order: without the configuration no runtime calls the plugin.
     let mut text = report(&file, place::remove(&file)?);
     if !arguments.keep_binary {
         let program = places.program();
@@ -207,7 +206,7 @@ fn report(path: &Path, placed: Placed) -> String {
 }
 
 impl Places {
-    /// Where a path of the node is from here.
+    /// The path at which a path of the node is mounted here.
     fn on_node(&self, path: &Path) -> PathBuf {
         self.root_dir.join(path.strip_prefix("/").unwrap_or(path))
     }

@@ -6,25 +6,25 @@ use clap::Args;
 use weft_dashboard::Reach;
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
-use crate::{args::SharedArguments, config::ConfigError, process::dashboard::Dashboard};
+use weft_program::{SharedArguments, config::ConfigError};
+
+use crate::process::dashboard::Dashboard;
 
 const AFTER_HELP: &str = "\
-Several replicas may run; the one that holds the lease works and the others stand by. Each
-controller can be watched at /debug/controllers of the diagnostics, and started and stopped over
---control-socket.";
+Several replicas may run; the one that holds the lease works and the others are on standby. The page
+/debug/controllers of the diagnostics shows the state of each controller; --control-socket starts
+and stops them.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ControllerArguments {
-    /// Run these controllers: * for route, name for one, -name for all but one; there are route,
-    /// ipam and pod-cidr
+    /// Controllers to run: route, ipam, pod-cidr. '*' means the defaults (route); '-name' disables one
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*")]
     controllers: Vec<String>,
-    /// Serve a live page of the cluster's network at this address, such as 127.0.0.1:8088; it shows
-    /// and changes nothing
+    /// Address of a read-only live page of the cluster's network, such as 127.0.0.1:8088
     #[arg(long, value_name = "ADDRESS")]
     dashboard: Option<SocketAddr>,
-    /// Let others than this machine see the page: it is not encrypted and asks nobody who they are
+    /// Allow --dashboard on a non-loopback address (no TLS, no authentication)
     #[arg(long, requires = "dashboard")]
     dashboard_allow_remote: bool,
     #[command(flatten)]
@@ -42,8 +42,8 @@ impl ControllerArguments {
             Reach::Loopback
         };
         if reach == Reach::Loopback && !address.ip().is_loopback() {
-            let reason = "others can reach this address; if they may see the network, add \
-                          --dashboard-allow-remote";
+            let reason = "is not a loopback address; --dashboard-allow-remote allows it (no TLS, no \
+                          authentication)";
             return Err(manager::wrong("dashboard", reason));
         }
         Ok(Some(Dashboard {

@@ -1,4 +1,4 @@
-//! `weft ipam`: the daemon that keeps a node's addresses, and tools that ask it.
+//! `weft ipam`: the address daemon of a node, and tools that query it.
 
 use std::{
     net::SocketAddr,
@@ -13,17 +13,22 @@ use weft_ipam::{
     objects::{GROUP, NetworkObjects},
 };
 use weft_ipam_daemon::{
-    Doors, IpamProcess, IpamSettings, IpamSetup, ask,
+    IpamProcess, IpamSettings, IpamSetup, Listeners,
     report::{Explanation, status_text},
+    socket_get,
 };
 
-use super::manager::{ControlFlags, GoTime, node_name, start_logging, wrong};
-use crate::{args::SharedArguments, config::ConfigError, output, signals};
+use super::manager::{ControlFlags, GoTime, node_name, wrong};
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
+    output, signals,
+};
 
 const AFTER_HELP: &str = "\
-Who has which address is remembered in --state-dir before a plugin is answered. A directory that
-cannot be written closes the node for new pods; deletions go on. With
---nnc-group=acn.azure.com Azure's own NodeNetworkConfigs are used.";
+An allocation is written to --state-dir before the CNI plugin is answered. While the directory cannot
+be written, new pods are refused and deletions go on. With --nnc-group=acn.azure.com the daemon uses
+Azure's NodeNetworkConfigs.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -36,16 +41,16 @@ pub(crate) struct IpamArguments {
 
 #[derive(Debug, Args)]
 struct IpamFlags {
-    /// How to reach the API server; in a pod its service account does
+    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Another API server than the kubeconfig's
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// This node's name; the host name if absent
+    /// Name of this machine's Node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// The Unix socket that plugins come to
+    /// Unix socket for the CNI plugin
     #[arg(
         long,
         value_name = "PATH",
@@ -55,65 +60,65 @@ struct IpamFlags {
     socket: PathBuf,
     #[command(flatten)]
     pool: PoolFlags,
-    /// Where to serve health and metrics; port 0 serves nothing
+    /// Address of health and metrics; port 0 disables them
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9440")]
     metrics_bind_address: SocketAddr,
     #[command(flatten)]
     control: ControlFlags,
 }
 
-/// How a node's addresses are kept.
+/// Flags of the address pool.
 #[derive(Debug, Args)]
 pub(crate) struct PoolFlags {
-    /// Serve plugins on this loopback port too, where any pod of the host's network can ask
+    /// Loopback address that serves plugins too; every pod in the host's network can reach it
     #[arg(long, value_name = "ADDRESS")]
     loopback_bind_address: Option<SocketAddr>,
-    /// Where the plugin leaves releases while this daemon is away
+    /// Directory in which the plugin queues releases while this daemon is not running
     #[arg(long, value_name = "DIRECTORY", default_value = weft_cni::DEFAULT_QUEUE)]
     cni_queue: PathBuf,
-    /// Where to remember who has which address
+    /// Directory of the allocation records
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/weft/ipam")]
     state_dir: PathBuf,
-    /// Where machine id and boot id are looked up
+    /// Root directory under which machine ID and boot ID are read
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     root_dir: PathBuf,
-    /// What drives the size of the pool
+    /// Signal that drives the size of the pool
     #[arg(long, value_enum, default_value = "pods")]
     scaling_mode: Mode,
-    /// The API group of NodeNetworkConfigs
+    /// API group of NodeNetworkConfigs
     #[arg(long, value_name = "GROUP", default_value = GROUP)]
     nnc_group: String,
-    /// The namespace of NodeNetworkConfigs
+    /// Namespace of NodeNetworkConfigs
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     nnc_namespace: String,
-    /// How long a released address is not used again
+    /// Time for which a released address is not reused
     #[arg(long, value_name = "TIME", default_value = "30s")]
     cooldown: GoTime,
-    /// How long an ADD waits for an address at most
+    /// Longest time for which an ADD waits for an address
     #[arg(long, value_name = "TIME", default_value = "25s")]
     add_wait: GoTime,
-    /// How long a larger demand is remembered before addresses are given back
+    /// Time with a smaller demand after which addresses are given back
     #[arg(long, value_name = "TIME", default_value = "2m")]
     scale_down_stabilisation: GoTime,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Mode {
-    /// Pods that are bound to the node: the right size at once
+    /// Pods bound to the node: the pool has the right size at once
     Pods,
-    /// Addresses that were handed out: a batch at a time, as Azure CNS does
+    /// Allocated addresses: the pool grows by a batch at a time, as in Azure CNS
     Requests,
 }
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// Ask a running daemon how its pool stands
+    /// Print the state of a running daemon's pool
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Ask a running daemon what it knows of a pod
+    /// Print the addresses of a pod and why it has them or waits
     Explain {
         /// The pod, as NAMESPACE/NAME; without a namespace it is in `default`
         pod: String,
@@ -157,7 +162,9 @@ fn page_of(pod: &str) -> Result<String, ConfigError> {
     if is_name(namespace) && is_name(name) {
         Ok(format!("/v1/pods/{namespace}/{name}"))
     } else {
-        Err(ConfigError::Flag(format!("{pod:?} is no name of a pod")))
+        Err(ConfigError::Flag(format!(
+            "{pod:?} is not a pod name: expected NAMESPACE/NAME"
+        )))
     }
 }
 
@@ -165,14 +172,14 @@ fn question<T: serde::de::DeserializeOwned>(flags: &IpamFlags, page: &str) -> an
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
-    Ok(runtime.block_on(ask(&flags.socket, page))?)
+        .context("cannot start the async runtime")?;
+    Ok(runtime.block_on(socket_get(&flags.socket, page))?)
 }
 
 fn serve(flags: &IpamFlags, shared: SharedArguments) -> anyhow::Result<()> {
     let process = flags.process()?;
-    let log = start_logging(shared)?;
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let log = shared.start_logging::<LogOnly>()?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let shutdown = signals::listen(log)?;
         let running = process.run(shutdown).await;
@@ -195,13 +202,14 @@ impl IpamFlags {
 }
 
 impl PoolFlags {
-    /// What the daemon of a node is told.
+    /// The configuration of the daemon.
     pub(crate) fn setup(&self, node: &str, socket: &Path) -> Result<IpamSetup, ConfigError> {
         if self
             .loopback_bind_address
             .is_some_and(|address| !address.ip().is_loopback())
         {
-            let reason = "only loopback: whoever reaches it can take addresses";
+            let reason =
+                "is not a loopback address: every client of the listener can take addresses";
             return Err(wrong("loopback-bind-address", reason));
         }
         if self.add_wait.0.is_zero() {
@@ -219,7 +227,7 @@ impl PoolFlags {
         };
         Ok(IpamSetup {
             settings,
-            doors: Doors {
+            listeners: Listeners {
                 socket: socket.to_owned(),
                 loopback: self.loopback_bind_address,
                 queue: self.cni_queue.clone(),
@@ -228,7 +236,7 @@ impl PoolFlags {
         })
     }
 
-    /// Whose NodeNetworkConfigs are used.
+    /// The NodeNetworkConfigs to use.
     pub(crate) fn objects(&self) -> NetworkObjects {
         NetworkObjects {
             group: self.nnc_group.clone(),

@@ -1,4 +1,4 @@
-//! What `weft controller` and `weft routes` share: a cloud-controller-manager's flags.
+//! The flags that `weft controller` and `weft routes` share, and their run.
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -18,15 +18,15 @@ use weft_runtime::{
     FeatureGate, FeatureGates, Features, LeaderConfig, Stage, TlsFiles, UnknownGates,
 };
 
-use crate::{
-    args::SharedArguments,
-    config::{Config, ConfigError, Layer},
-    logging::{self, LogFilter},
-    process::{
-        controller::{ControllerProcess, Pages},
-        dashboard::Dashboard,
-    },
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
     signals,
+};
+
+use crate::process::{
+    controller::{ControllerProcess, Pages},
+    dashboard::Dashboard,
 };
 
 mod addresses;
@@ -46,7 +46,7 @@ const GATES: [FeatureGate; 1] = [FeatureGate {
     locked: false,
 }];
 
-/// What tells one command from the other.
+/// The names by which the two commands differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     /// The name in metrics.
@@ -57,15 +57,6 @@ pub(crate) struct Identity {
 
 pub(crate) fn wrong(flag: &str, reason: impl fmt::Display) -> ConfigError {
     ConfigError::Flag(format!("--{flag}: {reason}"))
-}
-
-/// Starts logging as flags and environment say.
-pub(crate) fn start_logging(shared: SharedArguments) -> Result<LogFilter, ConfigError> {
-    let flags = Layer {
-        log: shared.log,
-        ..Layer::default()
-    };
-    Ok(logging::start(&Config::load(shared.config, flags)?.log))
 }
 
 /// Runs the controllers that were chosen until a signal comes.
@@ -81,7 +72,7 @@ pub(crate) fn run(
         dashboard,
         ..flags.process(selection, who, features.clone())?
     };
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     for warning in warnings {
         warn!("{warning}");
     }
@@ -89,7 +80,7 @@ pub(crate) fn run(
     if process.routes.is_none() {
         info!("routes are not configured here");
     }
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     if let Some(settings) = flags.cleanup()? {
         let flushed = runtime.block_on(flush(settings));
         let routes = flushed.map_err(anyhow::Error::from_boxed)?;
@@ -105,13 +96,15 @@ pub(crate) fn run(
 }
 
 impl ManagerFlags {
-    /// What is switched on, and what to warn about: other gates mean something to others.
+    /// The feature gates, and warnings about unknown ones.
     pub(crate) fn features(&self) -> Result<(Features, Vec<String>), ConfigError> {
         let mut gates = FeatureGates::new(&GATES);
         let mut warnings = Vec::new();
         for text in &self.feature_gates {
-            let told = gates.set(text, UnknownGates::Warn);
-            warnings.extend(told.map_err(ConfigError::Gate)?);
+            let set = gates.set(text, UnknownGates::Warn);
+            warnings.extend(
+                set.map_err(|error| ConfigError::invalid("cannot set a feature gate", error))?,
+            );
         }
         Ok((gates.freeze(), warnings))
     }
@@ -145,7 +138,7 @@ impl ManagerFlags {
         } else {
             None
         };
-        // Whoever only looks may look beside whoever leads, and a kernel has one node.
+        // Observing needs no leadership, and a kernel's table belongs to one node.
         let shared = !self.is_kernel() || selection.includes_others("route");
         let elects = self.leader_elect && !self.observe && shared;
         Ok(ControllerProcess {
@@ -233,7 +226,7 @@ impl ManagerFlags {
         })
     }
 
-    /// What the cluster is called.
+    /// `--cluster-name`.
     pub(super) fn cluster_name(&self) -> &str {
         &self.cluster_name
     }
@@ -242,12 +235,12 @@ impl ManagerFlags {
         self.cloud_provider.as_deref() == Some("netlink")
     }
 
-    /// Which kernel routes are ours.
+    /// The settings of the provider netlink.
     fn netlink(&self) -> NetlinkSettings {
         self.kernel.netlink(&self.cluster_cidr)
     }
 
-    /// What to clean up, if that is asked for.
+    /// The table to remove our routes from, with --cleanup.
     fn cleanup(&self) -> Result<Option<NetlinkSettings>, ConfigError> {
         match (self.cleanup, self.is_kernel()) {
             (false, _) => Ok(None),

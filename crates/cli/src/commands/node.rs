@@ -1,4 +1,4 @@
-//! `weft node`: everything that a node needs in one process, and orders to it.
+//! `weft node`: the agents of a node in one process, and commands to control them.
 
 use std::{
     net::SocketAddr,
@@ -20,16 +20,16 @@ use weft_routes_agent::{
 
 use super::{
     ipam::PoolFlags,
-    manager::{KernelFlags, Selection, check_ranges, node_name, start_logging, wrong},
+    manager::{KernelFlags, Selection, check_ranges, node_name, wrong},
     proxy::{IptablesVariant, Resolved, read},
 };
-use crate::{
-    args::SharedArguments,
-    build::BuildInfo,
-    config::ConfigError,
-    process::node::{NodeProcess, ProxyPart},
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, LogOnly},
     signals,
 };
+
+use crate::process::node::{NodeProcess, ProxyPart};
 
 mod orders;
 
@@ -59,7 +59,7 @@ struct NodeFlags {
     /// Reach the API server by this kubeconfig; as this machine is set up without it
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Use this API server, whatever the kubeconfig says
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
     /// This node's name; the host name if absent
@@ -69,7 +69,7 @@ struct NodeFlags {
     /// proxy's configuration says, 127.0.0.1:10249 as a rule
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<SocketAddr>,
-    /// Take orders on this Unix socket
+    /// Unix socket for weft node status, start, stop and restart
     #[arg(
         long,
         value_name = "PATH",
@@ -122,11 +122,11 @@ pub(crate) fn run(arguments: &NodeArguments, shared: SharedArguments) -> anyhow:
         return order.give(&flags.control_socket);
     }
     let (process, warnings) = flags.process()?;
-    let log = start_logging(shared)?;
+    let log = shared.start_logging::<LogOnly>()?;
     for warning in warnings {
         warn!("{warning}");
     }
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     runtime.block_on(async {
         let shutdown = signals::listen(log)?;
         let running = process.run(shutdown).await;
@@ -166,7 +166,7 @@ impl NodeFlags {
             proxy,
             ipam: ipam.transpose()?,
             routes: routes.transpose()?,
-            version: BuildInfo::of_this_program().to_string(),
+            version: super::build().to_string(),
             node,
         };
         if process.proxy.is_none() && process.ipam.is_none() && process.routes.is_none() {
@@ -205,7 +205,7 @@ impl NodeFlags {
     }
 }
 
-/// Where the proxy's configuration comes from, whenever it is asked for.
+/// Reads the proxy's configuration again.
 struct ProxySource {
     file: Option<PathBuf>,
     variant: IptablesVariant,

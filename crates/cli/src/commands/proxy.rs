@@ -15,10 +15,9 @@ use weft_proxy_agent::{
 };
 
 use super::manager::ControlFlags;
-use crate::{
-    args::SharedArguments,
-    build::BuildInfo,
-    config::{Config, ConfigError, Layer},
+use weft_program::{
+    SharedArguments,
+    config::{ConfigError, Layer as _, Layers, LogOnly},
     logging::{self, LogFilter},
     output, signals,
 };
@@ -45,7 +44,7 @@ pub(crate) struct ProxyArguments {
     file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) flags: GivenFlags,
-    /// Use this API server, whatever the kubeconfig says
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
     /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
@@ -105,7 +104,7 @@ pub(crate) struct ProxyArguments {
     pub(crate) metrics_port: Option<u16>,
 }
 
-/// Which of the two programs that are called iptables.
+/// The variant of the iptables programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IptablesVariant {
     Auto,
@@ -121,7 +120,7 @@ enum VersionRequest {
     Raw,
 }
 
-/// What was asked for.
+/// The action that the flags choose.
 #[derive(Debug)]
 enum Action {
     WriteConfig(PathBuf),
@@ -134,18 +133,14 @@ pub(crate) fn run(arguments: &ProxyArguments, shared: SharedArguments) -> anyhow
     match arguments.version {
         VersionRequest::False => {}
         VersionRequest::True | VersionRequest::Raw => {
-            return output::text(&BuildInfo::of_this_program().to_string());
+            return output::text(&super::build().to_string());
         }
     }
     let file = arguments.file.as_deref().map(read).transpose()?;
     let text = file.as_ref().map(|(_, text)| text.as_str());
     let resolved = Resolved::new(arguments, text)?;
-    let flags = Layer {
-        log: shared.log,
-        ..Layer::default()
-    };
-    let own = Config::load(None, flags)?;
-    let log = logging::start(&resolved.logging(own.log));
+    let own = Layers::load(None, LogOnly::of_log(shared.log))?;
+    let log = logging::start(&resolved.logging(own.log()));
     for warning in &resolved.warnings {
         warn!("{warning}");
     }
@@ -172,7 +167,7 @@ pub(crate) fn read(path: &Path) -> Result<(ConfigFile, String), ConfigError> {
 }
 
 impl Action {
-    /// kube-proxy's order, should there be several.
+    /// The first of several, in kube-proxy's order.
     fn of(arguments: &ProxyArguments) -> Self {
         match arguments {
             ProxyArguments {
@@ -215,9 +210,10 @@ fn program(
                 master: arguments.master.clone(),
                 file,
                 control: arguments.control.control_socket.clone(),
-                version: BuildInfo::of_this_program().to_string(),
+                version: super::build().to_string(),
             };
-            let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+            let runtime =
+                tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
             runtime.block_on(async {
                 let shutdown = signals::listen(log)?;
                 let running = process.run(shutdown).await;

@@ -9,7 +9,7 @@ use weft_providers::Calls;
 use weft_routes_agent::{preview, status::RoutesStatus};
 
 use super::manager::{self, Identity, ManagerFlags, Selection};
-use crate::{args::SharedArguments, output};
+use weft_program::{SharedArguments, config::LogOnly, output};
 
 const AFTER_HELP: &str = "\
 It contends for the lease of a cloud-controller-manager, so that the two never change routes at the
@@ -42,7 +42,7 @@ enum Tool {
 
 #[derive(Debug, Args)]
 struct StatusArguments {
-    /// Where the controller serves its diagnostics
+    /// URL of the controller's diagnostics
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:10258")]
     server: String,
     /// A file with a token that may get /debug/routes; loopback needs none
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &RoutesArguments, shared: SharedArguments) -> anyho
 fn plan(flags: &ManagerFlags, shared: SharedArguments) -> anyhow::Result<()> {
     let (features, _) = flags.features()?;
     let process = flags.routes_process(&features)?;
-    manager::start_logging(shared)?;
+    shared.start_logging::<LogOnly>()?;
     let plan = in_runtime(async {
         let provider = process.open(Calls::default()).await?;
         let (kubeconfig, master) = flags.api_server();
@@ -118,6 +118,6 @@ fn in_runtime<T>(work: impl Future<Output = Result<T, AnyError>>) -> anyhow::Res
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the async runtime")?;
     runtime.block_on(work).map_err(anyhow::Error::from_boxed)
 }

@@ -16,11 +16,11 @@ use weft_runtime::{
 /// Configuration of the page.
 #[derive(Clone, Debug)]
 pub(crate) struct Dashboard {
-    /// Where it is served.
+    /// Address of the listener.
     pub(crate) address: SocketAddr,
     /// From where it may be seen.
     pub(crate) reach: Reach,
-    /// What the cluster is called.
+    /// Name of the cluster.
     pub(crate) cluster: String,
 }
 

@@ -19,10 +19,10 @@ use weft_runtime::{
 use weft_ipam_daemon::{IpamComponent, IpamMetrics, IpamSetup};
 use weft_process::{client, serve_control_socket};
 use weft_proxy_agent::{
-    Begin,
+    PrepareRun,
     config_file::ConfigFile,
     host::HostCounters,
-    listen::{BindPolicy, PatientServer},
+    listen::{BindPolicy, RetryingServer},
     metrics::ProxyMetrics,
     pages,
     process::{ProxySetup, Servers},
@@ -46,7 +46,7 @@ pub(crate) struct NodeProcess {
     pub(crate) master: Option<String>,
     /// This node's name.
     pub(crate) node: String,
-    /// Where to serve health, metrics and diagnostics.
+    /// Listener of health, metrics and diagnostics, if any.
     pub(crate) pages: Option<SocketAddr>,
     /// Path of the control socket.
     pub(crate) control: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct NodeProcess {
 
 /// The proxy of a node.
 pub(crate) struct ProxyPart {
-    /// How it proxies at first; addresses of health and diagnostics stay as they are here.
+    /// The setup of the first start; the addresses of health and diagnostics do not change later.
     pub(crate) setup: ProxySetup,
     /// Reads the configuration again, before every start of the proxy.
     pub(crate) read: ReadProxy,
@@ -124,7 +124,7 @@ impl NodeProcess {
     }
 }
 
-/// What the parts share.
+/// The manager and cluster that the parts share.
 struct Node {
     manager: Manager,
     cluster: Cluster,
@@ -152,11 +152,11 @@ impl Node {
         };
         let servers = Servers::new(&self.manager, &config, &self.name, &self.cluster);
         let read = part.read;
-        let begin: Begin = Arc::new(move || {
+        let prepare: PrepareRun = Arc::new(move || {
             let (setup, file) = read()?;
-            setup.begin(file)
+            setup.prepare_run(file)
         });
-        let (proxy, health) = servers.proxy(&self.cluster, metrics, begin)?;
+        let (proxy, health) = servers.proxy(&self.cluster, metrics, prepare)?;
         self.add(proxy)?;
         Ok(pages::diagnostics(part.setup.diagnostics(health, version)))
     }
@@ -169,7 +169,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let manager = self.manager.clone();
         let open = move || pages::bind_metrics(&manager, address, extra.clone(), beyond.clone());
-        let server = PatientServer::new("metrics-server", address, BindPolicy::Retry, open);
+        let server = RetryingServer::new("metrics-server", address, BindPolicy::Retry, open);
         self.manager.add_component(server)?;
         Ok(())
     }

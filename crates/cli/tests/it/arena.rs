@@ -44,7 +44,7 @@ pub(crate) struct Arena {
     client: Client,
     pub(crate) programs: tempfile::TempDir,
     pub(crate) variant: String,
-    /// How many marks there were.
+    /// Number of marks so far.
     marks: AtomicU16,
 }
 
@@ -96,7 +96,7 @@ impl Mark {
         edits
     }
 
-    /// What of it a kernel does not hold yet.
+    /// The part of the mark that a kernel does not have yet.
     fn missing(&self, rules: &Ruleset) -> Option<String> {
         let text = rules.to_string();
         let shows = |wanted: String| text.lines().any(|line| line.contains(&wanted));
@@ -253,7 +253,7 @@ impl Arena {
         });
     }
 
-    /// What a shortened list of edits never made is gone already.
+    /// Removing an object that a shortened list of edits never created succeeds.
     async fn delete(&self, name: &ObjectName) {
         let deletion = DeleteParams::default();
         match self.api(name).delete(&name.name, &deletion).await {
@@ -309,14 +309,14 @@ impl Arena {
             ..KubeProxyConfiguration::default()
         };
         let config = configuration.check().unwrap();
-        let outlook = snapshot.outlook(&config, family, NODE, Vec::new());
+        let state = snapshot.family_state(&config, family, NODE, Vec::new());
         let options = weft_iptables::Options {
             random_fully: true,
             drop_invalid: true,
             nfacct: true,
             minimize: true,
         };
-        let plan = weft_iptables::render(&outlook.desired, &outlook.settings, options);
+        let plan = weft_iptables::render(&state.desired, &state.settings, options);
         let mut rules = Ruleset::new(family);
         rules.restore(&plan.to_string()).unwrap();
         rules
@@ -346,7 +346,7 @@ impl Arena {
         }
     }
 
-    /// What a proxy said.
+    /// The log of a proxy.
     pub(crate) fn log(&self, name: &str) -> String {
         let log = self.programs.path().join(format!("{name}.log"));
         fs::read_to_string(log).unwrap_or_default()

@@ -83,7 +83,7 @@ fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// What each line says became of its file.
+/// The outcome that each line reports for its file.
 fn outcomes(run: &Run) -> Vec<&str> {
     let lines = run.stdout.lines();
     lines

@@ -117,7 +117,7 @@ fn a_missing_file_is_an_error_with_its_cause() {
     assert_eq!(run.code, Some(2));
     assert_eq!(
         run.stderr,
-        "error: read the configuration file /nonexistent/weft.yaml\n  \
+        "error: cannot read the configuration file /nonexistent/weft.yaml\n  \
          cause: No such file or directory (os error 2)\n"
     );
 }

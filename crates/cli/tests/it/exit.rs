@@ -21,7 +21,8 @@ fn a_failure_is_one_and_printed_once() {
     let output = output.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let expected = "error: write to stdout\n  cause: No space left on device (os error 28)\n";
+    let expected =
+        "error: cannot write to stdout\n  cause: No space left on device (os error 28)\n";
     assert_eq!(stderr, expected);
 }
 

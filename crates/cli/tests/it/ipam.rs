@@ -244,7 +244,7 @@ impl Daemon {
     }
 }
 
-/// What is known of a name.
+/// State of a pod as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     Asked,
@@ -462,7 +462,11 @@ fn status_and_explain_ask_the_running_daemon() {
     let socket = format!("--socket={}", stage.socket().display());
     let away = run(&mut weft(&["ipam", "status", &socket]));
     assert_eq!(away.code, Some(1));
-    assert!(away.stderr.contains("ask the daemon"), "{}", away.stderr);
+    assert!(
+        away.stderr.contains("cannot reach the daemon"),
+        "{}",
+        away.stderr
+    );
     let _daemon = stage.start();
     let address = add(&stage.socket(), "web-0").unwrap().unwrap();
     let status = run(&mut weft(&["ipam", "status", &socket]));

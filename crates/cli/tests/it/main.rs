@@ -1,13 +1,11 @@
-//! The program from the outside: what it prints and how it exits.
+//! Integration tests of the program `weft`.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"
 )]
 
-mod apiserver;
 mod arena;
 mod beside_kube_proxy;
-mod check;
 mod cni;
 mod config;
 mod dashboard;
@@ -20,7 +18,5 @@ mod node;
 mod proxy;
 mod proxy_life;
 mod routes;
-mod testkit;
-mod up;
 mod version;
 mod weft;

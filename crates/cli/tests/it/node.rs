@@ -19,7 +19,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a node's process works with.
+/// API server, proxy setup and directory of a node's process.
 struct Stage {
     arena: Arena,
     directory: tempfile::TempDir,
@@ -286,7 +286,7 @@ fn parts_of_a_node_start_stop_fail_and_restart_each_for_itself() {
         stage.until("rules", || has_rules(&network, "10.96.0.13"));
         let unknown = stage.order(&["stop", "route"]);
         assert_eq!(unknown.code, Some(1));
-        let known = "there are: ipam, proxy, routes";
+        let known = "expected one of ipam, proxy, routes";
         assert!(unknown.stderr.contains(known), "{}", unknown.stderr);
 
         // A new configuration is the proxy's business alone.

@@ -6,7 +6,7 @@ use crate::weft::{Run, run, weft};
 
 fn defaults() -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    fs::read_to_string(path.join("../proxy/testdata/defaults.yaml")).unwrap()
+    fs::read_to_string(path.join("../proxy/core/testdata/defaults.yaml")).unwrap()
 }
 
 /// Runs with a file of these fields, if any, and returns what was written as well.
@@ -61,7 +61,7 @@ fn what_is_ignored_is_told() {
     assert_eq!((run.code, written), (Some(0), defaults()), "{run:?}");
     for warning in [
         "unknown field \"colour\"",
-        "--masquerade-all is ignored, for there is a --config",
+        "--masquerade-all is ignored because --config is set",
     ] {
         assert!(run.stderr.contains(warning), "{}", run.stderr);
     }

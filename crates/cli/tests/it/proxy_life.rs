@@ -405,7 +405,7 @@ fn the_rights_in_the_manifest_are_enough() {
     });
 }
 
-/// What a container of a manifest may do on its machine.
+/// Capabilities of a container of a manifest.
 struct Privileges {
     capabilities: Vec<String>,
 }
@@ -572,7 +572,7 @@ fn dns_slice(address: &str) -> Edit {
     Edit::Put(name, object)
 }
 
-/// Who answers the flows that the kernel tracks.
+/// The endpoints of the flows in the conntrack table.
 fn flows(node: &Namespace) -> Vec<String> {
     node.run(|| {
         let mut netfilter = Netfilter::open().unwrap();

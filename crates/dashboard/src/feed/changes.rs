@@ -1,4 +1,4 @@
-//! What happened between two states, in words.
+//! Timeline entries derived from the difference between two states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(super) fn between(before: &State, after: &State, at: Timestamp) -> Vec<Note>
     nodes.chain(services).map(note).collect()
 }
 
-/// The same thing before and after.
+/// Items before and after, matched by key.
 fn pairs<'a, T, K: Ord + Clone>(
     before: &'a [T],
     after: &'a [T],

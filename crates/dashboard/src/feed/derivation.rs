@@ -1,4 +1,4 @@
-//! From objects to what the page shows.
+//! Derives the page's state from Kubernetes objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use weft_runtime::{Metadata, Object as _};
 
 use super::{
-    Objects, Source, Standing,
+    Objects, Source, SyncState,
     objects::{self, condition},
 };
 use crate::state::{
     ClusterState, Endpoint, Mode, Node, Pod, Pool, Port, Route, Service, State, Timeline,
 };
 
-/// What the objects say: nodes with their pods, pools and routes, Services with their endpoints,
-/// and whether all that is known well. Everything else is empty.
+/// Nodes with their pods, pools and routes, Services with their endpoints, and one check for each
+/// kind of object. Everything else stays empty.
 pub fn derive(objects: &Objects) -> State {
     let mut sources = objects.sources.iter();
     State {
@@ -27,7 +27,7 @@ pub fn derive(objects: &Objects) -> State {
         cluster: ClusterState {
             name: String::new(),
             server: String::new(),
-            reachable: sources.all(|source| source.standing != Standing::Unreachable),
+            reachable: sources.all(|source| source.sync != SyncState::Unreachable),
             since: Timestamp::UNIX_EPOCH,
         },
         nodes: nodes(objects),
@@ -67,7 +67,7 @@ fn nodes(objects: &Objects) -> Vec<Node> {
     nodes
 }
 
-/// A node by itself.
+/// A node without pods, pool and routes.
 fn plain(node: &objects::Node) -> Node {
     let addresses = node.status.addresses.iter();
     let ranges = node.spec.pod_cidrs.iter();
@@ -87,7 +87,7 @@ fn plain(node: &objects::Node) -> Node {
 fn pods_by_node(objects: &Objects) -> HashMap<&str, Vec<Pod>> {
     let mut found: HashMap<&str, Vec<Pod>> = HashMap::new();
     for pod in &objects.pods {
-        // A finished pod has given its address back.
+        // A finished pod holds no address.
         let finished = matches!(&*pod.status.phase, "Succeeded" | "Failed");
         if let (Some(node), false) = (&pod.spec.node_name, finished) {
             found.entry(node).or_default().push(to_pod(pod));
@@ -125,14 +125,14 @@ fn to_pod(pod: &objects::Pod) -> Pod {
 /// Labels that name the application, the recommended one first.
 const APP_LABELS: [&str; 3] = ["app.kubernetes.io/name", "app", "k8s-app"];
 
-/// What a pod belongs to: what its labels say, or whatever manages it.
+/// The application of a pod: from its labels, or else its managing owner.
 fn app(metadata: &Metadata) -> Option<String> {
     let mut labels = APP_LABELS.iter();
     let labelled = labels.find_map(|label| metadata.labels.get(label));
     let mut owners = metadata.owner_references.iter();
     let owner = || {
         let owner = owners.find(|owner| owner.controller)?;
-        // A ReplicaSet is called after its Deployment and a hash.
+        // A ReplicaSet is named after its Deployment and a hash.
         let deployment = match &*owner.kind {
             "ReplicaSet" => owner
                 .name
@@ -145,8 +145,8 @@ fn app(metadata: &Metadata) -> Option<String> {
     labelled.or_else(owner).map(str::to_owned)
 }
 
-/// A pool as far as its object and the node's pods tell. Which addresses wait or are on their way
-/// only the node's daemon knows; those count as free here.
+/// A pool as its object and the node's pods show it. Only the node's daemon knows which addresses
+/// are pending or cooling; those count as free here.
 fn pool(config: &objects::NodeConfig, pods: &[Pod]) -> Pool {
     let status = config.status.to_status();
     let blocks: Vec<IpNet> = status
@@ -183,8 +183,8 @@ fn size_of(block: &IpNet) -> u64 {
     1_u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
 }
 
-/// A node's ways to the others: to each whose network somebody has declared available, since that
-/// is what a route controller says when the route is there.
+/// A node's routes to the other nodes: one to each node whose `NetworkUnavailable` is `False`, the
+/// condition with which a route controller reports that the route exists.
 fn routes(from: &Node, nodes: &[Node]) -> Vec<Route> {
     let others = nodes
         .iter()

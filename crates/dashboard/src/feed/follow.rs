@@ -1,3 +1,5 @@
+//! One followed kind: an informer that is opened again after its removal.
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
@@ -9,19 +11,20 @@ use weft_runtime::{
     WaitReason, WatchSpec,
 };
 
-use super::{Source, Standing};
+use super::{Source, SyncState};
 
-/// An informer that was removed is asked for again after this time.
+/// Pause before an informer that was removed is opened again.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// A kind that is followed for as long as this lives, through everything that befalls informers.
+/// A kind that is followed until this is dropped, through removal of its informer and of the kind
+/// itself.
 pub(super) struct Followed<K: Kinded> {
     what: &'static str,
     cache: Cache,
-    /// Whether the server has the kind, for one that not every server has.
+    /// Availability, for a kind that not every server has.
     kind: Option<watch::Receiver<KindState>>,
     open: Option<Open<K>>,
-    /// When to open again.
+    /// Time of the next attempt.
     again: Instant,
 }
 
@@ -51,7 +54,7 @@ impl<K: Kinded> Followed<K> {
         }
     }
 
-    /// Resolves when there may be something new. Safe to cancel.
+    /// Resolves when there may be something new. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         if !self.is_served() {
             self.open = None;
@@ -80,26 +83,26 @@ impl<K: Kinded> Followed<K> {
     }
 
     pub(super) fn objects(&self) -> Vec<Arc<K>> {
-        // Of an informer that has stopped, `source` says that it is gone.
+        // Empty for an informer that has stopped; `source` reports it as missing.
         let open = self.open.as_ref();
         open.and_then(|open| open.objects.list().ok())
             .unwrap_or_default()
     }
 
     pub(super) fn source(&self) -> Source {
-        let standing = match &self.open {
-            _ if !self.is_served() => Standing::NotServed,
-            None => Standing::Filling,
-            Some(open) => open.standing(),
+        let sync = match &self.open {
+            _ if !self.is_served() => SyncState::NotServed,
+            None => SyncState::Listing,
+            Some(open) => open.sync(),
         };
         Source {
             what: self.what,
-            standing,
+            sync,
         }
     }
 }
 
-/// Never, for a kind that is always there.
+/// Never resolves for a kind that every server has.
 async fn kind_changed(kind: &mut Option<watch::Receiver<KindState>>) {
     if let Some(kind) = kind
         && kind.changed().await.is_ok()
@@ -119,17 +122,17 @@ impl<K: Kinded> Open<K> {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn sync(&self) -> SyncState {
         match &*self.states.borrow() {
-            InformerState::Synced | InformerState::Listing { relist: true } => Standing::Followed,
-            InformerState::Listing { relist: false } => Standing::Filling,
+            InformerState::Synced | InformerState::Listing { relist: true } => SyncState::Followed,
+            InformerState::Listing { relist: false } => SyncState::Listing,
             InformerState::Waiting(WaitReason::Unreachable) | InformerState::Retrying { .. } => {
-                Standing::Unreachable
+                SyncState::Unreachable
             }
             InformerState::Waiting(WaitReason::KindMissing) | InformerState::Stopped(_) => {
-                Standing::NotServed
+                SyncState::NotServed
             }
-            InformerState::Waiting(reason) => Standing::Refused(reason.name()),
+            InformerState::Waiting(reason) => SyncState::Refused(reason.name()),
         }
     }
 }

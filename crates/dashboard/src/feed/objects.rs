@@ -1,4 +1,4 @@
-//! The objects that the state is derived from, decoded to what the page shows of them.
+//! Kubernetes objects, decoded to the fields that the page shows.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use weft_runtime::{Kind, Kinded, Metadata, projection};
 
 use super::Source;
 
-/// Everything that is known of a cluster at one time, in any order.
+/// All objects of a cluster at one time, unordered.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// How well each kind is known.
+    /// Sync state of each kind.
     pub sources: Vec<Source>,
-    /// Nodes.
+    /// All Nodes.
     pub nodes: Vec<Arc<Node>>,
-    /// Pods.
+    /// All Pods.
     pub pods: Vec<Arc<Pod>>,
-    /// Services.
+    /// All Services.
     pub services: Vec<Arc<Service>>,
-    /// EndpointSlices.
+    /// All EndpointSlices.
     pub slices: Vec<Arc<Slice>>,
-    /// NodeNetworkConfigs.
+    /// All NodeNetworkConfigs; empty if the kind is not served.
     pub configs: Vec<Arc<NodeConfig>>,
 }
 
@@ -42,7 +42,7 @@ projection!(Node, "", "v1", "nodes", "Node");
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeSpec {
-    // Texts and not ranges: a malformed one is to be seen.
+    // Strings, not ranges: the page shows a malformed one too.
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
     pub(super) pod_cidrs: Box<[SharedStr]>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Condition {
     status: SharedStr,
 }
 
-/// Whether a condition is true, if somebody wrote it.
+/// Value of a condition; `None` if it is absent or `Unknown`.
 pub(super) fn condition(conditions: &[Condition], name: &str) -> Option<bool> {
     let mut conditions = conditions.iter();
     let found = conditions.find(|condition| &*condition.r#type == name)?;

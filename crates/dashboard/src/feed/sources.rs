@@ -1,47 +1,49 @@
+//! Sync state of the kinds that the page is derived from.
+
 use crate::state::Check;
 
-/// A kind of objects that the state is derived from, and how well it is known.
+/// A kind of objects that the state is derived from, and its sync state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What it is, in the plural.
+    /// Plural noun for the page, such as `pods`.
     pub what: &'static str,
-    /// How well it is known.
-    pub standing: Standing,
+    /// Sync state.
+    pub sync: SyncState,
 }
 
-/// How well a kind is known.
+/// Sync state of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// What is known follows the server.
+pub enum SyncState {
+    /// In step with the server.
     Followed,
-    /// The first list is under way.
-    Filling,
+    /// The first list is running.
+    Listing,
     /// The server has no such kind.
     NotServed,
-    /// The server does not give it to us: the reason in a word.
+    /// The server refuses the list: the reason in a word.
     Refused(&'static str),
-    /// The server does not answer; what is known may be old.
+    /// The server does not answer; the known objects may be outdated.
     Unreachable,
 }
 
 impl Source {
-    /// Whether nothing of it is missing.
+    /// Returns whether no object is missing.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self.standing, Standing::Followed | Standing::NotServed)
+        matches!(self.sync, SyncState::Followed | SyncState::NotServed)
     }
 
-    /// What to say about it; nothing of a kind that a cluster need not have.
+    /// The check for this kind; `None` for an optional kind that is not served.
     pub(super) fn check(&self) -> Option<Check> {
-        let detail = match self.standing {
-            Standing::NotServed => return None,
-            Standing::Followed => "up to date",
-            Standing::Filling => "being listed",
-            Standing::Refused(reason) => reason,
-            Standing::Unreachable => "the API server does not answer; what is shown may be old",
+        let detail = match self.sync {
+            SyncState::NotServed => return None,
+            SyncState::Followed => "up to date",
+            SyncState::Listing => "being listed",
+            SyncState::Refused(reason) => reason,
+            SyncState::Unreachable => "the API server does not answer, the page may be outdated",
         };
         Some(Check {
             name: format!("follows {}", self.what),
-            ok: self.standing == Standing::Followed,
+            ok: self.sync == SyncState::Followed,
             detail: detail.to_owned(),
         })
     }

@@ -1,110 +1,112 @@
+//! Nodes, pods, pools, routes and Services as the page shows them.
+
 use serde::{Deserialize, Serialize};
 
-/// A node.
+/// A node with its pods, pool and routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
+    /// Name of the Node object.
     pub name: String,
-    /// Whether its kubelet says that it is ready.
+    /// Condition `Ready` is true.
     pub ready: bool,
-    /// Its addresses.
+    /// Internal addresses.
     pub addresses: Vec<String>,
-    /// The ranges that its pods get their addresses from.
+    /// Pod CIDRs.
     pub pod_ranges: Vec<String>,
-    /// The condition of that name, if somebody wrote it.
+    /// Condition `NetworkUnavailable`; `None` if it is absent.
     pub network_unavailable: Option<bool>,
-    /// Its pool of addresses, if it has one.
+    /// Address pool, if the node has one.
     pub pool: Option<Pool>,
-    /// Its pods.
+    /// Pods on this node that hold an address.
     pub pods: Vec<Pod>,
-    /// Its ways to other nodes' pods.
+    /// Routes to other nodes' pods.
     pub routes: Vec<Route>,
 }
 
-/// Addresses of a node. What is not known is `None`.
+/// Addresses of a node by state. Unknown counts are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// In use by pods.
+    /// Assigned to pods.
     pub assigned: Option<u64>,
-    /// There for the next pods.
+    /// Free for the next pods.
     pub free: Option<u64>,
-    /// On their way to the node or back.
+    /// On their way to the node or back to the cluster's pool.
     pub pending: Option<u64>,
-    /// Given back by a pod, and not yet given to another.
+    /// Released by a pod, not yet available to another.
     pub cooling: Option<u64>,
-    /// What the node asks for in all.
+    /// Number that the node requests in all.
     pub requested: Option<u64>,
-    /// What its pods need.
+    /// Number that the pods need.
     pub demand: Option<u64>,
 }
 
-/// A pod.
+/// A pod on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// What it belongs to; pods of the same have the same colour.
+    /// Application; pods of the same one have the same colour.
     pub app: Option<String>,
-    /// Its addresses.
+    /// Pod IPs.
     pub addresses: Vec<String>,
-    /// Its phase.
+    /// `status.phase`, or `Terminating`.
     pub phase: String,
-    /// Whether it takes traffic.
+    /// Ready for traffic.
     pub ready: bool,
 }
 
-/// A way to other nodes' pods.
+/// A route to another node's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The range it leads to.
+    /// Destination CIDR.
     pub destination: String,
-    /// The next hop.
+    /// Address of the next hop.
     pub via: String,
-    /// The node that the next hop is, if it is one.
+    /// The node of the next hop, if it is one.
     pub node: Option<String>,
 }
 
-/// A Service.
+/// A Service with its endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     pub kind: String,
-    /// Its addresses; none if it is headless.
+    /// Cluster IPs; none if it is headless.
     pub addresses: Vec<String>,
-    /// Its ports.
+    /// Service ports.
     pub ports: Vec<Port>,
-    /// Who answers.
+    /// Endpoints of all its EndpointSlices.
     pub endpoints: Vec<Endpoint>,
 }
 
 /// A port of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its name, where there are several.
+    /// Port name, where there are several.
     pub name: Option<String>,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
-    /// Its number.
+    /// Service port.
     pub port: u16,
-    /// Its number on every node.
+    /// Port on every node, for types NodePort and LoadBalancer.
     pub node_port: Option<u16>,
 }
 
-/// An address that answers for a Service.
+/// An endpoint of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The address.
+    /// IP address.
     pub address: String,
-    /// The pod behind it, in the Service's namespace.
+    /// Name of its pod, in the Service's namespace.
     pub pod: Option<String>,
-    /// The node it is on.
+    /// Name of its node.
     pub node: Option<String>,
-    /// Whether it takes traffic.
+    /// Ready for traffic.
     pub ready: bool,
 }

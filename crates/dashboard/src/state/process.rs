@@ -1,3 +1,5 @@
+//! Processes as the page shows them, and the actions on them.
+
 use std::{fmt, str::FromStr};
 
 use jiff::Timestamp;
@@ -6,39 +8,39 @@ use serde::{Deserialize, Serialize};
 /// A process behind the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its name, which actions use.
+    /// Name, which actions use.
     pub name: String,
-    /// The node it belongs to, if to one.
+    /// Name of its node, if it belongs to one.
     pub node: Option<String>,
-    /// What it does.
+    /// Component, such as `proxy`.
     pub component: String,
-    /// Its id, while it runs.
+    /// Process ID while it runs.
     pub pid: Option<u32>,
-    /// What it is doing.
+    /// Current state.
     pub state: ProcessState,
-    /// Since when.
+    /// Time of the last change of `state`.
     pub since: Timestamp,
-    /// What else there is to say.
+    /// Further information.
     pub detail: String,
-    /// What people may do with it now.
+    /// Actions that are allowed now.
     pub actions: Vec<Action>,
 }
 
-/// What a process is doing.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessState {
-    /// It was started and is not at work yet.
+    /// Started, not ready yet.
     Starting,
-    /// It is at work.
+    /// Running and ready.
     Running,
-    /// It was stopped.
+    /// Stopped on request.
     Stopped,
-    /// It ended by itself.
+    /// Ended without a request.
     Failed,
 }
 
-/// What people may do with a process.
+/// An action on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -64,9 +66,9 @@ impl fmt::Display for Action {
     }
 }
 
-/// There is no such action.
+/// The text names no action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such action")]
+#[error("unknown action: expected start, stop or restart")]
 pub struct UnknownAction;
 
 impl FromStr for Action {

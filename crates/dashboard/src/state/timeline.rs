@@ -1,9 +1,11 @@
+//! The timeline: the latest changes of the network and their cost.
+
 use std::{collections::VecDeque, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How many entries are kept.
+/// Number of entries kept.
 const KEPT: usize = 300;
 
 /// The latest entries, numbered without gaps, the oldest first.
@@ -11,51 +13,51 @@ const KEPT: usize = 300;
 #[serde(transparent)]
 pub struct Timeline(VecDeque<Arc<Entry>>);
 
-/// Something that happened.
+/// A numbered note.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Counts from 1.
     pub number: u64,
-    /// What happened.
+    /// The change.
     #[serde(flatten)]
     pub note: Note,
 }
 
-/// What there is to say about something that happened.
+/// A change of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// What.
+    /// The change in words.
     pub what: String,
-    /// The node, if it was on one.
+    /// Name of the node, if it concerns one.
     #[serde(rename = "where")]
     pub place: Option<String>,
-    /// Who did it or saw it.
+    /// Component that made or saw the change.
     pub component: String,
-    /// What it cost, if somebody measured that.
+    /// Cost of the change, if measured.
     pub cost: Option<Cost>,
 }
 
-/// What a change cost. What was not measured is `None`.
+/// Cost of a change. What was not measured is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// From the write to the API until it was done.
+    /// Time from the write to the API until it was done.
     pub milliseconds: Option<f64>,
     /// Bytes written to the kernel.
     pub bytes: Option<u64>,
-    /// What was written, such as `+1 chain ~1 rule`.
+    /// Summary of what was written, such as `+1 chain ~1 rule`.
     pub changes: Option<String>,
     /// Calls made to an API.
     pub calls: Option<u64>,
-    /// Bytes that writing everything again would have taken in addition.
+    /// Additional bytes that a full rewrite would have taken.
     pub avoided_bytes: Option<u64>,
-    /// Calls that polling would have taken in addition.
+    /// Additional calls that polling would have taken.
     pub avoided_calls: Option<u64>,
 }
 
 impl Timeline {
-    /// Adds what happened and forgets what is too long ago. Returns its number.
+    /// Adds an entry and drops the oldest beyond the limit. Returns its number.
     pub fn push(&mut self, note: Note) -> u64 {
         let number = self.0.back().map_or(1, |latest| latest.number + 1);
         if self.0.len() == KEPT {

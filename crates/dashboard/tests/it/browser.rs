@@ -1,4 +1,4 @@
-//! The page in a browser.
+//! The page in a headless Chromium.
 
 use std::net::SocketAddr;
 
@@ -12,17 +12,17 @@ use weft_dashboard::{
 use weft_testkit::free_port;
 
 use crate::{
+    access::RecordingControl,
     chromium::{self, Browser},
-    doors::Switch,
     fixture::{self, HOSTILE},
 };
 
 const DESKTOP: (u32, u32) = (1400, 1000);
 
-/// A page that is served, and the browser that shows it.
+/// A served page and the browser that shows it.
 struct Show {
     board: Board,
-    switch: Switch,
+    control: RecordingControl,
     browser: Browser,
     address: SocketAddr,
     stop: CancellationToken,
@@ -33,10 +33,10 @@ impl Show {
     async fn of(state: State) -> Option<Self> {
         let chromium = chromium::find()?;
         let board = Board::new(state);
-        let switch = Switch::default();
+        let control = RecordingControl::default();
         let token = Token::random().unwrap();
-        let pages = Pages::new(board.clone()).control(switch.clone(), token);
-        // A test that starts it again at the same place must find that free.
+        let pages = Pages::new(board.clone()).control(control.clone(), token);
+        // A test that starts the server again at the same address must find it free.
         let address = ([127, 0, 0, 1], free_port()).into();
         let server = DashboardServer::bind(pages, address, Reach::Loopback).unwrap();
         let url = server.url();
@@ -45,7 +45,7 @@ impl Show {
         browser.drawn().await;
         Some(Self {
             board,
-            switch,
+            control,
             browser,
             address,
             stop,
@@ -72,7 +72,7 @@ impl Show {
             json!(selector)
         );
         let texts: Vec<String> = serde_json::from_value(self.value(&expression).await).unwrap();
-        // A number is kept on one line with its unit.
+        // The page joins a number and its unit with a no-break space.
         texts
             .iter()
             .map(|text| text.replace('\u{a0}', " "))
@@ -191,7 +191,7 @@ async fn names_that_look_like_markup_stay_text() {
             "{place}: {texts:?}"
         );
     }
-    // The words about a pod are made when it is pointed at.
+    // The tooltip of a pod is made when the pointer enters it.
     let point = "[...document.querySelectorAll('.pod')].find((pod) => \
                  pod.textContent.includes('onerror')).dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))";
     show.value(point).await;
@@ -202,7 +202,7 @@ async fn names_that_look_like_markup_stay_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_appear_by_themselves_and_a_cut_is_said() {
+async fn changes_appear_by_themselves_and_a_lost_connection_is_shown() {
     let Some(mut show) = Show::of(fixture::playground(1, 2)).await else {
         return;
     };
@@ -224,8 +224,8 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     assert_eq!(show.count(".pod").await, 40);
     assert_eq!(show.texts("#timeline .what").await[0], "three nodes joined");
     let announcement = "document.getElementById('announcement').textContent";
-    let told = format!("{announcement} === 'three nodes joined'");
-    show.browser.wait(&told).await;
+    let announced = format!("{announcement} === 'three nodes joined'");
+    show.browser.wait(&announced).await;
     let banner = "document.getElementById('banner').hidden";
     assert_eq!(show.value(banner).await, true);
     show.stop.cancel();
@@ -234,7 +234,7 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     let text = show.texts("#banner").await[0].clone();
     assert!(text.starts_with("Not connected since "), "{text}");
     assert_eq!(show.count(".pod").await, 40, "the last state stays");
-    // And back.
+    // Connected again.
     let fresh = Board::new(fixture::playground(2, 4));
     let server = DashboardServer::bind(Pages::new(fresh), show.address, Reach::Loopback).unwrap();
     (show.stop, show.serving) = serve(server);
@@ -246,7 +246,7 @@ async fn changes_appear_by_themselves_and_a_cut_is_said() {
     assert_eq!(
         entries.len(),
         23,
-        "none of the other process, whatever its number"
+        "no entry of the former process, although numbers repeat"
     );
     assert_eq!(entries[0], "pool grew by a block of 16");
     show.browser.close().await;
@@ -274,7 +274,7 @@ async fn a_service_that_is_pointed_at_lights_its_pods() {
         "true"
     );
     assert_eq!(show.count(".pod.lit").await, 20, "kept");
-    // A node that is pointed at shows where its routes lead.
+    // Focus on a node highlights the nodes that its routes lead to.
     show.value("document.querySelector('[data-node=\"node-2\"]').focus()")
         .await;
     assert_eq!(show.count(".node.reached").await, 2);
@@ -337,7 +337,7 @@ async fn a_theme_that_was_chosen_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trouble_is_said_in_words() {
+async fn failures_are_shown_in_words() {
     let Some(mut show) = Show::of(fixture::troubled()).await else {
         return;
     };
@@ -348,16 +348,13 @@ async fn trouble_is_said_in_words() {
     assert_eq!(show.texts("#nodes .reach").await[0], "no route to node-3");
     assert_eq!(show.count(".pod[data-state=waiting]").await, 1);
     let counts = show.texts("#counts dd span").await;
-    assert_eq!(counts, ["2 ready", "11 ready", "3 answering", "4 hold"]);
+    assert_eq!(counts, ["2 ready", "11 ready", "3 ready", "4 passing"]);
     let states = show.texts("#process-rows .status .text").await;
     assert_eq!(states[..4], ["running", "stopped", "failed", "starting"]);
     let server = show.texts("#cluster-server").await;
     assert!(server[0].contains("does not answer"), "{server:?}");
     let check = show.texts(".check[data-state=bad]").await;
-    assert!(
-        check[0].starts_with("does not hold: pod to Service"),
-        "{check:?}"
-    );
+    assert!(check[0].starts_with("failed: pod to Service"), "{check:?}");
     show.end().await;
 }
 
@@ -374,7 +371,7 @@ async fn a_button_acts_with_the_token_that_left_the_address_bar() {
                  !document.querySelector('[aria-disabled=true]')";
     show.browser.wait(quiet).await;
     assert_eq!(
-        show.switch.told(),
+        show.control.received(),
         [("node-2/proxy".to_owned(), Action::Stop)]
     );
     show.board.update(|state| {
@@ -400,7 +397,7 @@ async fn twenty_nodes_and_three_hundred_pods_stay_usable() {
         show.browser.resize(width, 900).await;
         assert_eq!(show.value(sideways).await, false, "{width} wide");
     }
-    // Tabbing through the picture passes one stop for each node and one for its pods.
+    // The Tab key stops once for each node and once for its pods.
     assert_eq!(show.count("#nodes [tabindex='0']").await, 40);
     let began = std::time::Instant::now();
     let redraw = "(async () => { const {draw} = await import('/nodes.js'); \

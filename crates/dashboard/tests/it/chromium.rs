@@ -13,7 +13,7 @@ use tokio::{
 /// A loaded machine may take a while to start a browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser is many processes; all tests at once would be more than a small machine has room for.
+/// Limit of parallel browsers: each is many processes, too many for a small machine.
 static PLACES: Semaphore = Semaphore::const_new(2);
 
 /// One browser with one page in it.
@@ -28,7 +28,7 @@ pub(crate) struct Browser {
     _place: SemaphorePermit<'static>,
 }
 
-/// Where Chromium is; none is no failure unless `WEFT_MUST_RUN_PEERS` says so.
+/// Path of Chromium; `None` skips the test, unless `WEFT_MUST_RUN_PEERS` is set.
 pub(crate) fn find() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path)
@@ -36,10 +36,10 @@ pub(crate) fn find() -> Option<PathBuf> {
         .find(|path| path.is_file());
     assert!(
         found.is_some() || env::var_os("WEFT_MUST_RUN_PEERS").is_none(),
-        "there is no chromium here: install Debian's package of that name"
+        "chromium is not installed: install Debian's package of that name"
     );
     if found.is_none() {
-        eprintln!("not run: there is no chromium here");
+        eprintln!("not run: chromium is not installed");
     }
     found
 }
@@ -49,7 +49,7 @@ impl Browser {
     pub(crate) async fn open(chromium: PathBuf, url: &str, (width, height): (u32, u32)) -> Self {
         let place = PLACES.acquire().await.unwrap();
         let profile = tempfile::tempdir().unwrap();
-        // Chromium speaks on descriptors 3 and 4.
+        // Chromium's debugging pipe uses descriptors 3 and 4.
         let mut command = Command::new("sh");
         command
             .args([
@@ -133,7 +133,7 @@ impl Browser {
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// Keeps what the browser complains about: scripts that fail, policies that are violated.
+    /// Collects the browser's complaints: scripts that fail, policies that are violated.
     fn note(&mut self, message: &Value) {
         let bad = match message["method"].as_str() {
             Some("Runtime.exceptionThrown") => true,
@@ -146,7 +146,7 @@ impl Browser {
         }
     }
 
-    /// What the browser complained about so far.
+    /// Complaints so far.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -172,7 +172,7 @@ impl Browser {
 
     /// Waits until the first state is drawn.
     pub(crate) async fn drawn(&mut self) {
-        // The page may not be there yet, and with it what a promise in it would wait for.
+        // The page may not be loaded yet, and with it the promise of `wait`.
         while self
             .value("document.body?.dataset.drawn ?? null")
             .await
@@ -182,7 +182,7 @@ impl Browser {
         }
     }
 
-    /// Makes the window so large.
+    /// Sets the size of the window.
     pub(crate) async fn resize(&mut self, width: u32, height: u32) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
@@ -190,7 +190,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// Ends it.
+    /// Closes the browser.
     pub(crate) async fn close(mut self) {
         self.session = None;
         self.call("Browser.close", json!({})).await;

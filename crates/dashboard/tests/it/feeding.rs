@@ -1,4 +1,4 @@
-//! A board that follows a cluster, on paused time and without sockets.
+//! The cluster feed, on paused time and without sockets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Two nodes with a pod each, and a Service of both.
+    /// Creates two nodes with a pod each, and a Service of both pods.
     async fn fill(&self) {
         self.create("/api/v1/nodes", &node(1)).await;
         self.create("/api/v1/nodes", &node(2)).await;
@@ -152,7 +152,7 @@ async fn the_board_follows_the_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_in_a_real_cluster_is_told_in_words() {
+async fn changes_of_a_real_cluster_appear_in_the_timeline() {
     let world = World::new(Mode::Cluster);
     world.fill().await;
     world.shows(World::is_full).await;
@@ -218,7 +218,7 @@ async fn pools_appear_when_their_kind_does_and_go_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_said_and_what_was_known_stays() {
+async fn an_unreachable_api_server_is_shown_and_the_last_state_stays() {
     let world = World::new(Mode::Cluster);
     world.fill().await;
     world.shows(World::is_full).await;
@@ -241,7 +241,7 @@ async fn an_api_server_that_is_away_is_said_and_what_was_known_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_playground_adds_what_objects_do_not_say_and_loses_nothing() {
+async fn a_playground_adds_to_the_derived_state_and_loses_nothing() {
     let route = Route {
         destination: "10.244.9.0/24".to_owned(),
         via: "172.30.0.19".to_owned(),
@@ -269,5 +269,9 @@ async fn a_playground_adds_what_objects_do_not_say_and_loses_nothing() {
         assert_eq!(node.routes, std::slice::from_ref(&route));
     }
     assert_eq!(state.checks, [check]);
-    assert_eq!(whats(&state), [""; 0], "the playground tells its own story");
+    assert_eq!(
+        whats(&state),
+        [""; 0],
+        "the playground writes its own timeline"
+    );
 }

@@ -1,4 +1,4 @@
-//! A playground that is not there: states for tests, and for looking at the page.
+//! States of a made-up playground, for tests and for the example `look`.
 
 use jiff::{SignedDuration, Timestamp};
 use weft_dashboard::{
@@ -9,7 +9,7 @@ use weft_dashboard::{
     },
 };
 
-/// A playground with so many nodes and pods in good order.
+/// A healthy playground with this many nodes and pods.
 pub(crate) fn playground(nodes: usize, pods: usize) -> State {
     let mut state = State::new(Mode::Playground, "playground", "https://127.0.0.1:6443");
     state.nodes = (1..=nodes).map(node).collect();
@@ -266,7 +266,7 @@ fn notes() -> Vec<Note> {
     notes
 }
 
-/// A playground in which a node is gone, a route is missing, a pod waits and processes ended.
+/// A playground in which a node is not ready, a route is missing, a pod waits and processes ended.
 pub(crate) fn troubled() -> State {
     let mut state = playground(3, 12);
     state.cluster.reachable = false;

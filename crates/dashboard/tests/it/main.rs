@@ -1,12 +1,12 @@
-//! The page from the outside: what it is told, what it answers, what a browser makes of it.
+//! Integration tests of the page: feed, HTTP server and browser.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod access;
 mod browser;
 mod chromium;
-mod doors;
 mod feeding;
 mod fixture;
 mod objects;

@@ -1,10 +1,10 @@
-//! What a cluster's objects say.
+//! Derivation of the state from a cluster's objects.
 
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weft_dashboard::{Objects, Source, Standing, State, derive, state::Pool};
+use weft_dashboard::{Objects, Source, State, SyncState, derive, state::Pool};
 
 fn all<T: DeserializeOwned>(values: Vec<Value>) -> Vec<Arc<T>> {
     let objects = values
@@ -213,7 +213,7 @@ fn a_pool_is_known_as_far_as_objects_say() {
     };
     assert_eq!(state.nodes[0].pool, Some(expected));
     assert_eq!(state.nodes[1].pool, None);
-    // A pod of a dual-stack block counts once, and an address from elsewhere not at all.
+    // A pod of a dual-stack block counts once, and an address outside the blocks not at all.
     let mut dual = config("node-1", "10.244.1.0/28", 16);
     let entries = dual["status"]["networkContainers"][0]["ipAssignments"]
         .as_array_mut()
@@ -228,7 +228,7 @@ fn a_pool_is_known_as_far_as_objects_say() {
 }
 
 #[test]
-fn a_route_is_shown_where_somebody_declared_the_network_available() {
+fn a_route_is_shown_where_network_unavailable_is_false() {
     for (status, expected) in [("False", 1), ("True", 0), ("Unknown", 0)] {
         let mut second = node(2);
         second["status"]["conditions"][1]["status"] = json!(status);
@@ -240,7 +240,7 @@ fn a_route_is_shown_where_somebody_declared_the_network_available() {
         assert_eq!(state.nodes[0].routes.len(), expected, "{status}");
         assert_eq!(state.nodes[1].routes.len(), 1);
     }
-    // Each family by its own next hop.
+    // Each family has a next hop of its own.
     let mut dual = node(2);
     dual["spec"]["podCIDRs"] = json!(["10.244.2.0/24", "fd00:2::/64"]);
     let addresses = dual["status"]["addresses"].as_array_mut().unwrap();
@@ -265,25 +265,22 @@ fn a_route_is_shown_where_somebody_declared_the_network_available() {
 }
 
 #[test]
-fn how_well_each_kind_is_known_is_said() {
-    let source = |standing| Source {
-        what: "pods",
-        standing,
-    };
-    for (standing, reachable, check) in [
-        (Standing::Followed, true, Some(true)),
-        (Standing::Filling, true, Some(false)),
-        (Standing::Refused("forbidden"), true, Some(false)),
-        (Standing::Unreachable, false, Some(false)),
-        (Standing::NotServed, true, None),
+fn the_sync_state_of_each_kind_is_a_check() {
+    let source = |sync| Source { what: "pods", sync };
+    for (sync, reachable, check) in [
+        (SyncState::Followed, true, Some(true)),
+        (SyncState::Listing, true, Some(false)),
+        (SyncState::Refused("forbidden"), true, Some(false)),
+        (SyncState::Unreachable, false, Some(false)),
+        (SyncState::NotServed, true, None),
     ] {
         let objects = Objects {
-            sources: vec![source(standing)],
+            sources: vec![source(sync)],
             ..Objects::default()
         };
         let state = derive(&objects);
-        assert_eq!(state.cluster.reachable, reachable, "{standing:?}");
+        assert_eq!(state.cluster.reachable, reachable, "{sync:?}");
         let checks: Vec<bool> = state.checks.iter().map(|check| check.ok).collect();
-        assert_eq!(checks, Vec::from_iter(check), "{standing:?}");
+        assert_eq!(checks, Vec::from_iter(check), "{sync:?}");
     }
 }

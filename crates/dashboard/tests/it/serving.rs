@@ -1,4 +1,4 @@
-//! The server at its address.
+//! The HTTP server: addresses, link, shutdown and floods.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use weft_dashboard::{BindError, Board, DashboardServer, Pages, Reach, Token};
 
-use crate::{doors::Switch, fixture};
+use crate::{access::RecordingControl, fixture};
 
 fn pages() -> Pages {
     Pages::new(Board::new(fixture::playground(1, 2)))
@@ -21,7 +21,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn an_address_that_others_can_reach_is_refused_unless_that_is_meant() {
+fn a_remote_address_is_refused_unless_allowed() {
     for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let refused = DashboardServer::bind(pages(), address(open), Reach::Loopback);
         assert!(matches!(refused, Err(BindError::NotLoopback(_))), "{open}");
@@ -32,7 +32,7 @@ fn an_address_that_others_can_reach_is_refused_unless_that_is_meant() {
 
 #[test]
 fn the_link_has_the_token_only_where_it_is_of_use() {
-    let controlled = || pages().control(Switch::default(), Token::random().unwrap());
+    let controlled = || pages().control(RecordingControl::default(), Token::random().unwrap());
     let here = DashboardServer::bind(controlled(), address("127.0.0.1:0"), Reach::Loopback);
     let here = here.unwrap();
     let (before, token) = here
@@ -75,7 +75,7 @@ async fn clients_that_never_finish_a_request_keep_no_browser_out() {
     let stopped = stop.clone().cancelled_owned();
     let serving = tokio::spawn(async move { server.serve(stopped).await });
     let flooding = move || weft_testkit::Flood::tcp(address, 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
     let page = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -86,6 +86,7 @@ async fn clients_that_never_finish_a_request_keep_no_browser_out() {
     };
     let answer = timeout(Duration::from_secs(10), page).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(flood.is_cut_to(128));
     stop.cancel();
     let ended = timeout(Duration::from_secs(20), serving).await;
     ended.expect("still serving").unwrap().unwrap();

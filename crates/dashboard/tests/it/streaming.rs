@@ -40,7 +40,7 @@ fn rename(board: &Board, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_opens_the_stream_gets_the_whole_state_and_then_every_change() {
+async fn a_new_stream_gets_the_whole_state_and_then_every_change() {
     let board = Board::new(fixture::playground(3, 36));
     let mut body = open(&board).await;
     let first = state(&mut body).await;
@@ -62,7 +62,7 @@ fn without_actions(board: &Board) -> weft_dashboard::State {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_is_one_picture_and_a_viewer_gets_at_most_four_in_a_second() {
+async fn a_burst_is_sent_once_and_a_stream_gets_at_most_four_states_a_second() {
     let board = Board::new(fixture::playground(1, 1));
     let mut body = open(&board).await;
     let begun = Instant::now();
@@ -85,11 +85,7 @@ async fn a_burst_is_one_picture_and_a_viewer_gets_at_most_four_in_a_second() {
     rename(&board, "after a while");
     let asked = Instant::now();
     state(&mut body).await;
-    assert_eq!(
-        asked.elapsed(),
-        Duration::ZERO,
-        "nobody waits after a pause"
-    );
+    assert_eq!(asked.elapsed(), Duration::ZERO, "no wait after a pause");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,5 +101,8 @@ async fn a_quiet_stream_is_kept_alive_every_fifteen_seconds() {
     }
     board.update(|_| {});
     let comment = text(&mut body).await;
-    assert!(comment.starts_with(':'), "what changes nothing is no news");
+    assert!(
+        comment.starts_with(':'),
+        "a change without effect is not sent"
+    );
 }

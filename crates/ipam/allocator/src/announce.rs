@@ -1,4 +1,4 @@
-//! What is said about nodes and pools as events.
+//! Events and log lines about nodes and pools, each reported once while it lasts.
 
 use std::collections::BTreeSet;
 
@@ -12,54 +12,54 @@ use weft_runtime::{EventLevel, EventNote, EventRecorder};
 
 use crate::metrics::reason;
 
-/// Says things once, as events and in the log.
+/// Reports conditions once, as events and in the log.
 #[derive(Clone, Debug, Default)]
 pub struct AllocatorEvents {
-    /// Where to say them.
+    /// Recorder of events; none reports to the log only.
     pub events: Option<EventRecorder>,
 }
 
-/// What was said and is still so.
+/// Conditions that were reported and still last.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Reported {
     notices: BTreeSet<String>,
     flaws: BTreeSet<String>,
 }
 
 impl AllocatorEvents {
-    /// Says what is new.
-    pub(super) fn notices(&self, said: &mut Said, notices: &[Notice]) {
+    /// Reports new conditions.
+    pub(super) fn notices(&self, reported: &mut Reported, notices: &[Notice]) {
         let mut now = BTreeSet::new();
         for notice in notices {
             let text = notice.to_string();
-            if !said.notices.contains(&text) && now.insert(text.clone()) {
-                tracing::warn!("{text}");
-                self.say(about(notice), reason(notice), text.clone());
+            if !reported.notices.contains(&text) && now.insert(text.clone()) {
+                tracing::warn!(%notice, reason = reason(notice), "allocation problem");
+                self.record(about(notice), reason(notice), text.clone());
             }
             now.insert(text);
         }
-        said.notices = now;
+        reported.notices = now;
     }
 
-    /// Says what is newly wrong with pools.
+    /// Reports new errors in pools.
     pub(super) fn flaws<'a>(
         &self,
-        said: &mut Said,
+        reported: &mut Reported,
         flaws: impl Iterator<Item = (&'a PoolName, &'a PoolFlaw)>,
     ) {
         let mut now = BTreeSet::new();
         for (pool, flaw) in flaws {
             let text = format!("pool {pool}: {flaw}");
-            if !said.flaws.contains(&text) {
-                tracing::warn!("{text}");
-                self.say(ippool(pool), flaw.reason(), flaw.to_string());
+            if !reported.flaws.contains(&text) {
+                tracing::warn!(%pool, %flaw, reason = flaw.reason(), "invalid IPPool");
+                self.record(ippool(pool), flaw.reason(), flaw.to_string());
             }
             now.insert(text);
         }
-        said.flaws = now;
+        reported.flaws = now;
     }
 
-    fn say(&self, about: ObjectReference, reason: &'static str, note: String) {
+    fn record(&self, about: ObjectReference, reason: &'static str, note: String) {
         if let Some(events) = &self.events {
             let note = EventNote {
                 level: EventLevel::Warning,

@@ -1,4 +1,4 @@
-//! The allocator as a controller of a process: started, stopped, elected.
+//! The allocator as a controller: watches objects, plans, writes, under leader election.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     NodeName, PoolName,
-    allocator::{Allocator, AllocatorSettings, Shard, View, Wall, Write},
+    allocator::{Allocator, AllocatorSettings, Shard, View, WallTime, Write},
     objects::{Meta, PoolFlaw, Pools, read_pools},
 };
 use weft_model::{Moment, SharedStr};
@@ -18,16 +18,16 @@ use weft_runtime::{
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Said,
+    announce::Reported,
     clock::{rfc3339, until},
-    life::{Life, Seen, chain, label},
     metrics::ADDRESS_REASONS,
     pool_status,
+    term::{Seen, Term, chain, label},
     views::{ConfigView, NodeView, PoolView, ShardView, StateView},
     writer::{Facts, Writer, Written},
 };
 
-/// The only key there is: all addresses of the cluster.
+/// The only key of the queue: all addresses of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AllocatorKey;
 
@@ -37,30 +37,30 @@ impl fmt::Debug for AllocatorKey {
     }
 }
 
-/// What an allocator is made of.
+/// Dependencies of an allocator.
 pub struct AllocatorParts {
-    /// Where the objects are.
+    /// Access to the API server.
     pub cluster: Cluster,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: AllocatorSettings,
-    /// Where NodeNetworkConfigs are.
+    /// Namespace of the NodeNetworkConfigs.
     pub namespace: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: AllocatorMetrics,
-    /// Where to say what people should know.
+    /// Reporter of events.
     pub events: AllocatorEvents,
-    /// By which claims rest.
+    /// Clock for cooldowns.
     pub clock: WallClock,
 }
 
-/// The name of the controller.
+/// Name of the controller.
 pub const NAME: &str = "ipam";
 
-/// How often everything is looked at although nothing changed.
+/// Interval of planning without a change.
 const AUDIT: Duration = Duration::from_mins(5);
-/// How soon to look again at what should have ended by now.
+/// Delay before planning again for a deadline that should have passed by now.
 const OVERDUE: Duration = Duration::from_secs(10);
-/// How often figures of pools are written while there is no end of changes.
+/// Minimum interval between writes of a pool's figures.
 const FIGURES: Duration = Duration::from_secs(5);
 
 /// Builds the controller, stopped. Only the leader runs it, and only while its kinds are served.
@@ -100,7 +100,7 @@ pub fn controller(parts: AllocatorParts, metrics: Option<&Metrics>) -> Controlle
     })
 }
 
-/// Nodes matter when they change, and not when their hearts beat.
+/// Ignores node updates that are only heartbeats.
 pub(super) fn matters() -> Predicate<NodeView> {
     Predicate::new(|change: &Change<NodeView>| match change {
         Change::Updated { old, new, .. } => !old.is_like(new),
@@ -115,9 +115,9 @@ struct AddressReconciler {
 }
 
 struct State {
-    life: Life,
+    term: Term,
     core: Allocator,
-    said: Said,
+    reported: Reported,
     figures_at: Option<Instant>,
 }
 
@@ -129,7 +129,7 @@ struct Listers {
     nodes: Lister<NodeView>,
 }
 
-/// Everything as it was observed.
+/// All objects as they were observed.
 struct Observed {
     view: View,
     flaws: BTreeMap<PoolName, Vec<PoolFlaw>>,
@@ -140,13 +140,13 @@ struct Observed {
 impl Reconciler<AllocatorKey> for AddressReconciler {
     async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
         let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.life.is_over()) {
+        if state.as_ref().is_none_or(|state| state.term.is_over()) {
             *state = None;
         }
         let state = state.get_or_insert_with(|| State {
-            life: Life::begin(context.cancelled().clone()),
+            term: Term::begin(context.cancelled().clone()),
             core: Allocator::new(self.parts.settings),
-            said: Said::default(),
+            reported: Reported::default(),
             figures_at: None,
         });
         self.work(state, &context).await
@@ -160,20 +160,22 @@ impl AddressReconciler {
         context: &Context<AllocatorKey>,
     ) -> Result<Action, ReconcileError> {
         let listers = Listers::of(context)?;
-        if let Some(wait) = state.life.waits_for_cache(&listers.seen())? {
+        if let Some(wait) = state.term.waits_for_cache(&listers.seen())? {
             return Ok(Action::requeue(wait));
         }
         let wall = self.parts.clock.now();
         let observed = listers.observe(wall)?;
         let begun = Instant::now();
-        let plan = state.core.plan(&observed.view, state.life.now(), wall);
+        let plan = state.core.plan(&observed.view, state.term.now(), wall);
         self.parts
             .metrics
             .planned(begun.elapsed(), &plan.notices, &ADDRESS_REASONS);
-        self.parts.events.notices(&mut state.said, &plan.notices);
+        self.parts
+            .events
+            .notices(&mut state.reported, &plan.notices);
         let flaws = observed.flaws.iter();
         let flaws = flaws.flat_map(|(pool, flaws)| flaws.iter().map(move |flaw| (pool, flaw)));
-        self.parts.events.flaws(&mut state.said, flaws);
+        self.parts.events.flaws(&mut state.reported, flaws);
         let again = self
             .carry_out(state, context, &observed, &plan.writes, wall)
             .await;
@@ -184,7 +186,7 @@ impl AddressReconciler {
             self.write_figures(state, context, &observed, wall).await;
         }
         Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_look(&state.core, state.life.now(), &observed.view, wall)
+            next_plan(&state.core, state.term.now(), &observed.view, wall)
         })))
     }
 
@@ -194,7 +196,7 @@ impl AddressReconciler {
         context: &Context<AllocatorKey>,
         observed: &Observed,
         writes: &[Write],
-        wall: Wall,
+        wall: WallTime,
     ) -> Option<Duration> {
         let timestamp = rfc3339(wall);
         let facts = Facts {
@@ -209,18 +211,18 @@ impl AddressReconciler {
         let metrics = &self.parts.metrics;
         let work = (writes, &facts);
         state
-            .life
+            .term
             .carry_out(context, &self.writer, metrics, work)
             .await
     }
 
-    /// Writes what pools have, where that changed.
+    /// Writes the status of pools that changed.
     async fn write_figures(
         &self,
         state: &mut State,
         context: &Context<AllocatorKey>,
         observed: &Observed,
-        wall: Wall,
+        wall: WallTime,
     ) {
         let mut figures = Vec::new();
         for object in &observed.pools {
@@ -246,9 +248,9 @@ impl AddressReconciler {
                     .metrics
                     .wrote_object("pool_status", label(outcome.as_ref()));
                 match outcome {
-                    Some(Ok(written)) => state.life.expect(written),
+                    Some(Ok(written)) => state.term.expect(written),
                     Some(Err(error)) => {
-                        tracing::debug!(error = chain(&error), %name, "pool status not written");
+                        tracing::debug!(error = chain(&error), %name, "cannot write the pool status");
                     }
                     None => return,
                 }
@@ -260,12 +262,12 @@ impl AddressReconciler {
     }
 }
 
-/// When a plan may say something new although nothing has changed.
-pub(super) fn next_look(core: &Allocator, now: Moment, view: &View, wall: Wall) -> Duration {
+/// Time until a plan may change without a new observation.
+pub(super) fn next_plan(core: &Allocator, now: Moment, view: &View, wall: WallTime) -> Duration {
     let grace = core
         .wake()
         .map(|at| if at > now { at.since(now) } else { OVERDUE });
-    let rested = view.next_rested(wall).map(|at| until(wall, at));
+    let rested = view.next_cooldown_end(wall).map(|at| until(wall, at));
     let waits = [grace, rested, Some(AUDIT)];
     waits.into_iter().flatten().min().unwrap_or(AUDIT)
 }
@@ -301,7 +303,7 @@ impl Listers {
         })
     }
 
-    fn observe(&self, wall: Wall) -> Result<Observed, InformerStopped> {
+    fn observe(&self, wall: WallTime) -> Result<Observed, InformerStopped> {
         let pools = self.pools.list()?;
         let shards = self.shards.list()?;
         let configs = self.configs.list()?;
@@ -330,7 +332,7 @@ impl Listers {
             exhausted: exhausted
                 .map(|view| PoolName::from(&*view.0.metadata.name))
                 .collect(),
-            // A controller begins when all of its sources were listed to the end.
+            // A controller starts once all of its sources were listed completely.
             complete: true,
         };
         Ok(Observed {

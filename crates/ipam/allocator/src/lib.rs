@@ -1,18 +1,18 @@
-//! Gives nodes their addresses.
+//! Allocates address blocks and pod CIDRs to nodes.
 //!
-//! What to do is decided in `weft-ipam`. Here is what lies between: [`controller()`] watches pools,
-//! claims, nodes and their NodeNetworkConfigs, and writes what was decided, each object only as it
-//! was read and within the time left to lead. [`pod_cidr_controller()`] does the same for
+//! Decisions are made in `weft-ipam`. [`controller()`] watches pools, claims, nodes and their
+//! NodeNetworkConfigs, and carries out the planned writes: each object only if unchanged since it
+//! was read, and only within the leadership term. [`pod_cidr_controller()`] does the same for
 //! `spec.podCIDRs` of nodes.
 
 mod announce;
 mod clock;
 mod controller;
-mod life;
 mod metrics;
 mod pod_cidrs;
 mod pool_status;
 mod process;
+mod term;
 mod views;
 mod writer;
 

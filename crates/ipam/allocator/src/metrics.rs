@@ -1,4 +1,4 @@
-//! The figures of the allocator.
+//! Metrics of the allocator.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use weft_ipam::{
     allocator::{Notice, Usage, Write},
 };
 
-/// The figures of the allocator. Clones count together.
+/// Metrics of the allocator. Clones share the series.
 #[derive(Clone, Debug)]
 pub struct AllocatorMetrics {
     plan_duration: Histogram,
@@ -34,7 +34,7 @@ struct NoticeLabels {
     reason: &'static str,
 }
 
-// Pools are made by people, so there are few.
+// Pools are created by operators, so there are few.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AddressLabels {
     pool: String,
@@ -47,7 +47,7 @@ struct PoolLabels {
 }
 
 impl AllocatorMetrics {
-    /// Shows the figures.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             plan_duration: Histogram::new([0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0]),
@@ -59,39 +59,39 @@ impl AllocatorMetrics {
         };
         registry.register_with_unit(
             "weft_allocator_plan_duration",
-            "How long it took to decide what to write",
+            "Duration of planning",
             Unit::Seconds,
             metrics.plan_duration.clone(),
         );
         registry.register(
             "weft_allocator_writes",
-            "Writes, by what was written and how it went",
+            "Writes, by object and outcome",
             metrics.writes.clone(),
         );
         registry.register(
             "weft_allocator_notices",
-            "What people should know, by reason",
+            "Conditions found by the last plan, by reason",
             metrics.notices.clone(),
         );
         registry.register(
             "weft_allocator_addresses",
-            "Addresses of the family of a pool with the fewer, by state",
+            "Addresses of a pool, of the family with fewer addresses, by state",
             metrics.addresses.clone(),
         );
         registry.register(
             "weft_allocator_pool_exhausted",
-            "Whether a pool is nearly empty",
+            "1 while a pool is nearly exhausted",
             metrics.exhausted.clone(),
         );
         registry.register(
             "weft_allocator_flawed_pools",
-            "Pools from which nothing is handed out because something is wrong with them",
+            "Invalid pools, from which no addresses are assigned",
             metrics.flawed_pools.clone(),
         );
         metrics
     }
 
-    /// A plan was made by a controller that says these things.
+    /// Counts a plan and its notices. `reasons` are all those that the controller can report.
     pub(super) fn planned(&self, took: Duration, notices: &[Notice], reasons: &[&'static str]) {
         self.plan_duration.observe(took.as_secs_f64());
         for of_this in reasons {
@@ -107,10 +107,10 @@ impl AllocatorMetrics {
             Write::CreateConfig { .. } => "config",
             Write::Status { .. } => "config_status",
             Write::Shard { .. } => "shard",
-            Write::OwnConfig { .. } => "config_owner",
+            Write::SetConfigOwner { .. } => "config_owner",
             Write::DeleteConfig { .. } => "config_deletion",
-            Write::RemoveFinalizer { .. } => "config_finalizer",
-            Write::HoldPool(_) | Write::ReleasePool(_) => "pool_finalizer",
+            Write::RemoveConfigFinalizer { .. } => "config_finalizer",
+            Write::AddPoolFinalizer(_) | Write::RemovePoolFinalizer(_) => "pool_finalizer",
             Write::SubnetState { .. } => "subnet_state",
             Write::PodCidrs { .. } => "pod_cidrs",
         };
@@ -153,7 +153,7 @@ fn gauge(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What is said about addresses.
+/// Reasons of notices about addresses.
 pub(super) const ADDRESS_REASONS: [&str; 8] = [
     "AddressConflict",
     "AddressInNoPool",
@@ -164,10 +164,10 @@ pub(super) const ADDRESS_REASONS: [&str; 8] = [
     "CIDROverlap",
     "PoolInUse",
 ];
-/// What is said about pod CIDRs.
+/// Reasons of notices about pod CIDRs.
 pub(super) const CIDR_REASONS: [&str; 2] = ["CIDRNotAvailable", "CIDRTooLarge"];
 
-/// One word for a notice, also in events.
+/// Reason of a notice, also used in events.
 pub(super) fn reason(notice: &Notice) -> &'static str {
     match notice {
         Notice::Conflict { .. } => "AddressConflict",
@@ -179,7 +179,7 @@ pub(super) fn reason(notice: &Notice) -> &'static str {
         Notice::Overlap { .. } => "CIDROverlap",
         Notice::PoolInUse(_) => "PoolInUse",
         Notice::HugeCidr(..) => "CIDRTooLarge",
-        // Upstream's word.
+        // The reason that kube-controller-manager uses.
         Notice::NoCidr(_) => "CIDRNotAvailable",
     }
 }

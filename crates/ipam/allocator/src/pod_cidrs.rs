@@ -1,5 +1,6 @@
-//! Hands out `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but
-//! claimed first: two processes that both believe to lead cannot give one range to two nodes.
+//! Assigns `spec.podCIDRs` to nodes, as kube-controller-manager's range allocator does, but claims
+//! them first: two processes that both believe they are the leader cannot give one range to two
+//! nodes.
 
 use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
@@ -15,37 +16,37 @@ use weft_runtime::{
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Said,
+    announce::Reported,
     clock::rfc3339,
-    controller::{AllocatorKey, matters, next_look},
-    life::Life,
+    controller::{AllocatorKey, matters, next_plan},
     metrics::CIDR_REASONS,
+    term::Term,
     views::{ConfigView, NodeView, ShardView},
     writer::{Facts, Writer, Written},
 };
 
-/// The name of the controller.
+/// Name of the controller.
 pub const POD_CIDR_NAME: &str = "pod-cidr";
 
-/// What hands out pod CIDRs.
+/// Dependencies of the pod CIDR controller.
 pub struct PodCidrParts {
-    /// Where the objects are.
+    /// Access to the API server.
     pub cluster: Cluster,
-    /// What is handed out: at most one range of each family.
+    /// Ranges to assign from: at most one of each family.
     pub ranges: Vec<ClusterCidr>,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: AllocatorSettings,
-    /// Where NodeNetworkConfigs are: a node's range is nobody's before its config is gone.
+    /// Namespace of the NodeNetworkConfigs: a node's range is not free before its config is gone.
     pub namespace: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: AllocatorMetrics,
-    /// Where to say what people should know.
+    /// Reporter of events.
     pub events: AllocatorEvents,
-    /// By which claims rest.
+    /// Clock for cooldowns.
     pub clock: WallClock,
 }
 
-/// Builds the controller, stopped. Only the leader runs it, and only while claims can be kept.
+/// Builds the controller, stopped. Only the leader runs it, and only while claims can be stored.
 pub fn pod_cidr_controller(
     parts: PodCidrParts,
     metrics: Option<&Metrics>,
@@ -54,7 +55,7 @@ pub fn pod_cidr_controller(
         weft_runtime::Change::Updated { new, .. } => new.0.spec.pool.as_str() == POD_CIDR_POOL,
         _ => true,
     });
-    // What they publish is read when one of them is gone, and not before.
+    // Their addresses are read when one of them is deleted, and not before.
     let gone = Predicate::new(|change: &weft_runtime::Change<ConfigView>| {
         !matches!(change, weft_runtime::Change::Updated { .. })
     });
@@ -100,21 +101,21 @@ struct CidrReconciler {
 }
 
 struct State {
-    life: Life,
+    term: Term,
     core: Allocator,
-    said: Said,
+    reported: Reported,
 }
 
 impl Reconciler<AllocatorKey> for CidrReconciler {
     async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
         let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.life.is_over()) {
+        if state.as_ref().is_none_or(|state| state.term.is_over()) {
             *state = None;
         }
         let state = state.get_or_insert_with(|| State {
-            life: Life::begin(context.cancelled().clone()),
+            term: Term::begin(context.cancelled().clone()),
             core: Allocator::new(self.parts.settings),
-            said: Said::default(),
+            reported: Reported::default(),
         });
         self.work(state, &context).await
     }
@@ -123,7 +124,11 @@ impl Reconciler<AllocatorKey> for CidrReconciler {
 impl CidrReconciler {
     async fn work(
         &self,
-        State { life, core, said }: &mut State,
+        State {
+            term,
+            core,
+            reported,
+        }: &mut State,
         context: &Context<AllocatorKey>,
     ) -> Result<Action, ReconcileError> {
         let shards: Lister<ShardView> = context.lister()?;
@@ -136,7 +141,7 @@ impl CidrReconciler {
                 nodes.has_reached(&written.key, &written.version)
             }
         };
-        if let Some(wait) = life.waits_for_cache(&seen)? {
+        if let Some(wait) = term.waits_for_cache(&seen)? {
             return Ok(Action::requeue(wait));
         }
         let wall = self.parts.clock.now();
@@ -156,11 +161,11 @@ impl CidrReconciler {
             ..View::default()
         };
         let begun = Instant::now();
-        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, life.now(), wall);
+        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, term.now(), wall);
         self.parts
             .metrics
             .planned(begun.elapsed(), &plan.notices, &CIDR_REASONS);
-        self.parts.events.notices(said, &plan.notices);
+        self.parts.events.notices(reported, &plan.notices);
         let timestamp = rfc3339(wall);
         let facts = Facts {
             block_prefix: &|shard| self.block_prefix(shard),
@@ -173,9 +178,9 @@ impl CidrReconciler {
         };
         let work = (plan.writes.as_slice(), &facts);
         let metrics = &self.parts.metrics;
-        let again = life.carry_out(context, &self.writer, metrics, work).await;
+        let again = term.carry_out(context, &self.writer, metrics, work).await;
         Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_look(core, life.now(), &view, wall)
+            next_plan(core, term.now(), &view, wall)
         })))
     }
 

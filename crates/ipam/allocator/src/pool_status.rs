@@ -1,7 +1,7 @@
-//! What the status of a pool says.
+//! The status of an IPPool: figures and the condition `Ready`.
 
 use weft_ipam::{
-    allocator::{IpPool, Usage, Wall},
+    allocator::{IpPool, Usage, WallTime},
     objects::{self, IpPoolStatus, PoolCondition, PoolFlaw},
 };
 
@@ -9,14 +9,14 @@ use crate::clock::rfc3339;
 
 const READY: &str = "Ready";
 
-/// The status that a pool should have, if it has another.
+/// The status to write; none if the pool has it already.
 pub(super) fn wanted(
     object: &objects::IpPool,
     pool: &IpPool,
     usage: Usage,
     exhausted: bool,
     flaws: &[PoolFlaw],
-    now: Wall,
+    now: WallTime,
 ) -> Option<IpPoolStatus> {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let before = &object.status;
@@ -50,8 +50,12 @@ fn ready(pool: &IpPool, flaws: &[PoolFlaw]) -> PoolCondition {
     }
 }
 
-/// Others' conditions stay; ours keeps its time unless it turns.
-fn conditions(before: &[PoolCondition], mut ready: PoolCondition, now: Wall) -> Vec<PoolCondition> {
+/// Keeps conditions of other writers; ours keeps its time unless its status changes.
+fn conditions(
+    before: &[PoolCondition],
+    mut ready: PoolCondition,
+    now: WallTime,
+) -> Vec<PoolCondition> {
     let old = before.iter().find(|condition| condition.r#type == READY);
     ready.last_transition_time = match old {
         Some(old) if old.status == ready.status => old.last_transition_time.clone(),

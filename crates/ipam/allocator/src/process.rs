@@ -9,9 +9,9 @@ use crate::{
     pod_cidr_controller,
 };
 
-/// What the address controllers share.
+/// Dependencies that the address controllers share.
 pub struct AddressControllers {
-    /// Where pools, Nodes and NodeNetworkConfigs are.
+    /// Access to pools, Nodes and NodeNetworkConfigs.
     pub cluster: Cluster,
     /// Metrics of both.
     pub metrics: AllocatorMetrics,
@@ -56,5 +56,5 @@ impl AddressControllers {
     }
 }
 
-/// Where NodeNetworkConfigs are, as upstream's agents expect.
+/// Namespace of the NodeNetworkConfigs, as upstream's agents expect it.
 const CONFIG_NAMESPACE: &str = "kube-system";

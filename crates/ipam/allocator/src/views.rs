@@ -1,4 +1,4 @@
-//! The objects that the allocator watches, decoded to what it needs.
+//! The objects that the allocator watches, decoded to the fields it needs.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use weft_ipam::{
 use weft_model::{SharedStr, null_is_default};
 use weft_runtime::{Kind, Kinded, Metadata, Object, Owner, Pairs, projection};
 
-/// A NodeNetworkConfig, kept as what decisions are made with.
+/// A NodeNetworkConfig, converted when it is decoded.
 #[derive(Debug)]
 pub(super) struct ConfigView {
     pub(super) meta: Meta,
@@ -159,7 +159,7 @@ impl NodeView {
         }
     }
 
-    /// Whether another state of a Node matters: heartbeats do not.
+    /// True if two states of a Node differ at most in a heartbeat.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.metadata.uid == other.metadata.uid
             && self.metadata.labels == other.metadata.labels

@@ -1,4 +1,4 @@
-//! Carries out planned writes: each only to the object as it was read.
+//! Carries out planned writes, each only if its object is unchanged since it was read.
 
 use axum::http::{Method, Request};
 use kube::Client;
@@ -14,15 +14,15 @@ use weft_runtime::{Kind, Kinded as _, ObjectKey};
 
 use crate::views::{ConfigView, NodeView, PoolView, ShardView, StateView};
 
-/// Writes objects.
+/// Writer of all objects of the allocator.
 #[derive(Clone)]
 pub(super) struct Writer {
     pub(super) client: Client,
-    /// Where NodeNetworkConfigs are.
+    /// Namespace of the NodeNetworkConfigs.
     pub(super) namespace: SharedStr,
 }
 
-/// What was written, to wait until the cache shows it.
+/// Object and version of a write, to wait until the cache shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) kind: Kind,
@@ -30,41 +30,41 @@ pub(super) struct Written {
     pub(super) version: SharedStr,
 }
 
-/// What a write needs to know besides itself.
+/// Lookups that a write needs.
 pub(super) struct Facts<'a> {
-    /// The prefix length of a shard's blocks.
+    /// Prefix length of a shard's blocks.
     pub(super) block_prefix: &'a (dyn Fn(&Shard) -> Option<u8> + Sync),
     /// All finalizers of a NodeNetworkConfig.
     pub(super) finalizers: &'a (dyn Fn(&NodeName) -> Vec<SharedStr> + Sync),
     /// All owner references of a NodeNetworkConfig.
     pub(super) owners: &'a (dyn Fn(&NodeName) -> Vec<Value> + Sync),
-    /// What a pool is.
+    /// Metadata of a pool.
     pub(super) pool_meta: &'a (dyn Fn(&PoolName) -> Option<Meta> + Sync),
     /// The owner reference to a pool.
     pub(super) pool_owner: &'a (dyn Fn(&str) -> Option<Value> + Sync),
-    /// Whether holders of claims are Nodes.
+    /// True if the holders of claims are Nodes.
     pub(super) held_by_nodes: bool,
-    /// Now, as objects have it.
+    /// The current time in RFC 3339.
     pub(super) timestamp: &'a str,
 }
 
-/// Why something was not written. The next plan starts from what is observed then.
+/// A write that failed. The next plan starts from the objects observed then.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// Somebody else was there first.
-    #[error("the object was changed by somebody else")]
+    /// Another writer changed the object.
+    #[error("the object was changed by another writer")]
     Conflict(#[source] Box<kube::Error>),
-    /// A claim cannot be freed.
-    #[error("{0} is still there")]
+    /// The holder of a claim still exists, so the claim cannot be freed.
+    #[error("cannot free the claim: {0} still exists")]
     StillThere(NodeName),
-    /// A claim cannot be given to a config.
-    #[error("nodenetworkconfig {0} was changed by somebody else")]
+    /// The config that a claim is moved to has changed.
+    #[error("nodenetworkconfig {0} was changed by another writer")]
     Changed(NodeName),
-    /// No range of the pool has it.
+    /// No range of the pool contains the shard.
     #[error("shard {0} is in no range of its pool")]
     NoRange(String),
-    /// Any other answer, or none.
-    #[error("the API server does not accept it")]
+    /// Any other response, or none.
+    #[error("the API server refused the write")]
     Refused(#[source] Box<kube::Error>),
 }
 
@@ -79,7 +79,7 @@ impl From<kube::Error> for WriteError {
     }
 }
 
-/// The reference of a config to its Node.
+/// The owner reference of a config to its Node.
 fn node_owner(node: &NodeName, uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true})
 }
@@ -126,7 +126,7 @@ impl Writer {
                 }
                 self.shard(shard, facts).await
             }
-            Write::OwnConfig {
+            Write::SetConfigOwner {
                 name,
                 precondition,
                 owner,
@@ -151,7 +151,7 @@ impl Writer {
                 self.send::<Value>(Method::DELETE, &path, &body).await?;
                 Ok(None)
             }
-            Write::RemoveFinalizer { name, precondition } => {
+            Write::RemoveConfigFinalizer { name, precondition } => {
                 let mut finalizers = (facts.finalizers)(name);
                 finalizers.retain(|finalizer| &**finalizer != FINALIZER);
                 let body = json!({"metadata": {
@@ -163,8 +163,8 @@ impl Writer {
                 self.send::<Value>(Method::PATCH, &path, &body).await?;
                 Ok(None)
             }
-            Write::HoldPool(pool) => self.hold_pool(pool, true, facts).await,
-            Write::ReleasePool(pool) => self.hold_pool(pool, false, facts).await,
+            Write::AddPoolFinalizer(pool) => self.hold_pool(pool, true, facts).await,
+            Write::RemovePoolFinalizer(pool) => self.hold_pool(pool, false, facts).await,
             Write::SubnetState { pool, exhausted } => {
                 self.subnet_state(pool.as_str(), *exhausted, facts).await
             }
@@ -173,8 +173,8 @@ impl Writer {
                 precondition,
                 cidrs,
             } => {
-                // Heartbeats change Nodes all the time, and whoever was first stays: the API server
-                // does not let pod CIDRs be changed.
+                // No resource version: heartbeats change Nodes all the time, and the first writer
+                // wins because the API server does not allow pod CIDRs to be changed.
                 let body = json!({
                     "metadata": {"uid": precondition.uid.as_str()},
                     "spec": {"podCIDR": cidrs.first(), "podCIDRs": cidrs},
@@ -250,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Puts our finalizer on a pool, or takes it off.
+    /// Adds our finalizer to a pool, or removes it.
     async fn hold_pool(
         &self,
         pool: &PoolName,
@@ -303,7 +303,7 @@ impl Writer {
         self.put(kind, Method::PATCH, &path, &status).await
     }
 
-    /// Asks the API server itself: a cache may not have heard of a holder yet.
+    /// Reads from the API server itself: a cache may not contain the holder yet.
     async fn ensure_gone(&self, holder: &Holder, is_node: bool) -> Result<(), WriteError> {
         let there = || WriteError::StillThere(holder.node.clone());
         let config = format!("{}/{}", self.configs(), holder.node);
@@ -317,8 +317,8 @@ impl Writer {
         if node.is_some_and(|found| *found.uid == *holder.config.as_str()) {
             return Err(there());
         }
-        // It publishes addresses of the range until it is gone. One without an owner may be this
-        // node's, too.
+        // A config publishes addresses of the range until it is gone. One without an owner may be
+        // this node's, too.
         let config = self.find(&config).await?;
         let owner = |found: &Meta| found.controlling_node().cloned();
         match config.map(|found| owner(&found)) {
@@ -328,7 +328,8 @@ impl Writer {
         }
     }
 
-    /// Asks the API server itself whether a config is as it was when claims were given to it.
+    /// Reads from the API server itself whether a config is unchanged since claims were moved to
+    /// it.
     async fn ensure_unchanged(
         &self,
         name: &NodeName,
@@ -346,7 +347,7 @@ impl Writer {
         }
     }
 
-    /// What an object is, if it is there.
+    /// Metadata of an object, if it exists.
     async fn find(&self, path: &str) -> Result<Option<Meta>, WriteError> {
         match self.send::<Answer>(Method::GET, path, &Value::Null).await {
             Ok(found) => Ok(Some(found.metadata)),
@@ -355,7 +356,7 @@ impl Writer {
         }
     }
 
-    /// Writes, and says what the cache has to show.
+    /// Writes an object, and returns the version that the cache has to show.
     pub(super) async fn put(
         &self,
         kind: Kind,

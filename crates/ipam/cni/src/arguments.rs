@@ -1,4 +1,4 @@
-//! The environment of a call.
+//! The environment of a CNI call: `CNI_COMMAND`, the container and the pod in `CNI_ARGS`.
 
 use std::ffi::OsString;
 
@@ -6,20 +6,20 @@ use weft_cns::PodContext;
 
 use crate::{Code, Fault, SpecVersion, names};
 
-/// What the runtime asks for.
+/// A command of the CNI specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Addresses for an interface.
+    /// Assigns addresses to an interface.
     Add,
-    /// They are no longer needed.
+    /// Releases them.
     Del,
-    /// Are they still what they were?
+    /// Compares the addresses of an earlier ADD with those the daemon holds.
     Check,
-    /// Could an ADD be served?
+    /// Reports whether an ADD could be served.
     Status,
-    /// Whatever is not listed may go.
+    /// Releases attachments that are not listed.
     Gc,
-    /// Which versions are spoken.
+    /// Lists the supported versions.
     Version,
 }
 
@@ -34,7 +34,7 @@ impl Command {
         Self::Version,
     ];
 
-    /// As `CNI_COMMAND` has it.
+    /// The value of `CNI_COMMAND`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -46,7 +46,7 @@ impl Command {
         }
     }
 
-    /// The version of the specification that brought it.
+    /// The version of the specification that introduced it.
     pub const fn since(self) -> SpecVersion {
         match self {
             Self::Add | Self::Del | Self::Version => SpecVersion::V0_3_0,
@@ -55,7 +55,7 @@ impl Command {
         }
     }
 
-    const fn is_about_a_container(self) -> bool {
+    const fn concerns_container(self) -> bool {
         matches!(self, Self::Add | Self::Del | Self::Check)
     }
 
@@ -64,22 +64,22 @@ impl Command {
     }
 }
 
-/// A call as its environment tells it.
+/// The validated environment of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// What is asked for.
+    /// The value of `CNI_COMMAND`.
     pub command: Command,
-    /// Empty where the command is about no container.
+    /// Empty if the command is not about a container.
     pub container_id: String,
-    /// Empty where the command is about no container.
+    /// Empty if the command is not about a container.
     pub ifname: String,
-    /// From `CNI_ARGS`, where a Kubernetes runtime says it.
+    /// From `CNI_ARGS`, where a Kubernetes runtime passes it.
     pub pod: Option<PodContext>,
 }
 
 impl Invocation {
-    /// Reads and checks the environment. Variables that the command does not need are not looked
-    /// at, but for the pod's name.
+    /// Reads and checks the environment. Commands that are not about a container ignore all
+    /// variables but `CNI_COMMAND`.
     pub fn read(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, Fault> {
         let variable = |name: &str| text(environment, name);
         let command = command(&variable("CNI_COMMAND")?)?;
@@ -89,7 +89,7 @@ impl Invocation {
             ifname: String::new(),
             pod: None,
         };
-        if !command.is_about_a_container() {
+        if !command.concerns_container() {
             return Ok(invocation);
         }
         invocation.container_id = variable("CNI_CONTAINERID")?;
@@ -110,8 +110,8 @@ impl Invocation {
             return Err(wrong("CNI_IFNAME", &invocation.ifname));
         }
         invocation.pod = match pod(&variable("CNI_ARGS")?) {
-            // What a release frees is its key's, and the pod only information: nothing about it
-            // may stand in the way.
+            // A release frees its key, and the pod is only additional information: a malformed one
+            // must not prevent the release.
             Err(_) if command == Command::Del => None,
             pod => pod?,
         };
@@ -119,7 +119,7 @@ impl Invocation {
     }
 }
 
-/// An unset variable is an empty one.
+/// Reads a variable; an unset one is empty.
 fn text(environment: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Result<String, Fault> {
     environment(name)
         .unwrap_or_default()
@@ -156,12 +156,12 @@ fn wrong(name: &str, value: &str) -> Fault {
     let shown: String = value.chars().take(64).collect();
     Fault::new(
         Code::InvalidEnvironment,
-        format!("{name} makes no sense"),
+        format!("invalid value of {name}"),
         format!("{shown:?}"),
     )
 }
 
-/// The pod in `K=V;K=V`. Unknown keys are other plugins' business.
+/// The pod in `K=V;K=V`. Unknown keys belong to other plugins and are ignored.
 fn pod(arguments: &str) -> Result<Option<PodContext>, Fault> {
     let mut pod = PodContext::default();
     for pair in arguments.split(';').filter(|pair| !pair.is_empty()) {
@@ -175,7 +175,7 @@ fn pod(arguments: &str) -> Result<Option<PodContext>, Fault> {
         match key {
             "K8S_POD_NAME" => pod.pod_name = checked()?,
             "K8S_POD_NAMESPACE" => pod.pod_namespace = checked()?,
-            // Runtimes without a UID pass the key with nothing behind it.
+            // Runtimes without a UID pass the key with an empty value.
             "K8S_POD_UID" if !value.is_empty() => pod.pod_uid = Some(checked()?),
             _ => {}
         }
@@ -185,8 +185,8 @@ fn pod(arguments: &str) -> Result<Option<PodContext>, Fault> {
         (true, true) => Ok(None),
         _ => Err(Fault::new(
             Code::InvalidEnvironment,
-            "CNI_ARGS makes no sense",
-            "a pod has both K8S_POD_NAME and K8S_POD_NAMESPACE",
+            "invalid value of CNI_ARGS",
+            "K8S_POD_NAME and K8S_POD_NAMESPACE must be set together",
         )),
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_makes_no_sense_is_named() {
+    fn an_invalid_variable_is_named() {
         for (name, value) in [
             ("CNI_COMMAND", "add"),
             ("CNI_CONTAINERID", "../../etc"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_arguments_do_not_stop_a_release() {
+    fn invalid_arguments_do_not_stop_a_release() {
         assert!(with_arguments("ADD", "nonsense").is_err());
         assert_eq!(with_arguments("DEL", "nonsense").unwrap().pod, None);
     }

@@ -1,4 +1,4 @@
-//! One call from its environment to its output.
+//! One CNI call, from environment and standard input to output and exit code.
 
 use std::{
     any::Any,
@@ -17,18 +17,18 @@ use crate::{
     verbs::{Done, Verbs},
 };
 
-/// How much of standard input is read: many times what a configuration with every attachment of a
-/// node needs.
+/// Upper bound on the length of standard input: many times what a configuration with every
+/// attachment of a node needs.
 pub const INPUT_LIMIT: u64 = 1 << 20;
 
-/// How long a call may take.
+/// Time limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// ADD, which may have to wait for addresses.
     pub add: Duration,
-    /// DEL, before it goes into the queue.
+    /// DEL, before the release is queued.
     pub delete: Duration,
-    /// All others.
+    /// All other commands.
     pub other: Duration,
 }
 
@@ -43,18 +43,19 @@ impl Default for Limits {
     }
 }
 
-/// What a call ends with.
+/// Output and exit code of a call.
 #[derive(Debug)]
 pub struct Output {
     /// For standard output: a result, an error object, or nothing.
     pub text: String,
     /// For standard error.
-    pub talk: Option<String>,
-    /// Whether the exit code is 0.
+    pub stderr: Option<String>,
+    /// True if the exit code is 0.
     pub succeeded: bool,
 }
 
-/// Carries out one call. Whatever happens, the output is one that the specification allows.
+/// Carries out one call. On every path, panics included, the output is one that the specification
+/// allows.
 pub fn call(
     environment: &dyn Fn(&str) -> Option<OsString>,
     input: &mut dyn Read,
@@ -66,30 +67,29 @@ pub fn call(
         Ok(output) => output,
         Err(fault) => Output {
             text: fault.to_json(version),
-            talk: Some(format!("{}: {}", fault.message, fault.details)),
+            stderr: Some(format!("{}: {}", fault.message, fault.details)),
             succeeded: false,
         },
     }
 }
 
-/// A panic is an error object like any other failure: callers take the absence of one for a
-/// success or for nonsense.
+/// Turns a panic into an error object: a runtime takes missing output for a success.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Fault::new(
             Code::Bug,
-            "a bug in weft-cni",
-            words_of(panic.as_ref()),
+            "internal error in weft-cni",
+            panic_message(panic.as_ref()),
         ))
     })
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("it panicked without words")
+        .unwrap_or("panic without a message")
 }
 
 fn answer(
@@ -111,7 +111,7 @@ fn answer(
         config: &config,
         limits,
     };
-    // Caught here as well, so that the log has it.
+    // Caught here as well, so that the log contains it.
     let outcome = guarded(|| match invocation.command {
         Command::Add => verbs.add(),
         Command::Del => verbs.delete(),
@@ -123,15 +123,17 @@ fn answer(
     let logged = log(&invocation, &config, &outcome, begun.elapsed());
     let Done { result, note } = outcome?;
     let text = result.map(|result| json(&result)).unwrap_or_default();
-    // The call counts, not its log.
-    let unlogged = logged.err().map(|error| format!("write the log: {error}"));
+    // A failure to log does not fail the call.
+    let unlogged = logged
+        .err()
+        .map(|error| format!("cannot write the log: {error}"));
     Ok(success(text, unlogged.or(note)))
 }
 
-fn success(text: String, talk: Option<String>) -> Output {
+fn success(text: String, stderr: Option<String>) -> Output {
     Output {
         text,
-        talk,
+        stderr,
         succeeded: true,
     }
 }
@@ -139,11 +141,17 @@ fn success(text: String, talk: Option<String>) -> Output {
 fn read(input: &mut dyn Read) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     let read = input.take(INPUT_LIMIT + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Fault::new(Code::InputOutput, "read the network configuration", error))?;
+    read.map_err(|error| {
+        Fault::new(
+            Code::InputOutput,
+            "cannot read the network configuration",
+            error,
+        )
+    })?;
     if bytes.len() as u64 > INPUT_LIMIT {
         return Err(Fault::new(
             Code::Undecodable,
-            "the network configuration cannot be read",
+            "cannot read the network configuration",
             format_args!("it is longer than {INPUT_LIMIT} bytes"),
         ));
     }
@@ -219,7 +227,7 @@ mod tests {
         assert!(!output.succeeded);
         assert_eq!(
             output.text,
-            "{\"cniVersion\":\"1.1.0\",\"code\":100,\"msg\":\"a bug in weft-cni\",\
+            "{\"cniVersion\":\"1.1.0\",\"code\":100,\"msg\":\"internal error in weft-cni\",\
              \"details\":\"the environment is on fire\"}"
         );
     }

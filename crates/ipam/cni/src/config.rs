@@ -1,4 +1,4 @@
-//! The network configuration of a call.
+//! The network configuration of a call, from standard input.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,18 +10,18 @@ use weft_cns::Attachment;
 
 use crate::{Code, Command, DEFAULT_QUEUE, DEFAULT_SOCKET, Fault, SpecVersion, names};
 
-/// What the kernel takes as the path of a socket.
+/// Longest path that the kernel accepts for a Unix socket, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// The configuration of the plugin that called us, as far as it concerns addresses. Whatever
-/// stands in it beside that is the caller's.
+/// The parts of the calling plugin's configuration that concern addresses. Other fields are
+/// ignored.
 #[derive(Debug)]
 pub struct NetworkConfig {
-    /// The version to answer in.
+    /// Version of the result.
     pub version: SpecVersion,
     /// The network's name: part of every key.
     pub name: String,
-    /// Our own part.
+    /// This plugin's object.
     pub ipam: Ipam,
     previous: Option<Box<RawValue>>,
     attachments: Option<Box<RawValue>>,
@@ -32,13 +32,13 @@ pub struct NetworkConfig {
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ipam {
-    /// This plugin's name, by which the caller found us.
+    /// This plugin's name, by which the caller finds it.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Where the daemon listens.
+    /// The daemon's socket.
     #[serde(default = "default_socket")]
     pub socket: PathBuf,
-    /// Where releases wait while the daemon is away.
+    /// Directory of the release queue.
     #[serde(default = "default_queue")]
     pub queue: PathBuf,
     /// A file that gets a line for each call.
@@ -53,9 +53,9 @@ pub struct Ipam {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfiguredRoute {
-    /// Where to.
+    /// Destination of the route.
     pub dst: IpNet,
-    /// By whom; none is the gateway of the address.
+    /// Next hop; none means the gateway of the address.
     #[serde(default)]
     pub gw: Option<IpAddr>,
 }
@@ -68,14 +68,14 @@ fn default_queue() -> PathBuf {
     DEFAULT_QUEUE.into()
 }
 
-/// Only what has to be known before anything else can be judged.
+/// The part that is decoded first: the version decides the format of every answer.
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(rename = "cniVersion")]
     version: Option<String>,
 }
 
-/// The version that an answer should be in, as far as the input tells.
+/// The version to answer in, as far as the input can be decoded.
 pub(crate) fn version_of(input: &[u8]) -> Option<SpecVersion> {
     let versioned: Versioned = serde_json::from_slice(input).ok()?;
     SpecVersion::parse(&versioned.version?)
@@ -101,7 +101,7 @@ impl NetworkConfig {
         let wire: Wire = serde_json::from_slice(input).map_err(|error| {
             Fault::new(
                 Code::Undecodable,
-                "the network configuration cannot be read",
+                "cannot decode the network configuration",
                 error,
             )
         })?;
@@ -109,7 +109,7 @@ impl NetworkConfig {
         let name = wire.name.unwrap_or_default();
         if !names::is_identifier(&name) {
             let shown: String = name.chars().take(64).collect();
-            return Err(invalid("name", format!("{shown:?} cannot name a network")));
+            return Err(invalid("name", format!("{shown:?} is not a network name")));
         }
         let ipam = wire.ipam.ok_or_else(|| invalid("ipam", "it is missing"))?;
         let ipam: Ipam = decode("ipam", &ipam)?;
@@ -143,17 +143,17 @@ impl NetworkConfig {
             address: IpNet,
         }
         let previous = self.previous.as_deref();
-        let previous = previous.ok_or_else(|| invalid("prevResult", "CHECK needs it"))?;
+        let previous = previous.ok_or_else(|| invalid("prevResult", "it is required by CHECK"))?;
         let previous: Previous = decode("prevResult", previous)?;
         Ok(previous.ips.iter().map(|ip| ip.address.addr()).collect())
     }
 
-    /// The attachments that a GC has to leave alone. Without a list nothing may be freed: that it
-    /// is missing is no sign that nothing lives.
+    /// The attachments that a GC must not release. A missing list is an error: it does not mean
+    /// that no attachment exists.
     pub(crate) fn valid_attachments(&self) -> Result<Vec<Attachment>, Fault> {
         const FIELD: &str = "cni.dev/valid-attachments";
         let list = self.attachments.as_deref();
-        let list = list.ok_or_else(|| invalid(FIELD, "GC needs it"))?;
+        let list = list.ok_or_else(|| invalid(FIELD, "it is required by GC"))?;
         let list: Vec<Attachment> = decode(FIELD, list)?;
         let is_odd = |attachment: &&Attachment| {
             !names::is_identifier(&attachment.container_id)
@@ -163,7 +163,7 @@ impl NetworkConfig {
             None => Ok(list),
             Some(_) => Err(invalid(
                 FIELD,
-                "an entry is no container id with an interface",
+                "an entry is not a container id with an interface",
             )),
         }
     }
@@ -183,12 +183,15 @@ impl NetworkConfig {
     }
 }
 
-/// With or without a prefix length, as runtimes have it.
+/// An address with or without a prefix length: runtimes pass either.
 fn desired(text: &str) -> Result<IpAddr, Fault> {
     let with_prefix = || text.parse::<IpNet>().ok().map(|net| net.addr());
     text.parse().ok().or_else(with_prefix).ok_or_else(|| {
         let shown: String = text.chars().take(64).collect();
-        invalid("runtimeConfig.ips", format!("{shown:?} is no address"))
+        invalid(
+            "runtimeConfig.ips",
+            format!("{shown:?} is not an IP address"),
+        )
     })
 }
 
@@ -202,14 +205,14 @@ fn negotiate(text: Option<&str>, command: Command) -> Result<SpecVersion, Fault>
     };
     let Some(text) = text else {
         return Err(incompatible(
-            "cniVersion is missing, which means 0.1.0; this plugin speaks 0.3.0 to 1.1.0"
+            "cniVersion is missing, which means 0.1.0; this plugin supports 0.3.0 to 1.1.0"
                 .to_owned(),
         ));
     };
     let version = SpecVersion::parse(text).ok_or_else(|| {
         let shown: String = text.chars().take(32).collect();
         incompatible(format!(
-            "the configuration is of {shown:?}; this plugin speaks 0.3.0 to 1.1.0"
+            "the configuration is of {shown:?}; this plugin supports 0.3.0 to 1.1.0"
         ))
     })?;
     if version < command.since() {
@@ -229,12 +232,12 @@ fn decode<T: DeserializeOwned>(field: &str, value: &RawValue) -> Result<T, Fault
 fn invalid(field: &str, details: impl std::fmt::Display) -> Fault {
     Fault::new(
         Code::InvalidConfig,
-        format!("{field} in the network configuration is wrong"),
+        format!("invalid {field} in the network configuration"),
         details,
     )
 }
 
-/// Absolute and without detours: what a configuration shows is where it goes.
+/// Requires an absolute path without `.` and `..`, so that the configuration shows the real path.
 fn check_path(field: &str, path: &Path) -> Result<(), Fault> {
     let is_plain = path
         .components()
@@ -243,7 +246,7 @@ fn check_path(field: &str, path: &Path) -> Result<(), Fault> {
     if path.is_absolute() && is_plain && !has_zero {
         return Ok(());
     }
-    Err(invalid(field, "it has to be an absolute path without .."))
+    Err(invalid(field, "expected an absolute path without .."))
 }
 
 #[cfg(test)]
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_caller_is_left_alone() {
+    fn fields_of_the_caller_are_ignored() {
         let parsed = parse(&config(), Command::Add).unwrap();
         assert_eq!(parsed.version, SpecVersion::V1_0_0);
         assert_eq!(parsed.ipam.socket, Path::new(DEFAULT_SOCKET));
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_named_with_its_code() {
+    fn each_invalid_field_is_named_with_its_code() {
         use Code::{IncompatibleVersion, InvalidConfig, Undecodable};
         for (change, code, named) in [
             (json!({"cniVersion": null}), IncompatibleVersion, "0.1.0"),
@@ -319,13 +322,13 @@ mod tests {
             }
             let fault = parse(&broken, Command::Add).unwrap_err();
             assert_eq!(fault.code, code, "{change}: {fault:?}");
-            let told = format!("{} {}", fault.message, fault.details);
-            assert!(told.contains(named), "{change}: {told}");
+            let text = format!("{} {}", fault.message, fault.details);
+            assert!(text.contains(named), "{change}: {text}");
         }
     }
 
     #[test]
-    fn a_command_younger_than_the_configuration_is_refused() {
+    fn a_command_newer_than_the_configuration_is_refused() {
         for version in SpecVersion::ALL {
             for command in Command::ALL {
                 let mut config = config();

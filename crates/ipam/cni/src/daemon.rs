@@ -1,4 +1,4 @@
-//! The daemon's side of a call, in its own words.
+//! Client of the daemon: one method for each request of the plugin.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     http::{self, Answer, HttpError, Request},
 };
 
-/// What the daemon gets less than we have, to answer in time.
+/// Time kept back from the deadline that the daemon is given, so that its response arrives in time.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Asks the daemon behind a socket whether it can serve an ADD.
@@ -21,29 +21,28 @@ pub fn status(socket: &Path, within: Duration) -> Result<StatusResponse, DaemonE
     Daemon { socket }.status(Deadline::after(within))
 }
 
-/// The daemon behind a socket.
 pub(crate) struct Daemon<'a> {
     pub(crate) socket: &'a Path,
 }
 
-/// Why the daemon did not do what it was asked.
+/// The daemon did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// No answer.
+    /// No usable response.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// It is there, but not ready to serve.
+    /// It runs, but is not ready to serve.
     #[error("the daemon is not ready: {0}")]
     NotReady(String),
-    /// It said no.
+    /// It refused the request.
     #[error("{}: {}", .0.return_code, .0.message)]
     Refused(Response),
-    /// It said something that no version of it says.
+    /// Its response is not one of the CNS API.
     #[error("HTTP {status}: {excerpt}")]
-    Nonsense {
-        /// The status it came with.
+    InvalidResponse {
+        /// HTTP status.
         status: u16,
-        /// The beginning of what it said, or what is wrong with it.
+        /// The beginning of the body, or the error of decoding it.
         excerpt: String,
     },
 }
@@ -69,7 +68,7 @@ impl Daemon<'_> {
         accepted(answer.0)
     }
 
-    /// What is held under a key; nothing when the key is unknown.
+    /// Addresses held under a key; empty if the key is unknown.
     pub(crate) fn held(
         &self,
         request: &IpConfigsRequest,
@@ -111,7 +110,7 @@ impl Daemon<'_> {
         body: &impl Serialize,
         deadline: Deadline,
     ) -> Result<T, DaemonError> {
-        let left = deadline.remaining().ok_or(HttpError::Late)?;
+        let left = deadline.remaining().ok_or(HttpError::TimedOut)?;
         let wait = left.checked_sub(MARGIN).unwrap_or(left / 2);
         let request = Request {
             method: "POST",
@@ -125,17 +124,17 @@ impl Daemon<'_> {
 
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, DaemonError> {
     let status = answer.status;
-    // The compatible paths always say 200; a status of another kind is the server's own doing.
-    let nonsense = |excerpt| DaemonError::Nonsense { status, excerpt };
+    // The compatible paths always answer 200; any other status comes from the HTTP server.
+    let invalid = |excerpt| DaemonError::InvalidResponse { status, excerpt };
     match status {
         200..300 => serde_json::from_slice(&answer.body)
-            .map_err(|error| nonsense(format!("{error} in {:?}", excerpt(&answer.body)))),
+            .map_err(|error| invalid(format!("{error} in {:?}", excerpt(&answer.body)))),
         429 | 503 => Err(DaemonError::NotReady(excerpt(&answer.body))),
         401 | 403 => Err(DaemonError::Refused(Response::failure(
             ReturnCode::STATUS_UNAUTHORIZED,
             excerpt(&answer.body),
         ))),
-        _ => Err(nonsense(excerpt(&answer.body))),
+        _ => Err(invalid(excerpt(&answer.body))),
     }
 }
 
@@ -147,7 +146,7 @@ fn accepted(response: Response) -> Result<(), DaemonError> {
     }
 }
 
-/// Enough to recognise it by, and nothing that could hide in a log.
+/// The beginning of a body, without control characters.
 fn excerpt(body: &[u8]) -> String {
     String::from_utf8_lossy(body)
         .chars()

@@ -1,8 +1,8 @@
-//! One end for everything a call does.
+//! Deadline of a call, shared by all of its steps.
 
 use std::time::{Duration, Instant};
 
-/// When a call has to be over.
+/// The time at which a call ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Instant);
 
@@ -11,12 +11,12 @@ impl Deadline {
         Self(Instant::now() + span)
     }
 
-    /// This, or sooner.
+    /// This deadline or `span` from now, the earlier one.
     pub(crate) fn at_most(self, span: Duration) -> Self {
         Self(self.0.min(Instant::now() + span))
     }
 
-    /// What is left; none when it is over.
+    /// Time left; none once the deadline has passed.
     pub(crate) fn remaining(self) -> Option<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

@@ -1,4 +1,4 @@
-//! Failures as the specification wants them told.
+//! CNI error objects and their codes.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use crate::SpecVersion;
 /// The codes this plugin answers with: the specification's below 100, its own from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The configuration is of a version not spoken here.
+    /// The version of the configuration is not supported.
     IncompatibleVersion = 1,
-    /// A variable of the environment is missing or makes no sense.
+    /// A variable of the environment is missing or invalid.
     InvalidEnvironment = 4,
     /// Reading or writing failed.
     InputOutput = 5,
-    /// The configuration is no JSON of the expected shape.
+    /// The configuration is not JSON of the expected shape.
     Undecodable = 6,
-    /// The configuration makes no sense.
+    /// A field of the configuration is invalid.
     InvalidConfig = 7,
-    /// It may work in a moment.
+    /// A retry may succeed.
     TryAgainLater = 11,
     /// STATUS: an ADD cannot be served.
     Unavailable = 50,
@@ -25,22 +25,22 @@ pub enum Code {
     Limited = 51,
     /// A bug of this plugin.
     Bug = 100,
-    /// The daemon refused, and will again.
+    /// The daemon refused; a retry will not help.
     Refused = 101,
-    /// The daemon answered something that makes no sense.
-    Nonsense = 102,
+    /// The daemon's response is not one of the CNS API.
+    InvalidResponse = 102,
     /// CHECK: the pod's addresses are not those that the daemon holds for it.
     Differs = 103,
 }
 
-/// Why a call failed.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// For the runtime.
+    /// Read by the runtime.
     pub code: Code,
-    /// For people: what failed.
+    /// Operation that failed.
     pub message: String,
-    /// For people: why.
+    /// Cause of the failure.
     pub details: String,
 }
 

@@ -1,7 +1,7 @@
-//! HTTP/1.1 over a Unix socket: one request, one answer, one connection.
+//! HTTP/1.1 client over a Unix socket: one request, one response, one connection.
 //!
-//! A client library would bring a runtime and most of the start-up time. What is here takes an
-//! answer with a length, in chunks, or up to the end of the connection, and nothing else.
+//! A client library would bring an async runtime and most of the start-up time. This reads a
+//! response with a length, in chunks, or up to the end of the connection, and nothing else.
 
 use std::{
     io::{self, Read, Write as _},
@@ -15,32 +15,32 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::deadline::Deadline;
 
-/// No head of the daemon's is longer.
+/// Maximum length of a response head in bytes.
 const HEAD_LIMIT: usize = 16 << 10;
-/// No answer of the daemon's is longer.
+/// Maximum length of a response body in bytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// How often a daemon that does not take the connection is asked again.
+/// Attempts to connect to a daemon that refuses the connection.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no answer.
+/// No usable response arrived.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The daemon has not seen the request.
-    #[error("nobody answers at the socket")]
-    Away(#[source] io::Error),
+    #[error("cannot connect to the daemon's socket")]
+    Unreachable(#[source] io::Error),
     /// The daemon may have seen the request.
-    #[error("the connection broke before the answer was complete")]
+    #[error("connection closed before the response was complete")]
     Broken(#[source] io::Error),
     /// The daemon may have seen the request.
-    #[error("no answer within the time limit")]
-    Late,
-    /// What came is no answer.
-    #[error("the answer is no HTTP: {0}")]
-    Garbled(&'static str),
+    #[error("no response within the time limit")]
+    TimedOut,
+    /// The bytes received are not an HTTP response.
+    #[error("invalid HTTP response: {0}")]
+    Invalid(&'static str),
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -55,7 +55,7 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Sends a request and reads the answer.
+/// Sends a request and reads the response.
 pub(crate) fn exchange(
     path: &Path,
     request: &Request<'_>,
@@ -92,7 +92,7 @@ impl Request<'_> {
     }
 }
 
-/// Connects, with patience for a daemon that starts again this very moment.
+/// Connects; retries briefly because the daemon may be restarting.
 fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
     let mut tries = 1;
     loop {
@@ -100,18 +100,18 @@ fn open(path: &Path, deadline: Deadline) -> Result<UnixStream, HttpError> {
             Ok(stream) => return Ok(stream),
             Err(error) if tries < TRIES && deadline.remaining() > Some(PAUSE) => {
                 tries += 1;
-                // A daemon that is there but busy gets all the time there is.
+                // A daemon that listens but is busy gets all the time that is left.
                 if error.kind() == io::ErrorKind::WouldBlock {
                     tries = 1;
                 }
                 thread::sleep(PAUSE);
             }
-            Err(error) => return Err(HttpError::Away(error)),
+            Err(error) => return Err(HttpError::Unreachable(error)),
         }
     }
 }
 
-/// One attempt that does not block: a daemon whose backlog is full would hold us for ever.
+/// One non-blocking attempt: a full backlog would block for ever.
 fn attempt(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -132,7 +132,10 @@ struct Connection {
 
 impl Connection {
     fn left(&self) -> Result<Option<Duration>, HttpError> {
-        self.deadline.remaining().map(Some).ok_or(HttpError::Late)
+        self.deadline
+            .remaining()
+            .map(Some)
+            .ok_or(HttpError::TimedOut)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
@@ -143,7 +146,7 @@ impl Connection {
             .map_err(broken)
     }
 
-    /// Reads on; false at the end of the connection.
+    /// Reads more bytes; false at the end of the connection.
     fn more(&mut self, buffer: &mut Vec<u8>) -> Result<bool, HttpError> {
         let mut chunk = [0; 8192];
         loop {
@@ -181,16 +184,16 @@ impl Connection {
 
 fn broken(error: io::Error) -> HttpError {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HttpError::Late,
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HttpError::TimedOut,
         _ => HttpError::Broken(error),
     }
 }
 
-/// What the bytes so far are.
+/// State of the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed {
     Complete(Answer),
-    /// With the answer that it is if nothing else comes, where that makes one.
+    /// Incomplete. `until_end` is the response if the connection ends here.
     Partial {
         until_end: Option<Answer>,
     },
@@ -202,7 +205,7 @@ impl Parsed {
     fn of(bytes: &[u8]) -> Result<Self, HttpError> {
         let Some(end) = find(bytes, b"\r\n\r\n") else {
             if bytes.len() > HEAD_LIMIT {
-                return Err(HttpError::Garbled("the head is too long"));
+                return Err(HttpError::Invalid("the head is too long"));
             }
             return Ok(PARTIAL);
         };
@@ -212,7 +215,7 @@ impl Parsed {
             return Self::of(rest);
         }
         if rest.len() > BODY_LIMIT {
-            return Err(HttpError::Garbled("the body is too long"));
+            return Err(HttpError::Invalid("the body is too long"));
         }
         let answer = |body: &[u8]| Answer {
             status: head.status,
@@ -249,13 +252,13 @@ struct Head {
 impl Head {
     fn parse(bytes: &[u8]) -> Result<Self, HttpError> {
         let text =
-            std::str::from_utf8(bytes).map_err(|_| HttpError::Garbled("the head is not text"))?;
+            std::str::from_utf8(bytes).map_err(|_| HttpError::Invalid("the head is not UTF-8"))?;
         let mut lines = text.split("\r\n");
         let status = lines
             .next()
             .and_then(|line| line.strip_prefix("HTTP/1.")?.get(2..5))
             .and_then(|digits| digits.parse().ok())
-            .ok_or(HttpError::Garbled("there is no status"))?;
+            .ok_or(HttpError::Invalid("no status code"))?;
         let mut framing = match status {
             204 | 304 => Framing::Length(0),
             _ => Framing::End,
@@ -263,18 +266,18 @@ impl Head {
         for line in lines {
             let (name, value) = line
                 .split_once(':')
-                .ok_or(HttpError::Garbled("a header has no colon"))?;
+                .ok_or(HttpError::Invalid("a header without a colon"))?;
             let value = value.trim();
             if name.eq_ignore_ascii_case("transfer-encoding") {
                 if !value.eq_ignore_ascii_case("chunked") {
-                    return Err(HttpError::Garbled("the transfer encoding is unknown"));
+                    return Err(HttpError::Invalid("unknown transfer encoding"));
                 }
                 framing = Framing::Chunks;
             } else if name.eq_ignore_ascii_case("content-length")
                 && !matches!(framing, Framing::Chunks)
             {
                 let length = value.parse().ok().filter(|length| *length <= BODY_LIMIT);
-                let length = length.ok_or(HttpError::Garbled("the length makes no sense"))?;
+                let length = length.ok_or(HttpError::Invalid("invalid content length"))?;
                 framing = Framing::Length(length);
             }
         }
@@ -282,22 +285,22 @@ impl Head {
     }
 }
 
-/// The body in chunks, once the last one is there.
+/// The joined chunks, once the last one has arrived.
 fn join_chunks(mut rest: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
-    const GARBLED: HttpError = HttpError::Garbled("a chunk makes no sense");
+    const INVALID: HttpError = HttpError::Invalid("invalid chunk");
     let mut body = Vec::new();
     loop {
         let Some(end) = find(rest, b"\r\n") else {
             return Ok(None);
         };
-        let size = std::str::from_utf8(&rest[..end]).map_err(|_| GARBLED)?;
+        let size = std::str::from_utf8(&rest[..end]).map_err(|_| INVALID)?;
         let size = size.split(';').next().unwrap_or_default().trim();
-        let size = usize::from_str_radix(size, 16).map_err(|_| GARBLED)?;
+        let size = usize::from_str_radix(size, 16).map_err(|_| INVALID)?;
         if size == 0 {
             return Ok(Some(body));
         }
         if size > BODY_LIMIT {
-            return Err(GARBLED);
+            return Err(INVALID);
         }
         let start = end + 2;
         let Some(chunk) = rest.get(start..start + size + 2) else {
@@ -305,7 +308,7 @@ fn join_chunks(mut rest: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
         };
         body.extend_from_slice(&chunk[..size]);
         if &chunk[size..] != b"\r\n" {
-            return Err(GARBLED);
+            return Err(INVALID);
         }
         rest = &rest[start + size + 2..];
     }
@@ -357,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interim_answer_is_passed_over() {
+    fn an_interim_response_is_skipped() {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         assert_eq!(Parsed::of(text.as_bytes()).unwrap(), answer(204, ""));
     }
 
     #[test]
-    fn nonsense_is_refused_and_not_waited_for() {
+    fn an_invalid_response_is_refused_at_once() {
         let long = format!("HTTP/1.1 200 OK\r\nx: {}", "a".repeat(HEAD_LIMIT));
         for text in [
             "SSH-2.0-OpenSSH\r\n\r\n",
@@ -380,7 +383,7 @@ mod tests {
         ] {
             let parsed = Parsed::of(text.as_bytes());
             assert!(
-                matches!(parsed, Err(HttpError::Garbled(_))),
+                matches!(parsed, Err(HttpError::Invalid(_))),
                 "{text}: {parsed:?}"
             );
         }
@@ -388,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_response_makes_it_panic(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
             bytes.extend_from_slice(&tail);
             let _ = Parsed::of(&bytes);

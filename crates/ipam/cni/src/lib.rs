@@ -1,12 +1,12 @@
-//! `weft-cni`: the IPAM half of a CNI plugin. It turns environment and configuration into one
-//! question to the address daemon of this node, and the answer into a CNI result.
+//! `weft-cni`: an IPAM plugin for CNI. It turns environment and configuration into one request to
+//! the address daemon of this node, and the response into a CNI result.
 //!
 //! It decides nothing about addresses and keeps no state but the [queue](Queue) of releases that
-//! the daemon was not there to hear. It makes no interface: `bridge`, `ptp` and their like do that
-//! and call this for the addresses.
+//! could not be delivered to the daemon. It creates no interface: `bridge`, `ptp` and similar
+//! plugins do that and call this one for addresses.
 //!
-//! A process of it lives for one call, within the start of every pod: so it has no runtime, no
-//! threads and few dependencies. [`call`] is the whole of it; start reading there.
+//! A process serves one call and delays the start of a pod: so it has no async runtime, no threads
+//! and few dependencies. [`call`] is the entry point; start reading there.
 
 mod arguments;
 mod call;
@@ -34,9 +34,9 @@ pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Unreadabl
 pub use regular::open as open_regular;
 pub use version::SpecVersion;
 
-/// Where the daemon listens unless the configuration says otherwise.
+/// Default path of the daemon's socket.
 pub const DEFAULT_SOCKET: &str = "/run/weft/ipam.sock";
-/// Where releases wait for the daemon unless the configuration says otherwise.
+/// Default directory of the release queue.
 pub const DEFAULT_QUEUE: &str = "/var/lib/weft/cni-queue";
-/// What a network configuration calls this plugin, and the name of its program.
+/// The plugin's name in a network configuration, and the name of its program.
 pub const PLUGIN: &str = "weft-cni";

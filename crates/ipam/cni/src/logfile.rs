@@ -17,7 +17,7 @@ use crate::regular;
 /// The file moves aside when it is longer; one older file is kept.
 const LONGEST: u64 = 4 << 20;
 
-/// What is worth a line.
+/// One call.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Line<'a> {

@@ -1,4 +1,4 @@
-//! The program: environment and standard input in, JSON out. Everything else is in the library.
+//! The program `weft-cni`: environment and standard input in, JSON out. The library does the rest.
 
 use std::{
     env,
@@ -14,9 +14,9 @@ fn main() -> ExitCode {
         &mut io::stdin().lock(),
         &Limits::default(),
     );
-    if let Some(talk) = &output.talk {
-        // Nobody listens to a closed stderr.
-        let _ = writeln!(io::stderr(), "{talk}");
+    if let Some(stderr) = &output.stderr {
+        // Writing to a closed stderr must not fail the call.
+        let _ = writeln!(io::stderr(), "{stderr}");
     }
     let mut stdout = io::stdout().lock();
     let written = stdout
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         .and_then(|()| stdout.flush());
     match (written, output.succeeded) {
         (Ok(()), true) => ExitCode::SUCCESS,
-        // A result that did not arrive is none: the runtime has to clean up.
+        // The runtime did not get the result, so it must treat the call as failed and clean up.
         _ => ExitCode::FAILURE,
     }
 }

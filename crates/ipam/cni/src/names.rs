@@ -1,9 +1,9 @@
-//! Names as the specification allows them.
+//! Validation of CNI and Kubernetes names.
 
-/// Longer than any runtime's, short enough for a log line.
+/// Maximum length in bytes: longer than any runtime's names, short enough for a log line.
 const LONGEST: usize = 256;
 
-/// Container ids and network names: a letter or digit, then also `_`, `.` and `-`.
+/// True for container ids and network names: a letter or digit, then also `_`, `.` and `-`.
 pub fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes
@@ -13,7 +13,7 @@ pub fn is_identifier(text: &str) -> bool {
         && text.len() <= LONGEST
 }
 
-/// What the kernel takes as the name of an interface.
+/// True for a name that the kernel accepts for an interface.
 pub fn is_interface(text: &str) -> bool {
     (1..16).contains(&text.len())
         && !matches!(text, "." | "..")
@@ -22,7 +22,7 @@ pub fn is_interface(text: &str) -> bool {
             .any(|c| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control())
 }
 
-/// Names and UIDs of Kubernetes, and nothing that could hide in a log.
+/// True for printable ASCII, which covers Kubernetes names and UIDs and is safe in a log line.
 pub(crate) fn is_kubernetes(text: &str) -> bool {
     (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,4 +1,4 @@
-//! The daemon's answer as a result of the specification.
+//! Translation of the daemon's response into a CNI result.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -8,24 +8,24 @@ use weft_cns::PodIpInfo;
 
 use crate::{SpecVersion, config::ConfiguredRoute};
 
-/// Why an answer makes no result.
+/// A response that cannot become a CNI result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OutcomeError {
-    #[error("it has no address")]
+    #[error("it contains no address")]
     Empty,
-    #[error("an entry has no address")]
+    #[error("an entry contains no address")]
     Blank,
-    #[error("{0} is there twice")]
+    #[error("it contains {0} twice")]
     Twice(IpAddr),
-    #[error("{0} is nothing a pod can have")]
+    #[error("{0} is not an address a pod can use")]
     Unusable(IpAddr),
-    #[error("{address} cannot have a prefix of {prefix}")]
+    #[error("/{prefix} is not a prefix length for {address}")]
     Prefix { address: IpAddr, prefix: u8 },
-    #[error("the route to {0:?} leads nowhere")]
+    #[error("{0:?} is not a route destination: expected a CIDR")]
     Route(String),
 }
 
-/// What an IPAM plugin answers an ADD.
+/// The result of an ADD of an IPAM plugin.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outcome {
@@ -133,7 +133,7 @@ fn has_family(ips: &[Ip], address: IpAddr) -> bool {
     ips.iter().any(is_same)
 }
 
-/// The way out for each family that has an address, unless the daemon asks for none.
+/// A default route for each family that has an address, unless the daemon forbids it.
 fn default_routes(infos: &[PodIpInfo], ips: &[Ip]) -> Vec<Route> {
     let everything = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
     let is_wanted = |dst: &IpNet| {

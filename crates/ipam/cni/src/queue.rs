@@ -1,22 +1,23 @@
-//! Releases that the daemon was not there to hear.
+//! On-disk queue of releases that could not be delivered to the daemon.
 //!
-//! The daemon may itself be a pod that cannot start before another one is deleted: so a DEL must
-//! not fail because it is away. What is to be released is put down here, durable before the
-//! runtime hears of success, and replayed by the next call of the plugin or by the daemon, which
-//! does so before it serves its first ADD.
+//! The daemon may itself be a pod that cannot start before another one is deleted, so a DEL must
+//! not fail because the daemon is down. The plugin queues the release, durably before it reports
+//! success. The next call of the plugin replays it, or the daemon does, before it serves its first
+//! ADD.
 //!
 //! # Format, version 1
 //! A directory (0700) with a file (0600) for each release, `<20 digits>-<16 hex digits>.json`: a
-//! number that orders them and a hash of the key. Content: `{"version":1,"request":{...}}` with
-//! the body of `/network/releaseipconfigs`. Files appear by rename, so they are whole. Hidden files
-//! are being written; `*.unreadable` were put aside: not a regular file, too long, or no release.
+//! sequence number and a hash of the key. Content: `{"version":1,"request":{...}}` with the body of
+//! `/network/releaseipconfigs`. Files appear by rename, so they are complete. Hidden files are
+//! being written. `*.unreadable` were put aside: not a regular file, too long, not a release, or a
+//! release without a container, which every daemon refuses.
 //! Files of a newer version are left alone.
 //!
-//! # Who may do what
-//! Anybody adds at any time. Only who holds the lock (`flock` of the directory) removes, from
-//! before reading a file until after the daemon has released what it says; so no release is
-//! replayed that somebody else has replayed already, and an ADD that finds its key absent can be
-//! sure that no replay of it is under way.
+//! # Concurrency
+//! Any process may add at any time. Only the holder of the lock (`flock` of the directory) removes,
+//! and it holds the lock from before it reads a file until the daemon has released the addresses.
+//! So no release is replayed twice, and an ADD that finds its key absent can be sure that no replay
+//! of it is under way.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -32,32 +33,33 @@ use weft_cns::IpConfigsRequest;
 
 use crate::regular;
 
-/// The format that is written.
+/// Version that is written.
 const VERSION: u32 = 1;
-/// Many times what a node has pods, and not enough to fill a disk.
+/// Maximum number of queued releases: many times the number of pods of a node, and too few to fill
+/// a disk.
 const MOST: usize = 4096;
-/// No release is longer.
+/// Maximum size of a release in bytes.
 const LONGEST: u64 = 64 << 10;
-/// A file that is being written for so long was left behind by a crash.
+/// Age after which an unfinished file was left behind by a crash.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// Why the queue could not be used.
+/// An operation of the queue failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
-    /// The file system said no.
-    #[error("{doing} {}", path.display())]
+    /// A file operation failed.
+    #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
-        doing: &'static str,
-        /// With which file or directory.
+        /// Verb for the message, such as `open`.
+        operation: &'static str,
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Nobody has emptied it for long.
-    #[error("{most} releases wait already")]
+    /// The queue is full: it was not replayed for a long time.
+    #[error("cannot queue the release: {most} releases are queued already")]
     Full {
-        /// How many it takes.
+        /// Maximum number of queued releases.
         most: usize,
     },
 }
@@ -72,63 +74,63 @@ pub struct Queue {
 #[derive(Debug)]
 pub struct QueueGuard {
     queue: Queue,
-    /// Holds the lock.
+    /// Open with the lock held.
     directory: File,
 }
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread is just starting has the file open
-        // too, until it runs. Where this fails, closing does it a little later.
+        // Closing is not enough: a process that another thread is just spawning has the file open
+        // too, until it executes. If unlocking fails, closing releases the lock a little later.
         let _ = flock(&self.directory, FlockOperation::Unlock);
     }
 }
 
-/// A release that waits.
+/// A queued release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedRelease {
-    /// What to send to the daemon.
+    /// The request to send to the daemon.
     pub request: IpConfigsRequest,
     name: String,
 }
 
-/// Everything that a queue holds.
+/// Contents of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// What waits, in order.
+    /// Queued releases, oldest first.
     pub releases: Vec<QueuedRelease>,
-    /// What has the name of a release and cannot be read as one.
+    /// Entries with the name of a release that cannot be read as one.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Something in a queue that cannot be read as a release.
+/// An entry of the queue that cannot be read as a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Where it is now: aside, or in its place if it could not be moved or may be read later.
+    /// Its current path: put aside, or unchanged if it could not be moved or may be readable later.
     pub path: PathBuf,
-    /// What is wrong with it, and with moving it.
+    /// The read error, and the error of moving it if that failed too.
     pub reason: String,
 }
 
-/// What became of one release.
+/// Outcome of replaying one release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replay {
-    /// The daemon has done it.
+    /// The daemon released it.
     Done,
-    /// The daemon refused this one.
+    /// The daemon refused it; the entry stays.
     Keep,
-    /// The daemon is gone again.
+    /// The daemon cannot be reached; the replay ends.
     Stop,
 }
 
-/// What became of the queue.
+/// Outcome of replaying a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// How many were replayed.
+    /// Number of releases replayed.
     pub released: usize,
-    /// How many wait on.
+    /// Number of releases still queued.
     pub left: usize,
-    /// How many entries cannot be read as a release.
+    /// Number of entries that cannot be read as a release.
     pub unreadable: usize,
 }
 
@@ -146,12 +148,12 @@ impl Queue {
         }
     }
 
-    /// Whether nothing waits.
+    /// True if no release is queued.
     pub fn is_empty(&self) -> Result<bool, QueueError> {
         Ok(self.names()?.is_empty())
     }
 
-    /// Whether a release of this key waits.
+    /// True if a release of this key is queued.
     pub fn holds(&self, request: &IpConfigsRequest) -> Result<bool, QueueError> {
         let wanted = key(request);
         let suffix = suffix(request);
@@ -160,7 +162,7 @@ impl Queue {
         for name in alike {
             match self.read(name) {
                 Ok(Some(found)) if key(&found) == wanted => return Ok(true),
-                // It was replayed a moment ago, or will never be.
+                // It was replayed meanwhile, or will never be.
                 Err(source)
                     if matches!(
                         source.kind(),
@@ -168,7 +170,7 @@ impl Queue {
                     ) => {}
                 Err(source) => {
                     return Err(QueueError::Io {
-                        doing: "read",
+                        operation: "read",
                         path: self.directory.join(name),
                         source,
                     });
@@ -179,8 +181,8 @@ impl Queue {
         Ok(false)
     }
 
-    /// Puts a release down; it is durable when this returns. One that waits already is not put
-    /// down twice.
+    /// Queues a release, durably when this returns. A key that is queued already is not queued
+    /// twice.
     pub fn push(&self, request: &IpConfigsRequest) -> Result<(), QueueError> {
         self.create()?;
         if !self.holds(request)? {
@@ -193,7 +195,7 @@ impl Queue {
         sync(&self.directory)
     }
 
-    /// The right to remove; none when somebody else has it or nothing was ever put down.
+    /// Takes the right to remove; none if another process holds it or the directory does not exist.
     pub fn lock(&self) -> Result<Option<QueueGuard>, QueueError> {
         let directory = match regular::open_directory(&self.directory) {
             Ok(directory) => directory,
@@ -210,7 +212,7 @@ impl Queue {
         }
     }
 
-    /// The files of releases, in order.
+    /// File names of queued releases, oldest first.
     fn names(&self) -> Result<Vec<String>, QueueError> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
@@ -227,8 +229,8 @@ impl Queue {
         Ok(names)
     }
 
-    /// What a file says; none when it is of a newer version. An error of kind
-    /// [`io::ErrorKind::InvalidData`] is one for good: it is not a release.
+    /// Content of a file; none if it is of a newer version. An error of kind
+    /// [`io::ErrorKind::InvalidData`] is permanent: the file is not a release.
     fn read(&self, name: &str) -> io::Result<Option<IpConfigsRequest>> {
         let path = self.directory.join(name);
         let file = regular::open(&path, OpenOptions::new().read(true))?;
@@ -238,7 +240,14 @@ impl Queue {
             let reason = format!("it is longer than {LONGEST} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        decode(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let request = decode(&text).map_err(|error| invalid(error.to_string()))?;
+        match &request {
+            Some(request) if names_no_container(request) => {
+                Err(invalid("it names no container".to_owned()))
+            }
+            _ => Ok(request),
+        }
     }
 
     fn create(&self) -> Result<(), QueueError> {
@@ -255,7 +264,7 @@ impl Queue {
 
     fn write(&self, name: &str, request: &IpConfigsRequest) -> Result<(), QueueError> {
         let path = self.directory.join(name);
-        // Two calls of one key may write at once.
+        // Two calls for one key may write at once.
         let unfinished = self
             .directory
             .join(format!(".{name}.{}", std::process::id()));
@@ -274,19 +283,19 @@ impl Queue {
             fs::rename(&unfinished, &path)
         });
         written.map_err(|source| {
-            // A full disk must not keep the pieces.
+            // Removes the partial file, so that a full disk does not keep it.
             let _ = fs::remove_file(&unfinished);
             QueueError::Io {
-                doing: "write",
+                operation: "write",
                 path,
                 source,
             }
         })
     }
 
-    fn failed(&self, doing: &'static str, source: io::Error) -> QueueError {
+    fn failed(&self, operation: &'static str, source: io::Error) -> QueueError {
         QueueError::Io {
-            doing,
+            operation,
             path: self.directory.clone(),
             source,
         }
@@ -294,8 +303,8 @@ impl Queue {
 }
 
 impl QueueGuard {
-    /// What waits, in order. What cannot be read as a release is put aside, so that it stops none
-    /// of the others; what cannot even be moved is skipped.
+    /// Queued releases, oldest first. An entry that cannot be read as a release is put aside so
+    /// that it does not block the others; one that cannot be moved is skipped.
     pub fn waiting(&self) -> Result<Waiting, QueueError> {
         self.sweep();
         let mut waiting = Waiting::default();
@@ -309,20 +318,20 @@ impl QueueGuard {
         Ok(waiting)
     }
 
-    /// Forgets a release that the daemon has done.
+    /// Removes a release that the daemon has carried out.
     ///
-    /// The removal is not synced: what comes back after a power loss is replayed into a daemon
-    /// that knows by the boot id that no sandbox survived.
+    /// The removal is not synced: an entry that reappears after a power loss is replayed into a
+    /// daemon that knows by the boot id that no sandbox survived.
     pub fn remove(&self, entry: &QueuedRelease) -> Result<(), QueueError> {
         let path = self.queue.directory.join(&entry.name);
         fs::remove_file(&path).map_err(|source| QueueError::Io {
-            doing: "remove",
+            operation: "remove",
             path,
             source,
         })
     }
 
-    /// Replays what waits, in order.
+    /// Replays queued releases, oldest first.
     pub(crate) fn drain(
         &self,
         mut release: impl FnMut(&IpConfigsRequest) -> Replay,
@@ -352,7 +361,7 @@ impl QueueGuard {
     fn put_aside(&self, name: &str, error: &io::Error) -> Unreadable {
         let path = self.queue.directory.join(name);
         if error.kind() != io::ErrorKind::InvalidData {
-            // It may be a release that can be read the next time.
+            // It may be readable the next time.
             let reason = error.to_string();
             return Unreadable { path, reason };
         }
@@ -369,7 +378,7 @@ impl QueueGuard {
         }
     }
 
-    /// Removes what crashes left half written; whoever fails at that has lost nothing.
+    /// Removes unfinished files of crashed processes. Best effort: they are never read.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.queue.directory) else {
             return;
@@ -398,7 +407,12 @@ fn decode(text: &str) -> Result<Option<IpConfigsRequest>, serde_json::Error> {
     Ok(Some(content.request))
 }
 
-/// What makes two requests the same.
+/// True if no daemon can release it: addresses are looked up by container.
+fn names_no_container(request: &IpConfigsRequest) -> bool {
+    request.pod_interface_id.is_empty() && request.infra_container_id.is_empty()
+}
+
+/// The fields that identify an attachment.
 fn key(request: &IpConfigsRequest) -> (Option<&str>, &str, &str) {
     (
         request.network_name.as_deref(),
@@ -407,8 +421,8 @@ fn key(request: &IpConfigsRequest) -> (Option<&str>, &str, &str) {
     )
 }
 
-/// The end of the names of all releases of a key. FNV-1a: another version of this program has to
-/// find the same, which the standard library does not promise.
+/// The end of the file names of all releases of a key. FNV-1a, because every version of this
+/// program must compute the same hash, which the standard library does not promise.
 fn suffix(request: &IpConfigsRequest) -> String {
     let (network, container, ifname) = key(request);
     let parts = [network.unwrap_or_default(), container, ifname];
@@ -419,7 +433,7 @@ fn suffix(request: &IpConfigsRequest) -> String {
     format!("-{hash:016x}.json")
 }
 
-/// The number in the name of a release; none when the name is of something else.
+/// The sequence number in the name of a release; none for any other name.
 fn number(name: &str) -> Option<u64> {
     let (number, rest) = name.split_at_checked(20)?;
     let hash = rest.strip_prefix('-')?.strip_suffix(".json")?;
@@ -428,7 +442,7 @@ fn number(name: &str) -> Option<u64> {
     (is_hash && is_number).then(|| number.parse().ok())?
 }
 
-/// After everything that waits, even if the clock went back.
+/// A number above every queued one, even if the clock went back.
 fn next(names: &[String]) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(0));
@@ -439,7 +453,7 @@ fn next(names: &[String]) -> u64 {
 fn sync(directory: &Path) -> Result<(), QueueError> {
     let synced = regular::open_directory(directory).and_then(|directory| directory.sync_all());
     synced.map_err(|source| QueueError::Io {
-        doing: "sync",
+        operation: "sync",
         path: directory.to_owned(),
         source,
     })
@@ -473,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_wait_in_the_order_they_came() {
+    fn releases_are_replayed_in_the_order_they_came() {
         let (_directory, queue) = queue();
         assert!(queue.is_empty().unwrap());
         for container in ["c3", "c1", "c2"] {
@@ -491,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_waits_once() {
+    fn a_key_is_queued_once() {
         let (_directory, queue) = queue();
         queue.push(&request("c1")).unwrap();
         queue.push(&request("c1")).unwrap();
@@ -502,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_read_it() {
+    fn other_users_cannot_read_it() {
         let (_directory, queue) = queue();
         queue.push(&request("c1")).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -512,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_may_remove_at_a_time() {
+    fn only_the_lock_holder_may_remove() {
         let (_directory, queue) = queue();
         assert!(queue.lock().unwrap().is_none(), "there is nothing to lock");
         queue.push(&request("c1")).unwrap();
@@ -527,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stops_nobody_and_a_lost_daemon_stops_all() {
+    fn a_refusal_skips_one_release_and_a_lost_daemon_ends_the_replay() {
         let (_directory, queue) = queue();
         for container in ["c1", "c2", "c3", "c4"] {
             queue.push(&request(container)).unwrap();
@@ -549,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_put_aside_and_what_is_newer_left_alone() {
+    fn unreadable_entries_are_put_aside_and_newer_ones_left_alone() {
         let (_directory, queue) = queue();
         queue.push(&request("c1")).unwrap();
         let write = |name: &str, text: &str| fs::write(queue.directory.join(name), text).unwrap();
@@ -567,6 +581,31 @@ mod tests {
         assert!(queue.directory.join(aside).exists());
         let newer = "00000000000000000002-00000000000000aa.json";
         assert!(queue.directory.join(newer).exists());
+    }
+
+    #[test]
+    fn a_release_without_a_container_is_put_aside() {
+        let (_directory, queue) = queue();
+        queue.push(&request("c1")).unwrap();
+        let texts = [
+            "{\"version\":1,\"request\":{}}",
+            "{\"version\":1,\"request\":{\"ifname\":\"eth0\",\"networkName\":\"podnet\"}}",
+        ];
+        let name = |number: usize| format!("{number:020}-00000000000000aa.json");
+        for (number, text) in texts.iter().enumerate() {
+            fs::write(queue.directory.join(name(number)), text).unwrap();
+        }
+        // By either of its names a container is enough.
+        let text = "{\"version\":1,\"request\":{\"podInterfaceID\":\"c2\"}}";
+        fs::write(queue.directory.join(name(2)), text).unwrap();
+        let waiting = queue.lock().unwrap().unwrap().waiting().unwrap();
+        assert_eq!(waiting.releases.len(), 2, "{waiting:?}");
+        let reasons: Vec<&str> = waiting.unreadable.iter().map(|it| &*it.reason).collect();
+        assert_eq!(reasons, ["it names no container"; 2]);
+        for number in 0..texts.len() {
+            let aside = queue.directory.join(format!("{}.unreadable", name(number)));
+            assert!(aside.exists(), "{}", aside.display());
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Files that must be regular files.
+//! Opens files that must be regular files.
 //!
-//! A FIFO opened without care waits for its other end for ever, and a symbolic link leads to a file
-//! of another owner.
+//! Opening a FIFO can block for ever, and a symbolic link may lead to a file of another owner.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,15 +11,15 @@ use std::{
 
 use rustix::fs::OFlags;
 
-/// Opens a file as these options say. What is not a regular file is an error of kind
-/// [`io::ErrorKind::InvalidData`]: it never blocks, and is not followed if it is a link.
+/// Opens a file with these options. Anything but a regular file is an error of kind
+/// [`io::ErrorKind::InvalidData`]: the call never blocks and follows no link.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let odd = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
     let opened = options
         .custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK))
         .open(path);
     let file = opened.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
-        // A link; a socket, or a FIFO without reader; a directory to be written.
+        // A link; a socket or a FIFO without a reader; a directory opened for writing.
         Some(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO | rustix::io::Errno::ISDIR) => odd(),
         _ => error,
     })?;

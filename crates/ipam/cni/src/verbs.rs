@@ -1,4 +1,4 @@
-//! What each command does.
+//! The CNI commands: ADD, DEL, CHECK, STATUS and GC.
 
 use std::{collections::BTreeSet, error::Error, net::IpAddr, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     queue::Replay,
 };
 
-/// How long a call works for others before it does its own.
+/// Upper bound on the time a call spends replaying queued releases of other calls.
 const REPLAY: Duration = Duration::from_secs(3);
 
 /// One call about to be carried out.
@@ -23,35 +23,35 @@ pub(crate) struct Verbs<'a> {
     pub(crate) limits: &'a Limits,
 }
 
-/// What there is to say about a success.
+/// Result of a successful call.
 #[derive(Default)]
 pub(crate) struct Done {
-    /// For the runtime.
+    /// Printed to the runtime.
     pub(crate) result: Option<Outcome>,
-    /// For people.
+    /// Printed to stderr and the log.
     pub(crate) note: Option<String>,
 }
 
 impl Verbs<'_> {
-    /// Gets the pod its addresses.
+    /// Requests the pod's addresses from the daemon.
     pub(crate) fn add(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.add);
         let mut request = self.key();
         request.desired_ip_addresses = self.config.desired_addresses()?;
         let note = self.replay(deadline);
-        // A release that waits would take away what this call gets.
+        // A queued release would free the addresses that this call gets.
         let waits = self.queue().holds(&request);
-        if waits.map_err(|error| unusable("read the release queue", &error))? {
+        if waits.map_err(|error| unusable("cannot read the release queue", &error))? {
             return Err(Fault::new(
                 Code::TryAgainLater,
-                "an earlier release of this interface is not done yet",
+                "an earlier release of this interface is still queued",
                 note.unwrap_or_default(),
             ));
         }
         let infos = self
             .daemon()
             .request(&request, deadline)
-            .map_err(|error| fault("get addresses", &error))?;
+            .map_err(|error| fault("cannot get addresses", &error))?;
         let routes = self.config.ipam.routes.as_deref();
         match Outcome::new(self.config.version, &infos, routes) {
             Ok(outcome) => Ok(Done {
@@ -59,23 +59,23 @@ impl Verbs<'_> {
                 note,
             }),
             Err(error) => {
-                // The caller will not release what it never saw. Should this fail as well, the
-                // runtime's DEL or the daemon's sweeper does it.
+                // The caller will not release addresses it never saw. If this fails as well, the
+                // runtime's DEL or the daemon's sweep releases them.
                 let released = self.daemon().release(&request, deadline);
                 let details = match released {
                     Ok(()) => error.to_string(),
-                    Err(also) => format!("{error}; releasing it failed: {}", chain(&also)),
+                    Err(also) => format!("{error}; cannot release the addresses: {}", chain(&also)),
                 };
                 Err(Fault::new(
-                    Code::Nonsense,
-                    "the daemon's answer cannot be used",
+                    Code::InvalidResponse,
+                    "cannot use the daemon's response",
                     details,
                 ))
             }
         }
     }
 
-    /// Gives the pod's addresses back, now or when the daemon is there again.
+    /// Releases the pod's addresses, or queues the release if the daemon cannot be reached.
     pub(crate) fn delete(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.delete);
         let request = self.key();
@@ -85,11 +85,12 @@ impl Verbs<'_> {
                 return Ok(Done { result: None, note });
             }
             Err(error @ (DaemonError::Http(_) | DaemonError::NotReady(_))) => error,
-            // It is there and said no: the runtime has to try again, a queue would only hide it.
+            // The daemon refused: the runtime has to retry. Queueing the release would only hide
+            // that.
             Err(error) => {
                 return Err(Fault::new(
                     Code::TryAgainLater,
-                    "release addresses",
+                    "cannot release addresses",
                     chain(&error),
                 ));
             }
@@ -97,22 +98,22 @@ impl Verbs<'_> {
         let queued = self.queue().push(&request);
         queued.map_err(|error| Fault {
             details: format!("{}; {}", chain(&lost), chain(&error)),
-            ..unusable("release addresses, or queue that for later", &error)
+            ..unusable("cannot release addresses or queue the release", &error)
         })?;
         Ok(Done {
             result: None,
-            note: Some(format!("the release waits in the queue: {}", chain(&lost))),
+            note: Some(format!("release queued: {}", chain(&lost))),
         })
     }
 
-    /// Compares what the pod has with what the daemon holds for it.
+    /// Compares the addresses of `prevResult` with those the daemon holds.
     pub(crate) fn check(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.other);
         let expected: BTreeSet<IpAddr> = self.config.previous_addresses()?.into_iter().collect();
         let held = self
             .daemon()
             .held(&self.key(), deadline)
-            .map_err(|error| fault("check addresses", &error))?;
+            .map_err(|error| fault("cannot check addresses", &error))?;
         let held: BTreeSet<IpAddr> = held
             .iter()
             .filter_map(|info| info.pod_ip_config.ip_address)
@@ -122,25 +123,20 @@ impl Verbs<'_> {
         }
         Err(Fault::new(
             Code::Differs,
-            "the pod's addresses are not those that are held for it",
+            "the pod's addresses differ from those the daemon holds for it",
             format!(
-                "the pod has [{}], held are [{}]",
+                "the pod has [{}], the daemon holds [{}]",
                 list(&expected),
                 list(&held)
             ),
         ))
     }
 
-    /// Whether an ADD could be served.
+    /// Reports whether an ADD could be served.
     pub(crate) fn status(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.other);
-        let unavailable = |code, details: String| {
-            Err(Fault::new(
-                code,
-                "addresses cannot be assigned now",
-                details,
-            ))
-        };
+        let unavailable =
+            |code, details: String| Err(Fault::new(code, "cannot assign addresses", details));
         match self.daemon().status(deadline) {
             Ok(status) => match status.serving {
                 Serving::Ready => Ok(Done::default()),
@@ -151,7 +147,7 @@ impl Verbs<'_> {
         }
     }
 
-    /// Tells the daemon what still lives.
+    /// Sends the list of existing attachments to the daemon, which releases all others.
     pub(crate) fn clean_up(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.other);
         let request = GcRequest {
@@ -160,18 +156,19 @@ impl Verbs<'_> {
         };
         let replayed = self.replay(deadline);
         let released = self.daemon().clean_up(&request, deadline);
-        let released = released.map_err(|error| fault("clean up", &error))?;
-        let freed = (released > 0).then(|| format!("{released} attachments were freed"));
+        let released =
+            released.map_err(|error| fault("cannot release unlisted attachments", &error))?;
+        let freed = (released > 0).then(|| format!("released {released} attachments"));
         Ok(Done {
             result: None,
             note: freed.or(replayed),
         })
     }
 
-    /// Replays what waits in the queue; what is worth saying about it.
+    /// Replays queued releases; returns a note for the log.
     fn replay(&self, deadline: Deadline) -> Option<String> {
         let queue = self.queue();
-        // The usual case costs one system call.
+        // Without a queue directory this is a single failed system call.
         if queue.is_empty().unwrap_or(false) {
             return None;
         }
@@ -180,7 +177,7 @@ impl Verbs<'_> {
         let drained = match queue.lock() {
             Ok(Some(guard)) => guard.drain(|request| match daemon.release(request, deadline) {
                 Ok(()) => Replay::Done,
-                Err(DaemonError::Refused(_) | DaemonError::Nonsense { .. }) => Replay::Keep,
+                Err(DaemonError::Refused(_) | DaemonError::InvalidResponse { .. }) => Replay::Keep,
                 Err(DaemonError::Http(_) | DaemonError::NotReady(_)) => Replay::Stop,
             }),
             Ok(None) => return Some("release queue is locked by another process".to_owned()),
@@ -218,13 +215,15 @@ impl Verbs<'_> {
     }
 }
 
-/// A failure of the daemon, sorted by what the runtime can do about it.
+/// A failure of the daemon, with a code by whether a retry can help.
 fn fault(doing: &str, error: &DaemonError) -> Fault {
     let code = match error {
-        DaemonError::Http(HttpError::Garbled(_)) | DaemonError::Nonsense { .. } => Code::Nonsense,
+        DaemonError::Http(HttpError::Invalid(_)) | DaemonError::InvalidResponse { .. } => {
+            Code::InvalidResponse
+        }
         DaemonError::Http(_) | DaemonError::NotReady(_) => Code::TryAgainLater,
         DaemonError::Refused(response) => match response.return_code {
-            // No address now does not mean none in a moment.
+            // The pool may have an address at the next attempt.
             ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG | ReturnCode::ADDRESS_UNAVAILABLE => {
                 Code::TryAgainLater
             }

@@ -1,15 +1,15 @@
-//! The versions of the specification.
+//! Supported versions of the CNI specification.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A version this plugin speaks.
+/// A supported version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpecVersion {
-    /// 0.3.0, which differs from the next in words only.
+    /// 0.3.0, which differs from 0.3.1 in wording only.
     V0_3_0,
-    /// 0.3.1.
+    /// 0.3.1, the same format as 0.3.0.
     V0_3_1,
     /// 0.4.0 brought CHECK.
     V0_4_0,
@@ -28,15 +28,15 @@ impl SpecVersion {
         Self::V1_0_0,
         Self::V1_1_0,
     ];
-    /// What is spoken when nobody said anything.
+    /// The version of answers to a configuration without a supported version.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// As configurations spell it; none for a version not spoken here.
+    /// Parses the spelling of configurations; none if the version is not supported.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == text)
     }
 
-    /// As configurations spell it.
+    /// The spelling of configurations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V0_3_0 => "0.3.0",
@@ -47,7 +47,7 @@ impl SpecVersion {
         }
     }
 
-    /// Whether each address of a result says its family.
+    /// True if each address of a result names its family.
     pub(crate) fn names_families(self) -> bool {
         self < Self::V1_0_0
     }

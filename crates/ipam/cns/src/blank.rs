@@ -1,9 +1,8 @@
-//! Go's zero values: an address that is not there is an empty string, a list that is not there
-//! is `null`.
+//! Go's zero values in JSON: an unset address is an empty string, an unset list is `null`.
 
 use serde::{Deserialize, Deserializer};
 
-/// For `#[serde(with = "blank::address")]`.
+/// Codec for `#[serde(with = "blank::address")]`.
 pub(crate) mod address {
     use std::{borrow::Cow, net::IpAddr};
 
@@ -37,7 +36,7 @@ pub(crate) mod address {
     }
 }
 
-/// For `#[serde(default, deserialize_with = "blank::null")]`: `null` is the default.
+/// Decoder for `#[serde(default, deserialize_with = "blank::null")]`: `null` is the default.
 pub(crate) fn null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

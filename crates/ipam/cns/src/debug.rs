@@ -1,4 +1,4 @@
-//! Looks into the daemon, for people and for tests.
+//! Bodies of the debug requests, which list the daemon's state for operators and tests.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Response, blank};
 
-/// Where an address is in its life, in upstream's words.
+/// Lifecycle state of an address, by upstream's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AddressState {
     /// Free to be assigned.
     Available,
-    /// A pod has it.
+    /// Held by a pod.
     Assigned,
     /// Offered back to the cluster.
     PendingRelease,
-    /// Not yet usable in the network.
+    /// Not programmed in the network yet.
     PendingProgramming,
 }
 
 /// Body of [`DEBUG_ADDRESSES`](crate::path::DEBUG_ADDRESSES).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressFilter {
-    /// Which states to list: none lists nothing. Unknown ones are ignored, as upstream does.
+    /// States to list. An empty list lists nothing; unknown states are ignored, as upstream does.
     #[serde(
         rename = "IPConfigStateFilter",
         default,
@@ -49,13 +49,13 @@ fn known_states<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Addres
         .collect())
 }
 
-/// Who holds an address.
+/// The pod that holds an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRecord {
-    /// Its name.
+    /// Name of the pod.
     #[serde(rename = "podName", default, deserialize_with = "blank::null")]
     pub pod_name: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     #[serde(rename = "podNamespace", default, deserialize_with = "blank::null")]
     pub pod_namespace: String,
     /// The CNI container id.
@@ -65,13 +65,13 @@ pub struct PodRecord {
         deserialize_with = "blank::null"
     )]
     pub pod_infra_container_id: String,
-    /// The key of the original.
+    /// Upstream's key of the attachment.
     #[serde(rename = "PodInterfaceID", default, deserialize_with = "blank::null")]
     pub pod_interface_id: String,
-    /// Which of its key schemes upstream uses; 1 is the interface id.
+    /// Key scheme in upstream's numbering; 1 is the interface id.
     #[serde(rename = "Version", default, deserialize_with = "blank::null")]
     pub version: u32,
-    /// More than one interface.
+    /// The pod has more than one interface.
     #[serde(
         rename = "SecondaryInterfaceSet",
         default,
@@ -86,7 +86,7 @@ pub struct PodRecord {
 /// One address and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatus {
-    /// Where it is in its life.
+    /// Lifecycle state.
     pub state: AddressState,
     /// The assignment's name in the NodeNetworkConfig.
     #[serde(rename = "ID")]
@@ -94,48 +94,48 @@ pub struct AddressStatus {
     /// The address.
     #[serde(rename = "IPAddress")]
     pub ip_address: IpAddr,
-    /// RFC 3339.
+    /// Time of the last change of state, RFC 3339.
     #[serde(
         rename = "LastStateTransition",
         default,
         deserialize_with = "blank::null"
     )]
     pub last_state_transition: String,
-    /// The network container it belongs to.
+    /// The network container that the address belongs to.
     #[serde(rename = "NCID", default, deserialize_with = "blank::null")]
     pub nc_id: String,
-    /// Who holds it, or held it last.
+    /// The pod that holds the address, or held it last.
     #[serde(rename = "PodInfo", default)]
     pub pod_info: Option<PodRecord>,
 }
 
-/// Answer of [`DEBUG_ADDRESSES`](crate::path::DEBUG_ADDRESSES).
+/// Response to [`DEBUG_ADDRESSES`](crate::path::DEBUG_ADDRESSES).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressesResponse {
-    /// Those that the filter let through.
+    /// Addresses in the states of the filter.
     #[serde(
         rename = "IPConfigurationStatus",
         default,
         deserialize_with = "blank::null"
     )]
     pub addresses: Vec<AddressStatus>,
-    /// How it went.
+    /// Return code and message.
     #[serde(rename = "Response")]
     pub response: Response,
 }
 
-/// Answer of [`DEBUG_POD_CONTEXT`](crate::path::DEBUG_POD_CONTEXT).
+/// Response to [`DEBUG_POD_CONTEXT`](crate::path::DEBUG_POD_CONTEXT).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodContextResponse {
     /// Address ids by key.
     #[serde(rename = "PodContext", default, deserialize_with = "blank::null")]
     pub pod_context: BTreeMap<String, Vec<String>>,
-    /// How it went.
+    /// Return code and message.
     #[serde(rename = "Response")]
     pub response: Response,
 }
 
-/// What the daemon remembers.
+/// The daemon's records of keys and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestData {
     /// Address ids by key.
@@ -150,17 +150,17 @@ pub struct RestData {
     pub addresses: BTreeMap<String, AddressStatus>,
 }
 
-/// Answer of [`DEBUG_REST_DATA`](crate::path::DEBUG_REST_DATA).
+/// Response to [`DEBUG_REST_DATA`](crate::path::DEBUG_REST_DATA).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestDataResponse {
-    /// What it remembers.
+    /// The daemon's records.
     #[serde(
         rename = "HTTPRestServiceData",
         default,
         deserialize_with = "blank::null"
     )]
     pub data: RestData,
-    /// How it went.
+    /// Return code and message.
     #[serde(rename = "Response")]
     pub response: Response,
 }

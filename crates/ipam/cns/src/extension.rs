@@ -1,5 +1,4 @@
-//! What Weft's plugin asks beyond the original: whether an ADD can be served, and the clean-up of
-//! CNI 1.1.
+//! Weft's additions to the CNS API: the CNI 1.1 commands STATUS and GC.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,87 +10,87 @@ pub struct Attachment {
     /// The CNI container id.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// The interface inside of it.
+    /// The interface inside the container.
     pub ifname: String,
 }
 
-/// Body of [`GC`](crate::path::GC): whatever else of this network is held may go, but for keys
-/// whose ADD is under way or younger than the runtime's patience.
+/// Body of [`GC`](crate::path::GC): releases every other key of this network, except keys whose ADD
+/// is under way or too recent for the runtime to have listed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GcRequest {
-    /// The CNI network; others are left alone.
+    /// The CNI network; keys of other networks are left alone.
     pub network_name: String,
-    /// What still lives. It has no default: a list that is missing must not free everything.
+    /// Attachments that still exist. There is no default: a missing list must not free everything.
     pub valid_attachments: Vec<Attachment>,
 }
 
-/// Answer of [`GC`](crate::path::GC).
+/// Response to [`GC`](crate::path::GC).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GcResponse {
-    /// How many keys were freed.
+    /// Number of keys that were released.
     #[serde(default)]
     pub released: u64,
-    /// How it went.
+    /// Return code and message.
     pub response: Response,
 }
 
-/// Whether an ADD can be served.
+/// Readiness to serve an ADD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Serving {
-    /// Yes, at once or as soon as addresses that are on their way arrive.
+    /// Served at once, or as soon as addresses that are on their way arrive.
     Ready,
-    /// No: start-up is not complete, or node and cluster have run out of addresses.
+    /// Not served: start-up is not complete, or node and cluster have run out of addresses.
     Unavailable,
-    /// No, and pods that run already may lack connectivity.
+    /// Not served, and running pods may lack connectivity.
     Limited,
 }
 
-/// How many addresses are in which state.
+/// Number of addresses in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolCounts {
-    /// Pods have them.
+    /// Held by pods.
     #[serde(default, deserialize_with = "blank::null")]
     pub assigned: u64,
     /// Free to be assigned.
     #[serde(default, deserialize_with = "blank::null")]
     pub available: u64,
-    /// Released a moment ago.
+    /// Released recently and not reused yet.
     #[serde(default, deserialize_with = "blank::null")]
     pub cooling: u64,
     /// Offered back to the cluster.
     #[serde(default, deserialize_with = "blank::null")]
     pub pending_release: u64,
-    /// Not yet usable in the network.
+    /// Not programmed in the network yet.
     #[serde(default, deserialize_with = "blank::null")]
     pub pending_programming: u64,
-    /// Held by a pod, but no longer this node's.
+    /// Held by a pod, but no longer assigned to this node.
     #[serde(default, deserialize_with = "blank::null")]
     pub quarantined: u64,
     /// ADDs that wait for an address.
     #[serde(default, deserialize_with = "blank::null")]
     pub waiting: u64,
-    /// How many addresses the node's pods need.
+    /// Number of addresses the node's pods need.
     #[serde(default, deserialize_with = "blank::null")]
     pub demand: u64,
-    /// How many addresses the node asks the cluster for.
+    /// Number of addresses the node requests from the cluster.
     #[serde(default, deserialize_with = "blank::null")]
     pub requested: u64,
 }
 
-/// Answer of [`STATUS`](crate::path::STATUS).
+/// Response to [`STATUS`](crate::path::STATUS).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusResponse {
-    /// Whether an ADD can be served.
+    /// Readiness to serve an ADD.
     pub serving: Serving,
-    /// Why not, for people; empty when ready.
+    /// Human-readable reason for not being ready; empty when ready.
     #[serde(default, deserialize_with = "blank::null")]
     pub reason: String,
-    /// The pool at this moment.
+    /// Address counts at this moment.
     #[serde(default, deserialize_with = "blank::null")]
     pub pool: PoolCounts,
-    /// How it went.
+    /// Return code and message.
     pub response: Response,
 }

@@ -1,8 +1,8 @@
-//! Headers that mean something.
+//! HTTP headers of requests and responses.
 
-/// In answers: the [name](crate::ReturnCode::name) of the return code.
+/// Response header: the [name](crate::ReturnCode::name) of the return code.
 pub const RETURN_CODE: &str = "cns_return_code";
-/// In requests, Weft's own: how many milliseconds the client goes on waiting for the answer. The
+/// Request header, Weft's own: milliseconds that the client goes on waiting for the response. The
 /// daemon parks an ADD no longer than that.
 pub const WAIT_MILLISECONDS: &str = "weft-wait-milliseconds";
 /// The content type of every body.

@@ -1,4 +1,4 @@
-//! What a pod is given: an address, and the subnet it lives in.
+//! A pod's address with its subnet, gateway and routes.
 
 use std::net::IpAddr;
 
@@ -13,16 +13,16 @@ pub const INFRA_NIC: &str = "InfraNIC";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct IpSubnet {
-    /// None when there is no such address.
+    /// None if the address is not set.
     #[serde(rename = "IPAddress", default, with = "blank::address")]
     pub ip_address: Option<IpAddr>,
-    /// 0 when there is no such address.
+    /// 0 if the address is not set.
     #[serde(default, deserialize_with = "blank::null")]
     pub prefix_length: u8,
 }
 
 impl IpSubnet {
-    /// An address that is there.
+    /// An address with its prefix length.
     pub const fn of(address: IpAddr, prefix_length: u8) -> Self {
         Self {
             ip_address: Some(address),
@@ -44,10 +44,10 @@ pub struct IpConfiguration {
     /// Name servers for the pod.
     #[serde(rename = "DNSServers", default, deserialize_with = "blank::null")]
     pub dns_servers: Vec<String>,
-    /// The way out.
+    /// The IPv4 gateway.
     #[serde(rename = "GatewayIPAddress", default, with = "blank::address")]
     pub gateway_ip_address: Option<IpAddr>,
-    /// The way out for IPv6.
+    /// The IPv6 gateway.
     #[serde(rename = "GatewayIPv6Address", default, with = "blank::address")]
     pub gateway_ipv6_address: Option<IpAddr>,
 }
@@ -67,7 +67,7 @@ pub struct HostIpInfo {
     pub subnet: String,
 }
 
-/// A route inside of the pod.
+/// A route inside the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Route {
@@ -77,7 +77,7 @@ pub struct Route {
     /// The next hop; none is the gateway of the subnet.
     #[serde(rename = "GatewayIPAddress", default, with = "blank::address")]
     pub gateway_ip_address: Option<IpAddr>,
-    /// The interface it leaves by.
+    /// The outgoing interface.
     #[serde(default, deserialize_with = "blank::null")]
     pub interface_to_use: String,
 }
@@ -89,7 +89,7 @@ pub struct PodIpInfo {
     /// The address; the prefix length is that of the subnet.
     #[serde(rename = "PodIPConfig", default, deserialize_with = "blank::null")]
     pub pod_ip_config: IpSubnet,
-    /// Where it lives.
+    /// The subnet of the address.
     #[serde(
         rename = "NetworkContainerPrimaryIPConfig",
         default,
@@ -103,14 +103,14 @@ pub struct PodIpInfo {
         deserialize_with = "blank::null"
     )]
     pub network_container_ipv6_config: IpConfiguration,
-    /// The host it runs on.
+    /// The host's own address.
     #[serde(
         rename = "HostPrimaryIPInfo",
         default,
         deserialize_with = "blank::null"
     )]
     pub host_primary_ip_info: HostIpInfo,
-    /// [`INFRA_NIC`], or a kind that Weft does not hand out.
+    /// [`INFRA_NIC`], or a kind that Weft does not assign.
     #[serde(rename = "NICType", default, deserialize_with = "blank::null")]
     pub nic_type: String,
     /// The interface it is meant for; empty leaves that to the plugin.
@@ -119,23 +119,23 @@ pub struct PodIpInfo {
     /// The hardware address it is meant for.
     #[serde(default, deserialize_with = "blank::null")]
     pub mac_address: String,
-    /// Asks the plugin for no default route.
+    /// The plugin must not install a default route.
     #[serde(default, deserialize_with = "blank::null")]
     pub skip_default_routes: bool,
-    /// Routes beside the default one.
+    /// Routes in addition to the default route.
     #[serde(default, deserialize_with = "blank::null")]
     pub routes: Vec<Route>,
-    /// Windows' identity of a device.
+    /// Plug-and-play id of a device on Windows.
     #[serde(rename = "PnPID", default, deserialize_with = "blank::null")]
     pub pnp_id: String,
-    /// Whether the host may talk to the network container.
+    /// The host may reach the network container.
     #[serde(
         rename = "AllowHostToNCCommunication",
         default,
         deserialize_with = "blank::null"
     )]
     pub allow_host_to_nc_communication: bool,
-    /// Whether the network container may talk to the host.
+    /// The network container may reach the host.
     #[serde(
         rename = "AllowNCToHostCommunication",
         default,
@@ -155,8 +155,8 @@ impl PodIpInfo {
     /// A pod's address on its first interface. `subnet` is the node's own address in the subnet
     /// with the subnet's prefix length, which the pod's address carries as well.
     pub fn infra(address: IpAddr, subnet: IpSubnet, gateway: Option<IpAddr>) -> Self {
-        // The original puts the subnet into the first field whatever its family is, and only the
-        // gateways apart.
+        // Upstream puts the subnet of either family into the first field and separates only the
+        // gateways.
         let configuration = IpConfiguration {
             ip_subnet: subnet,
             gateway_ip_address: gateway.filter(|_| address.is_ipv4()),
@@ -188,8 +188,8 @@ impl PodIpInfo {
         }
     }
 
-    /// The length of the subnet's prefix, which is what an interface needs to see its gateway;
-    /// the address's own when the network container does not tell.
+    /// Prefix length of the subnet, which an interface needs to reach its gateway. Falls back to
+    /// the address's own prefix length if the network container has none.
     pub fn prefix_length(&self) -> u8 {
         let same_family = |subnet: &&IpSubnet| {
             subnet.prefix_length > 0

@@ -1,10 +1,10 @@
-//! Azure CNS's REST API between a CNI plugin and the daemon that holds a node's addresses: bodies,
-//! paths and codes, for either end.
+//! Azure CNS's REST API between a CNI plugin and the daemon that owns a node's addresses: bodies,
+//! paths and return codes, for client and server.
 //!
-//! Only words live here: no client, no server, no decision. Field names are those of the Go
-//! structs (`Azure/azure-container-networking`, package `cns`), including the misspelt one; what
-//! Weft adds is said to be so at its place, is left out when it is not set, and is ignored by the
-//! original. Absent and `null` read the same everywhere, as in Go.
+//! Wire types only: no client, no server, no decision. Field names are those of the Go structs
+//! (`Azure/azure-container-networking`, package `cns`), including the misspelt one. Fields that
+//! Weft adds are marked "Weft's own"; they are omitted when unset and ignored by upstream. An
+//! optional field reads the same whether it is absent or `null`, as in Go.
 
 mod blank;
 mod code;

@@ -1,4 +1,4 @@
-//! What a CNI plugin asks.
+//! Requests of a CNI plugin for addresses and their release.
 
 use std::net::IpAddr;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::blank;
 
-/// The pod an attachment belongs to: information beside the key, never the key.
+/// The pod an attachment belongs to: additional information, never the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodContext {
-    /// Its name.
+    /// Name of the pod.
     #[serde(default, deserialize_with = "blank::null")]
     pub pod_name: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     #[serde(default, deserialize_with = "blank::null")]
     pub pod_namespace: String,
-    /// Weft's own: the pod's UID, by which leaks are found.
+    /// Weft's own: the pod's UID, used to find leaked addresses.
     #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 }
 
-/// Body of the requests for addresses of every family, and of those that give them back.
+/// Body of requests for addresses of every family, and of their release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpConfigsRequest {
@@ -32,37 +32,37 @@ pub struct IpConfigsRequest {
         deserialize_with = "blank::null"
     )]
     pub desired_ip_addresses: Vec<IpAddr>,
-    /// The key of the original; Weft's plugin sends the full container id.
+    /// Upstream's key; Weft's plugin sends the full container id.
     #[serde(rename = "podInterfaceID", default, deserialize_with = "blank::null")]
     pub pod_interface_id: String,
     /// The CNI container id.
     #[serde(rename = "infraContainerID", default, deserialize_with = "blank::null")]
     pub infra_container_id: String,
-    /// Whose addresses they are.
+    /// The pod that the addresses are for.
     #[serde(default)]
     pub orchestrator_context: Option<PodContext>,
-    /// The interface inside of the pod.
+    /// The interface inside the pod.
     #[serde(default, deserialize_with = "blank::null")]
     pub ifname: String,
-    /// More than one interface; Weft's plugin has none of them.
+    /// The pod has more than one interface; Weft's plugin never sets it.
     #[serde(default, deserialize_with = "blank::null")]
     pub secondary_interfaces_exist: bool,
-    /// An accelerated interface exists; Weft's plugin knows none.
+    /// An accelerated interface exists; Weft's plugin never sets it.
     #[serde(
         rename = "BackendInterfaceExist",
         default,
         deserialize_with = "blank::null"
     )]
     pub backend_interface_exist: bool,
-    /// Spelled so by the original.
+    /// MAC addresses of accelerated interfaces. The field name is misspelt upstream.
     #[serde(
         rename = "BacknendInterfaceMacAddress",
         default,
         deserialize_with = "blank::null"
     )]
     pub backend_interface_mac_addresses: Vec<String>,
-    /// Weft's own: the CNI network, which with container id and interface makes the key that the
-    /// CNI specification asks for.
+    /// Weft's own: the CNI network. With container id and interface it is the key that the CNI
+    /// specification requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_name: Option<String>,
 }
@@ -71,19 +71,19 @@ pub struct IpConfigsRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct IpConfigRequest {
-    /// None asks for any.
+    /// None requests any address.
     #[serde(rename = "DesiredIPAddress", default, with = "blank::address")]
     pub desired_ip_address: Option<IpAddr>,
-    /// The key of the original.
+    /// Upstream's key.
     #[serde(rename = "PodInterfaceID", default, deserialize_with = "blank::null")]
     pub pod_interface_id: String,
     /// The CNI container id.
     #[serde(rename = "InfraContainerID", default, deserialize_with = "blank::null")]
     pub infra_container_id: String,
-    /// Whose address it is.
+    /// The pod that the address is for.
     #[serde(default)]
     pub orchestrator_context: Option<PodContext>,
-    /// The interface inside of the pod.
+    /// The interface inside the pod.
     #[serde(default, deserialize_with = "blank::null")]
     pub ifname: String,
 }

@@ -1,28 +1,28 @@
-//! What the daemon answers a plugin.
+//! Responses of the daemon to requests for addresses and their release.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{PodIpInfo, ReturnCode, blank};
 
-/// How it went: part of every answer.
+/// Return code and message: part of every response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Response {
-    /// What became of it.
+    /// Outcome of the request.
     #[serde(default, deserialize_with = "blank::null")]
     pub return_code: ReturnCode,
-    /// For people; empty when all is well.
+    /// Human-readable cause of a failure; empty on success.
     #[serde(default, deserialize_with = "blank::null")]
     pub message: String,
 }
 
 impl Response {
-    /// All is well.
+    /// Success without a message.
     pub fn success() -> Self {
         Self::default()
     }
 
-    /// It did not work.
+    /// A failure with its human-readable cause.
     pub fn failure(return_code: ReturnCode, message: impl Into<String>) -> Self {
         Self {
             return_code,
@@ -34,10 +34,10 @@ impl Response {
 /// The addresses of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpConfigsResponse {
-    /// One for each family.
+    /// One address for each family.
     #[serde(rename = "podIPInfo", default, deserialize_with = "blank::null")]
     pub pod_ip_info: Vec<PodIpInfo>,
-    /// How it went. An answer without it is none.
+    /// Return code and message. Required: a body without them is not a response.
     pub response: Response,
 }
 
@@ -48,30 +48,31 @@ pub struct IpConfigResponse {
     /// The address.
     #[serde(default, deserialize_with = "blank::null")]
     pub pod_ip_info: PodIpInfo,
-    /// How it went. An answer without it is none.
+    /// Return code and message. Required: a body without them is not a response.
     pub response: Response,
 }
 
-/// Answer to giving addresses back.
+/// Response to a release.
 ///
-/// The original nests the code, while its client looks for it at the top, so every failed release
-/// looks like a success to it. Weft's daemon says it at both places.
+/// Upstream nests the code, while its client looks for it at the top level, so every failed release
+/// looks like a success to it. Weft's daemon sets both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Nested", into = "Nested")]
 pub struct ReleaseIpConfigsResponse(
-    /// How it went.
+    /// Return code and message.
     pub Response,
 );
 
-/// Answer to giving an address back in the older form, likewise at both places.
+/// Response to a release in the older form; likewise sets both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "NestedOld", into = "NestedOld")]
 pub struct ReleaseIpConfigResponse(
-    /// How it went.
+    /// Return code and message.
     pub Response,
 );
 
-/// The two places: where the answers nest it, and where upstream's client reads it.
+/// The two places of the code: nested as upstream writes it, and flat as upstream's client reads
+/// it.
 #[derive(Clone, Serialize, Deserialize)]
 struct Nested {
     #[serde(default)]

@@ -1,25 +1,26 @@
-//! Which node gets which addresses of the cluster.
+//! Allocation of pool addresses to nodes.
 //!
-//! [`Allocator::plan`] looks at all objects and says what to write. Two rules keep an address from
-//! being two nodes': it is **claimed before it is published** and **unpublished before it is
-//! freed**; and both hold whoever writes, with a cache however old:
+//! [`Allocator::plan`] takes all objects and returns the writes to make. Two rules keep an address
+//! from belonging to two nodes: it is **claimed before it is published** and **unpublished before
+//! it is freed**. Both are kept with any number of writers and with caches of any age:
 //!
-//! - a claim is made in a [`Shard`], which is written only as it was read, so it is made once;
+//! - a claim is made in a [`Shard`], which is written only if unchanged since it was read, so it is
+//! made once;
 //! - a claim names the version of its holder's container at which it may be published, and that
-//!   write, too, happens only to the object as it was read. Publishing moves the version on. So of
-//!   a claim whose version has passed it is known for good whether it is published, and one that is
-//!   not never will be: that, and nothing else, is when it is freed.
+//! write, too, requires an unchanged object. Publishing increments the version. So once the version
+//! of a claim has passed, it is certain whether the claim was published, and if it was not, it
+//! never will be. Only then is it freed.
 //!
-//! What is published without a claim is claimed before anything is granted. A NodeNetworkConfig that
-//! was made again for the same Node gets the claims of the one before; those of a Node are freed when
-//! it was absent for the grace. These rules are searched to a depth and within bounds that
-//! `tests/it/exhaustive.rs` and ADR 17 state.
+//! Addresses that are published without a claim are claimed before anything is granted. A
+//! NodeNetworkConfig that is recreated for the same Node gets the claims of its predecessor. The
+//! claims of a Node are freed once it was absent for the grace period. `tests/it/exhaustive.rs` and
+//! ADR 17 state the depth and bounds to which these rules were model-checked.
 
 mod exhaustion;
 mod lifecycle;
 mod node_cidrs;
 mod object;
-mod own;
+mod own_cidrs;
 mod plan;
 mod reconcile;
 mod share;
@@ -38,7 +39,7 @@ use weft_model::Moment;
 pub use node_cidrs::ClusterCidr;
 pub(crate) use node_cidrs::cidr_pool;
 pub use object::{
-    Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, Wall,
+    Block, Claim, ClaimState, Exhaustion, Holder, IpPool, Node, PoolSource, Shard, WallTime,
 };
 pub use plan::{Notice, Plan, Write};
 pub use space::ClaimChange;
@@ -46,20 +47,20 @@ pub use usage::Usage;
 
 use crate::{NodeConfig, NodeName, PoolName, Uid};
 
-/// Everything there is, as it was observed.
+/// All objects as they were observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// IPPools.
+    /// IPPools by name.
     pub pools: BTreeMap<PoolName, IpPool>,
-    /// Shards, by pool and range.
+    /// Shards by pool and range.
     pub shards: BTreeMap<(PoolName, IpNet), Shard>,
-    /// NodeNetworkConfigs, by name.
+    /// NodeNetworkConfigs by name.
     pub configs: BTreeMap<NodeName, NodeConfig>,
-    /// Nodes, by name.
+    /// Nodes by name.
     pub nodes: BTreeMap<NodeName, Node>,
-    /// Pools that are said to be nearly empty.
+    /// Pools whose ClusterSubnetState says they are nearly exhausted.
     pub exhausted: BTreeSet<PoolName>,
-    /// Whether all of these were listed to the end at least once.
+    /// True once all of these were listed completely.
     pub complete: bool,
 }
 
@@ -73,18 +74,18 @@ impl View {
         self.pools.values().find(matches)
     }
 
-    /// The Node that a config belongs to, unless it is gone or another one has its name.
+    /// The Node that a config belongs to; none if it is gone or another one has its name.
     fn node_of(&self, config: &NodeConfig) -> Option<&Node> {
         let node = self.nodes.get(&config.name)?;
         (config.owner.as_ref() == Some(&node.uid)).then_some(node)
     }
 }
 
-/// How an allocator behaves.
+/// Settings of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatorSettings {
-    /// How long a Node must have been absent before its addresses are taken: kubelet may be cut off
-    /// with its pods still running.
+    /// Time a Node must be absent before its addresses are freed: a kubelet may be cut off with its
+    /// pods still running.
     pub node_grace: Duration,
 }
 
@@ -96,8 +97,8 @@ impl Default for AllocatorSettings {
     }
 }
 
-/// Plans what to write. Remembers only since when which Node is absent, which after a restart
-/// begins anew.
+/// Plans the writes to make. Its only state is the time since which each Node is absent, and a
+/// restart begins that time again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocator {
     settings: AllocatorSettings,
@@ -105,7 +106,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// One that has seen nothing yet.
+    /// An allocator that has seen no Node yet.
     pub fn new(settings: AllocatorSettings) -> Self {
         Self {
             settings,
@@ -113,29 +114,29 @@ impl Allocator {
         }
     }
 
-    /// What to write now. Nothing while the view is not complete: a list that ends early would
-    /// make addresses look free.
-    pub fn plan(&mut self, view: &View, now: Moment, wall: Wall) -> Plan {
+    /// The writes to make now. Empty while the view is incomplete: a partial list would make
+    /// addresses look free.
+    pub fn plan(&mut self, view: &View, now: Moment, wall: WallTime) -> Plan {
         if !view.complete {
             return Plan::default();
         }
         self.note_absent(view, now);
         let mut plan = Plan::default();
-        self.node_life(view, now, &mut plan);
+        self.plan_configs(view, now, &mut plan);
         for pool in view.pools.values() {
             match &pool.source {
                 PoolSource::Ranges(ranges) => {
                     self.plan_ranges(view, pool, ranges, now, wall, &mut plan);
                 }
-                PoolSource::NodeCidrs => own::plan_own_cidrs(view, pool, &mut plan),
+                PoolSource::NodeCidrs => own_cidrs::plan_own_cidrs(view, pool, &mut plan),
             }
         }
         plan.keep_first_statuses();
         plan
     }
 
-    /// When a plan may say something new although nothing has changed: a Node has been absent for
-    /// long enough.
+    /// Time at which a plan may change without a new observation: a Node has been absent for the
+    /// grace period.
     pub fn wake(&self) -> Option<Moment> {
         let absent = self.absent.values().min().copied()?;
         Some(absent + self.settings.node_grace)
@@ -149,7 +150,7 @@ impl Allocator {
     fn note_absent(&mut self, view: &View, now: Moment) {
         let present: BTreeSet<&Uid> = view.nodes.values().map(|node| &node.uid).collect();
         let configs = view.configs.values();
-        // One without an owner is that of the Node of its name.
+        // A config without an owner belongs to the Node of its name.
         let owners = configs
             .filter(|config| config.owner.is_some() || !view.nodes.contains_key(&config.name))
             .map(lifecycle::tenant);

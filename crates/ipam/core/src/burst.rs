@@ -1,11 +1,11 @@
-//! A burst of pods in simulated time, with the pool sized by pods or by requests.
+//! Simulation of a burst of pods on a node, with the pool sized by pods or by requests.
 //!
-//! The model of kubelet: sandboxes are started one after the other, `start_interval` apart; an ADD
-//! that fails tears the sandbox down, and the pod is tried again after ten to fifteen seconds
-//! (kubelet's `backOffPeriod` of 10 s with jitter up to half of it) with a new container id. The
-//! allocator answers a new request after `allocator_latency`, in blocks of 16. Sized by pods, an ADD
-//! waits; by requests, it fails at once, as it does upstream, and the pool is looked at each second
-//! and whenever addresses come.
+//! The model of kubelet: sandboxes start one after the other, `start_interval` apart. An ADD that
+//! fails tears the sandbox down, and the pod is retried after ten to fifteen seconds (kubelet's
+//! `backOffPeriod` of 10 s with jitter up to half of it) with a new container id. The allocator
+//! answers a request after `allocator_latency`, in blocks of 16. Sized by pods, an ADD waits; sized
+//! by requests, it fails at once, as it does upstream, and the pool is evaluated each second and
+//! whenever addresses arrive.
 
 use std::{
     cmp::Reverse,
@@ -17,34 +17,34 @@ use std::{
 use weft_model::{Moment, Random, SharedStr};
 
 use crate::{
-    Entry, Gathering, Monitor, MonitorSettings, NetworkContainer, NodeConfig, NodeSpec, NodeStatus,
-    Outlook, ScalingMode, Uid,
+    Debounce, Entry, Monitor, MonitorInput, MonitorSettings, NetworkContainer, NodeConfig,
+    NodeSpec, NodeStatus, ScalingMode, Uid,
     pool::{
-        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, Settings,
-        Step, Ticket,
+        AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Reply, RequestId,
+        Settings, Step,
     },
     scaling::ScalerParameters,
 };
 
-/// What happens to a node.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// Pods that run when it begins.
+    /// Number of pods at the start.
     pub before: u32,
-    /// Pods that are there afterwards.
+    /// Number of pods at the end.
     pub after: u32,
-    /// Over how long they are bound; zero for all at once.
+    /// Time over which the new pods are bound; zero for all at once.
     pub spread: Duration,
-    /// From a request to its addresses.
+    /// Time from a request to its addresses.
     pub allocator_latency: Duration,
-    /// From one sandbox to the next.
+    /// Time between the starts of two sandboxes.
     pub start_interval: Duration,
-    /// For the jitter of retries.
+    /// Seed for the jitter of retries.
     pub seed: u64,
 }
 
 impl Burst {
-    /// All at once, an allocator that takes a second, fifty sandboxes a second.
+    /// All pods at once, an allocator latency of one second, fifty sandboxes a second.
     pub fn new(before: u32, after: u32) -> Self {
         Self {
             before,
@@ -57,14 +57,14 @@ impl Burst {
     }
 }
 
-/// How it went.
+/// Result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BurstReport {
-    /// Writes of the NodeNetworkConfig's spec.
+    /// Number of writes of the NodeNetworkConfig's spec.
     pub updates: u32,
-    /// ADDs that got nothing.
+    /// Number of ADDs that failed.
     pub failed_adds: u32,
-    /// Until every pod had its address; `None` if that never came.
+    /// Time until every pod had its address; `None` if one never got it.
     pub served: Option<Duration>,
 }
 
@@ -84,18 +84,18 @@ impl fmt::Display for BurstReport {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum SimEvent {
     Bound,
     Start(u32),
     Granted(u32),
     Look,
 }
 
-/// Plays a burst.
-pub fn play(burst: Burst, mode: ScalingMode) -> BurstReport {
+/// Runs a simulation.
+pub fn simulate(burst: Burst, mode: ScalingMode) -> BurstReport {
     let mut run = Run::new(burst, mode);
-    while let Some(Reverse((now, _, happening))) = run.queue.pop() {
-        run.happen(happening, now);
+    while let Some(Reverse((now, _, event))) = run.queue.pop() {
+        run.handle(event, now);
         if run.served == burst.after || now > Moment::seconds(3600) {
             break;
         }
@@ -108,15 +108,15 @@ struct Run {
     mode: ScalingMode,
     pool: Pool,
     monitor: Monitor,
-    gathering: Gathering,
+    gathering: Debounce,
     config: NodeConfig,
-    queue: BinaryHeap<Reverse<(Moment, u64, Happening)>>,
+    queue: BinaryHeap<Reverse<(Moment, u64, SimEvent)>>,
     order: u64,
     pods: u32,
     served: u32,
-    /// When the next sandbox can be started.
+    /// Time at which the next sandbox can start.
     free: Moment,
-    tickets: HashMap<Ticket, u32>,
+    tickets: HashMap<RequestId, u32>,
     random: Random,
     report: BurstReport,
 }
@@ -137,7 +137,7 @@ impl Run {
                 mode,
                 ..MonitorSettings::default()
             }),
-            gathering: Gathering::default(),
+            gathering: Debounce::default(),
             config: config(),
             queue: BinaryHeap::new(),
             order: 0,
@@ -157,64 +157,64 @@ impl Run {
             let share = burst
                 .spread
                 .mul_f64(f64::from(index) / f64::from(fresh.max(1)));
-            run.push(Moment::START + share, Happening::Bound);
+            run.push(Moment::START + share, SimEvent::Bound);
         }
         if mode == ScalingMode::Requests {
-            run.push(Moment::seconds(1), Happening::Look);
+            run.push(Moment::seconds(1), SimEvent::Look);
         }
         run
     }
 
-    fn push(&mut self, at: Moment, happening: Happening) {
+    fn push(&mut self, at: Moment, event: SimEvent) {
         self.order += 1;
-        self.queue.push(Reverse((at, self.order, happening)));
+        self.queue.push(Reverse((at, self.order, event)));
     }
 
-    fn happen(&mut self, happening: Happening, now: Moment) {
-        match happening {
-            Happening::Bound => {
+    fn handle(&mut self, event: SimEvent, now: Moment) {
+        match event {
+            SimEvent::Bound => {
                 let pod = self.pods;
                 self.pods += 1;
                 self.line_up(pod, now);
                 self.gathering.changed(now);
                 if let Some(due) = self.gathering.wake() {
-                    self.push(due, Happening::Look);
+                    self.push(due, SimEvent::Look);
                 }
             }
-            Happening::Start(pod) => self.start(pod, now),
-            Happening::Granted(count) => {
+            SimEvent::Start(pod) => self.start(pod, now),
+            SimEvent::Granted(count) => {
                 self.grant(count, now);
-                self.look(now);
+                self.evaluate(now);
             }
-            Happening::Look if self.mode == ScalingMode::Requests => {
-                self.look(now);
-                self.push(now + Duration::from_secs(1), Happening::Look);
+            SimEvent::Look if self.mode == ScalingMode::Requests => {
+                self.evaluate(now);
+                self.push(now + Duration::from_secs(1), SimEvent::Look);
             }
-            Happening::Look => {
+            SimEvent::Look => {
                 if self.gathering.take(now) {
-                    self.look(now);
+                    self.evaluate(now);
                 }
             }
         }
     }
 
-    /// The pod's sandbox is started when its turn comes.
+    /// Schedules the start of the pod's sandbox.
     fn line_up(&mut self, pod: u32, earliest: Moment) {
         let turn = self.free.max(earliest);
         self.free = turn + self.burst.start_interval;
-        self.push(turn, Happening::Start(pod));
+        self.push(turn, SimEvent::Start(pod));
     }
 
     fn start(&mut self, pod: u32, now: Moment) {
         self.order += 1;
-        let ticket = Ticket(self.order);
-        self.tickets.insert(ticket, pod);
+        let id = RequestId(self.order);
+        self.tickets.insert(id, pod);
         let patience = match self.mode {
             ScalingMode::Pods => Duration::from_secs(25),
             ScalingMode::Requests => Duration::ZERO,
         };
         let request = AddRequest {
-            ticket,
+            id,
             key: Key::new("podnet", &format!("sandbox-{}", self.order), "eth0"),
             pod: PodIdentity::default(),
             desired: Vec::new(),
@@ -227,8 +227,8 @@ impl Run {
     }
 
     fn answer(&mut self, step: Step, now: Moment) {
-        for (ticket, reply) in step.replies {
-            let Some(pod) = self.tickets.remove(&ticket) else {
+        for (id, reply) in step.replies {
+            let Some(pod) = self.tickets.remove(&id) else {
                 continue;
             };
             match reply {
@@ -248,16 +248,16 @@ impl Run {
         }
     }
 
-    fn look(&mut self, now: Moment) {
-        let outlook = Outlook {
+    fn evaluate(&mut self, now: Moment) {
+        let input = MonitorInput {
             config: &self.config,
             pods: Some(self.pods),
             synced: true,
             exhausted: false,
         };
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
-        self.answer(verdict.step, now);
-        let Some(write) = verdict.write else {
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
+        self.answer(decision.step, now);
+        let Some(write) = decision.write else {
             return;
         };
         self.report.updates += 1;
@@ -271,11 +271,11 @@ impl Run {
         let wanted = u32::try_from(self.config.spec.requested).unwrap_or_default();
         self.push(
             now + self.burst.allocator_latency,
-            Happening::Granted(wanted),
+            SimEvent::Granted(wanted),
         );
     }
 
-    /// The allocator's answer: at least so many addresses, in blocks.
+    /// The allocator's answer: at least `count` addresses, in blocks.
     fn grant(&mut self, count: u32, now: Moment) {
         let entries = &mut self.config.status.containers[0].entries;
         for block in u32::try_from(entries.len()).unwrap_or_default()..count.div_ceil(16) {

@@ -1,4 +1,4 @@
-//! A NodeNetworkConfig, as far as it matters here.
+//! The decoded form of a NodeNetworkConfig, and the address grants it contains.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,26 +17,26 @@ use crate::{
 /// A NodeNetworkConfig as it was observed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeConfig {
-    /// The node's name, and its own.
+    /// Name of the node and of the object.
     pub name: NodeName,
-    /// Its identity.
+    /// UID of the object.
     pub uid: Uid,
-    /// The Node that it belongs to: the controller among its owner references.
+    /// UID of the Node that it belongs to: the controller among its owner references.
     pub owner: Option<Uid>,
-    /// Its state.
+    /// Resource version as observed.
     pub version: ResourceVersion,
-    /// Whether it has a deletion timestamp.
+    /// True if it has a deletion timestamp.
     pub deleting: bool,
-    /// Whether our finalizer is on it.
+    /// True if our finalizer is set.
     pub finalized: bool,
-    /// What the node wants.
+    /// The node's request.
     pub spec: NodeSpec,
-    /// What the node has.
+    /// The node's addresses.
     pub status: NodeStatus,
 }
 
 impl NodeConfig {
-    /// That it is still as it was observed.
+    /// Precondition that the object is unchanged since it was observed.
     pub fn precondition(&self) -> Precondition {
         Precondition {
             uid: self.uid.clone(),
@@ -45,25 +45,25 @@ impl NodeConfig {
     }
 }
 
-/// What a node wants. Counts are pods: of each family it gets so many addresses.
+/// The request of a node. Counts are in pods: the node gets as many addresses of each family.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSpec {
-    /// `requestedIPCount`.
+    /// `requestedIPCount`: the number of addresses wanted in total.
     pub requested: i64,
-    /// `ipsNotInUse`: what the node gives back.
+    /// `ipsNotInUse`: the grants that the node releases.
     pub not_in_use: BTreeSet<GrantName>,
-    /// `demandIPCount`, ours: how many of the requested are needed and not buffer.
+    /// `demandIPCount`, Weft's own: the part of the request that pods need; the rest is buffer.
     pub demand: Option<i64>,
 }
 
-/// What a node has.
+/// The addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeStatus {
-    /// How the node is to scale.
+    /// Scaling parameters for the node.
     pub scaler: Option<ScalerParameters>,
     /// Its addresses, grouped by subnet.
     pub containers: Vec<NetworkContainer>,
-    /// What the controller says about its last attempt.
+    /// Result of the controller's last attempt.
     pub phase: Option<Phase>,
 }
 
@@ -78,7 +78,7 @@ impl NodeStatus {
         })
     }
 
-    /// `assignedIPCount`: all addresses of all entries that can be read.
+    /// `assignedIPCount`: all addresses of all readable entries.
     pub fn address_count(&self) -> u64 {
         self.entries()
             .filter_map(|(_, entry)| entry.net().ok())
@@ -87,34 +87,34 @@ impl NodeStatus {
     }
 }
 
-/// `status.status`.
+/// State of the controller's work on the request, `status.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// More is to come.
+    /// More addresses are being assigned.
     Updating,
-    /// Everything asked for is there.
+    /// The request is met.
     Updated,
-    /// Something is wrong.
+    /// The controller reports an error.
     Error,
 }
 
-/// `networkContainers[].status`, as far as we write it.
+/// `networkContainers[].status`, the values that Weft writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerResult {
-    /// `NCUpdateSuccess`.
+    /// Written as `NCUpdateSuccess`.
     Success,
-    /// `NCUpdateSubnetFullError`.
+    /// Written as `NCUpdateSubnetFullError`.
     SubnetFull,
 }
 
 /// An entry of `networkContainers`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NetworkContainer {
-    /// Its id.
+    /// Id of the container.
     pub id: ContainerId,
-    /// Grows at every change of its addresses.
+    /// Incremented with every change of its addresses.
     pub version: i64,
-    /// Whether it grows and shrinks on request (`dynamic`).
+    /// True if it grows and shrinks on request (`dynamic`).
     pub dynamic: bool,
     /// `subnetName`: the pool.
     pub subnet: SharedStr,
@@ -122,14 +122,14 @@ pub struct NetworkContainer {
     pub subnets: Vec<IpNet>,
     /// Gateways, at most one for each family.
     pub gateways: Vec<IpAddr>,
-    /// `ipAssignments`.
+    /// `ipAssignments`: the granted addresses and blocks.
     pub entries: Vec<Entry>,
-    /// The result of the last request.
+    /// Result of the last request.
     pub result: Option<ContainerResult>,
 }
 
 impl NetworkContainer {
-    /// The prefix length that pods of this family get.
+    /// Prefix length that pods of this family get.
     pub fn prefix(&self, family: IpFamily) -> u8 {
         self.subnets
             .iter()
@@ -137,7 +137,7 @@ impl NetworkContainer {
             .map_or(family.width(), IpNet::prefix_len)
     }
 
-    /// The gateway that pods of this family get.
+    /// Gateway that pods of this family get.
     pub fn gateway(&self, family: IpFamily) -> Option<IpAddr> {
         let mut gateways = self.gateways.iter().copied();
         gateways.find(|gateway| IpFamily::of(*gateway) == family)
@@ -147,14 +147,14 @@ impl NetworkContainer {
 /// An entry of `ipAssignments` as it was written: an address or a block.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the grant.
     pub name: GrantName,
-    /// An address or a CIDR, unless it is neither.
+    /// An address or a CIDR; not validated.
     pub ip: SharedStr,
 }
 
 impl Entry {
-    /// What it means.
+    /// Parses the address or CIDR.
     pub fn net(&self) -> Result<IpNet, EntryError> {
         let malformed = || EntryError::Malformed(self.ip.clone());
         let net = match self.ip.parse::<IpAddr>() {
@@ -171,7 +171,7 @@ impl Entry {
     }
 }
 
-/// Why an entry is not used.
+/// An entry that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum EntryError {
     /// Neither an address nor a CIDR without host bits.
@@ -182,57 +182,60 @@ pub enum EntryError {
     TooLarge(IpNet),
 }
 
-/// What is wrong with a NodeNetworkConfig; whatever else it holds is used.
+/// An error in a NodeNetworkConfig. Everything else in it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ConfigFlaw {
-    /// It belongs to another Node, perhaps one that had our name before.
+    /// It belongs to another Node, perhaps an earlier one of the same name.
     #[error("nodenetworkconfig {config} belongs to node uid {owner:?}, not to {expected}")]
     Foreign {
-        /// Its name.
+        /// Name of the object.
         config: NodeName,
-        /// Whose it is.
+        /// UID of the owner; none if it has none.
         owner: Option<Uid>,
-        /// Who we are.
+        /// UID of this node.
         expected: Uid,
     },
     /// One entry cannot be used.
-    #[error("nodenetworkconfig {config}: ipAssignment {name} is skipped: {error}")]
+    #[error("nodenetworkconfig {config}: ipAssignment {name} skipped: {error}")]
     Entry {
-        /// The object.
+        /// Name of the object.
         config: NodeName,
-        /// The entry.
+        /// Name of the entry.
         name: GrantName,
-        /// Why.
+        /// Cause of the rejection.
         #[source]
         error: EntryError,
     },
-    /// A name stands there twice: the container stays as it was.
-    #[error("nodenetworkconfig {config}: container {container} has {name} twice; kept as it was")]
+    /// A name occurs twice: the container keeps its earlier entries.
+    #[error(
+        "nodenetworkconfig {config}: container {container} has {name} twice; keeping its earlier entries"
+    )]
     DuplicateName {
-        /// The object.
+        /// Name of the object.
         config: NodeName,
-        /// The container.
+        /// Id of the container.
         container: ContainerId,
-        /// The name.
+        /// The name that occurs twice.
         name: GrantName,
     },
-    /// Addresses stand there twice: the container stays as it was.
+    /// Two entries overlap: the container keeps its earlier entries.
     #[error(
-        "nodenetworkconfig {config}: container {container}: {name} overlaps {other}; kept as it was"
+        "nodenetworkconfig {config}: container {container}: {name} overlaps {other}; keeping its \
+         earlier entries"
     )]
     Overlap {
-        /// The object.
+        /// Name of the object.
         config: NodeName,
-        /// The container.
+        /// Id of the container.
         container: ContainerId,
-        /// The entry that came second.
+        /// The second entry.
         name: GrantName,
-        /// The entry that was there.
+        /// The first entry.
         other: GrantName,
     },
 }
 
-/// What one entry gives to a node.
+/// Addresses of one entry, granted to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) net: IpNet,

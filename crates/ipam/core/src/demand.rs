@@ -1,4 +1,4 @@
-//! How many addresses the pods of a node need.
+//! Number of addresses that the pods of a node need, and a debounce for counting them.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,30 +6,30 @@ use weft_model::Moment;
 
 use crate::{Uid, pool::PodIdentity};
 
-/// A Pod of this node, as far as it matters here.
+/// The fields of a Pod of this node that decide about addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodSketch {
+pub struct PodSummary {
     /// Namespace, name and `metadata.uid`.
     pub identity: PodIdentity,
     /// The annotation `kubernetes.io/config.hash` of a mirror pod: the UID under which kubelet
     /// runs a static pod, and which its sandbox therefore shows.
     pub static_uid: Option<Uid>,
-    /// Whether it uses the node's network and needs no address.
+    /// True if it uses the node's network and needs no address.
     pub host_network: bool,
-    /// Whether its phase is `Succeeded` or `Failed`. A deletion timestamp does not count: the
-    /// sandbox lives through the grace period.
+    /// True if its phase is `Succeeded` or `Failed`. A deletion timestamp does not count: the
+    /// sandbox exists through the grace period.
     pub finished: bool,
-    /// `status.podIPs`.
+    /// Addresses that the pod reports, `status.podIPs`.
     pub addresses: Vec<IpAddr>,
 }
 
-impl PodSketch {
-    /// Whether it needs an address of its own.
+impl PodSummary {
+    /// True if it needs an address of its own.
     pub fn needs_address(&self) -> bool {
         !self.host_network && !self.finished
     }
 
-    /// Whether it is the pod of an attachment.
+    /// True if it is the pod of an attachment.
     pub(crate) fn is(&self, pod: &PodIdentity) -> bool {
         match &pod.uid {
             Some(uid) => {
@@ -40,23 +40,23 @@ impl PodSketch {
     }
 }
 
-/// How many pods need an address. Counted from a complete list, never added up from events.
-pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSketch>) -> u32 {
+/// Number of pods that need an address. Counted from a complete list, never summed from events.
+pub fn pod_demand<'a>(pods: impl IntoIterator<Item = &'a PodSummary>) -> u32 {
     let count = pods.into_iter().filter(|pod| pod.needs_address()).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Lets a burst of changes gather before it is looked at: the first after a short while, the next
-/// ones at longer intervals, the last always.
+/// Debounces a burst of changes: the first is handled after a short delay, further ones at longer
+/// intervals, and the last one always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gathering {
+pub struct Debounce {
     first: Duration,
     interval: Duration,
     looked: Option<Moment>,
     due: Option<Moment>,
 }
 
-impl Default for Gathering {
+impl Default for Debounce {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(50),
@@ -67,8 +67,8 @@ impl Default for Gathering {
     }
 }
 
-impl Gathering {
-    /// Something changed.
+impl Debounce {
+    /// Records a change.
     pub fn changed(&mut self, now: Moment) {
         let soon = now + self.first;
         let due = self
@@ -77,12 +77,12 @@ impl Gathering {
         self.due.get_or_insert(due);
     }
 
-    /// When to look.
+    /// Time of the next evaluation.
     pub fn wake(&self) -> Option<Moment> {
         self.due
     }
 
-    /// Whether it is time to look; if so, it is taken for done.
+    /// True once if an evaluation is due; marks it as done.
     pub fn take(&mut self, now: Moment) -> bool {
         let due = self.due.is_some_and(|due| due <= now);
         if due {

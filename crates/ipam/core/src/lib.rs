@@ -1,10 +1,11 @@
-//! Addresses for pods: which pod gets which, how many a node asks for, and which node gets which
-//! block.
+//! IP address management for pods: assignment of addresses to pods, the number of addresses a node
+//! requests, and allocation of blocks to nodes.
 //!
-//! Nothing here acts: no socket, no file, no clock. Events and observed objects come in as values
-//! together with the time; records to be kept, answers and planned writes come out.
+//! No I/O: no socket, no file, no clock. Events and observed objects come in as values together
+//! with the time; records to store, replies and planned writes come out.
 
 pub mod allocator;
+#[cfg(feature = "simulation")]
 pub mod burst;
 mod config;
 mod demand;
@@ -19,6 +20,8 @@ pub use config::{
     ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
     NodeStatus, Phase,
 };
-pub use demand::{Gathering, PodSketch, pod_demand};
-pub use monitor::{Monitor, MonitorSettings, Outlook, ScalingMode, SpecWrite, Verdict, needed};
+pub use demand::{Debounce, PodSummary, pod_demand};
+pub use monitor::{
+    Monitor, MonitorDecision, MonitorInput, MonitorSettings, ScalingMode, SpecWrite, needed,
+};
 pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};

@@ -1,4 +1,4 @@
-//! When the node's part of its NodeNetworkConfig is written, and with what.
+//! Writes of the node's request: when the spec of its NodeNetworkConfig changes, and to what.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -6,32 +6,32 @@ use weft_model::{IpFamily, Moment};
 
 use crate::{
     ContainerResult, NodeConfig, NodeName, NodeSpec, Precondition,
-    pool::{Census, Event, Pool, Step},
+    pool::{AddressCounts, Event, Pool, Step},
     scaling::{
         Scaler, ScalerFlaw, Window,
         reactive::{self, Change, Counts, Thresholds},
     },
 };
 
-/// What drives the size of a pool.
+/// Input that drives the size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScalingMode {
-    /// Pods that are bound to the node: the right size at once, before anybody asks.
+    /// Pods bound to the node: the right size at once, before the first ADD.
     Pods,
-    /// Addresses that were handed out: a batch at a time, after the pool ran low.
+    /// Assigned addresses: a batch at a time, after the pool ran low.
     Requests,
 }
 
-/// How a monitor behaves.
+/// Settings of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MonitorSettings {
-    /// What drives it.
+    /// Input that drives the size of the pool.
     pub mode: ScalingMode,
-    /// How long a larger target is remembered; zero scales down at once.
+    /// Length of the stabilisation window; zero scales down at once.
     pub stabilisation: Duration,
-    /// Whether offers are taken back before new addresses are asked for.
+    /// True if offers are withdrawn before new addresses are requested.
     pub reclaim: bool,
-    /// Whether `demandIPCount` is written, which Azure's objects do not have.
+    /// True if `demandIPCount` is written, which Azure's objects do not have.
     pub write_demand: bool,
 }
 
@@ -46,45 +46,44 @@ impl Default for MonitorSettings {
     }
 }
 
-/// What a monitor looks at besides the pool.
+/// Inputs of a monitor besides the pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Outlook<'a> {
-    /// The NodeNetworkConfig as it was seen last.
+pub struct MonitorInput<'a> {
+    /// The last observed NodeNetworkConfig.
     pub config: &'a NodeConfig,
-    /// How many pods need an address; `None` before the first complete list.
+    /// Number of pods that need an address; `None` before the first complete list.
     pub pods: Option<u32>,
-    /// Whether the watch of pods is up to date. Nothing is given back while it is not.
+    /// True if the watch of pods is up to date. Nothing is released while it is not.
     pub synced: bool,
-    /// Whether the subnet is nearly out of addresses.
+    /// True if the subnet is nearly exhausted.
     pub exhausted: bool,
 }
 
-/// What a look has led to.
+/// Result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// Of the pool: to be made durable before the write is sent.
+pub struct MonitorDecision {
+    /// Changes of the pool, to be made durable before the write is sent.
     pub step: Step,
-    /// To be written once the step is durable. The end of it is reported with
-    /// [`Monitor::answered`].
+    /// Write to send once the step is durable. Its result is reported with [`Monitor::answered`].
     pub write: Option<SpecWrite>,
-    /// Parameters that could not be used as they are.
+    /// Invalid scaling parameters, which were replaced.
     pub flaws: Vec<ScalerFlaw>,
 }
 
 /// A new spec for the node's NodeNetworkConfig.
 ///
-/// Whoever sends it must also change something else of the object at every attempt, such as an
-/// annotation with the process and the number of the attempt: only a write that moves the object on
-/// makes sure that no earlier one, delayed somewhere, is carried out after it.
+/// The sender must also change something else of the object at every attempt, such as an annotation
+/// with the process and the number of the attempt: only a write that changes the object makes sure
+/// that no earlier, delayed one succeeds after it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpecWrite {
-    /// Which.
+    /// Name of the object.
     pub name: NodeName,
-    /// Only if it is still this one.
+    /// State in which it was read.
     pub precondition: Precondition,
-    /// What it says.
+    /// The new spec.
     pub spec: NodeSpec,
-    /// Counted since the process began.
+    /// Number of the attempt since the process started.
     pub attempt: u64,
 }
 
@@ -93,7 +92,7 @@ impl fmt::Display for SpecWrite {
         let Self { name, spec, .. } = self;
         write!(f, "{name}: request {}", spec.requested)?;
         if !spec.not_in_use.is_empty() {
-            write!(f, ", give back {}", spec.not_in_use.len())?;
+            write!(f, ", release {}", spec.not_in_use.len())?;
         }
         Ok(())
     }
@@ -109,7 +108,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor that has seen nothing yet.
+    /// A monitor without history.
     pub fn new(settings: MonitorSettings) -> Self {
         Self {
             settings,
@@ -119,15 +118,15 @@ impl Monitor {
         }
     }
 
-    /// When to look again if nothing happens.
+    /// Time of the next evaluation if no event occurs.
     pub fn wake(&self) -> Option<Moment> {
         self.window.wake()
     }
 
-    /// A write has ended: with the object as it is now, or in failure or no answer at all. After
-    /// those the next look decides from what is observed and held, and offers nothing twice. The
-    /// answer to an attempt that was given up comes too late to prove anything, and is only looked
-    /// at like any other sight of the object.
+    /// Reports the result of a write: the object as it is now, or `None` after a failure or without
+    /// a response. In the latter case the next evaluation decides from what is observed and held,
+    /// and offers nothing twice. The response to an attempt that was given up comes too late to
+    /// prove anything, and is handled like any other observation of the object.
     pub fn answered(
         &mut self,
         attempt: u64,
@@ -146,58 +145,63 @@ impl Monitor {
         }
     }
 
-    /// The attempt that is under way.
+    /// The attempt in flight.
     pub fn in_flight(&self) -> Option<u64> {
         self.in_flight
     }
 
-    /// Looks at everything and decides. Offers are made in the pool in the same breath, so that
-    /// nobody gets an address between the decision and its record.
-    pub fn look(&mut self, pool: &mut Pool, outlook: Outlook<'_>, now: Moment) -> Verdict {
-        let mut verdict = Verdict::default();
-        if self.in_flight.is_some() || outlook.config.deleting || !pool.is_ready() {
-            return verdict;
+    /// Evaluates the inputs and decides. Offers are made in the pool in the same call, so that no
+    /// address is assigned between the decision and its record.
+    pub fn evaluate(
+        &mut self,
+        pool: &mut Pool,
+        input: MonitorInput<'_>,
+        now: Moment,
+    ) -> MonitorDecision {
+        let mut decision = MonitorDecision::default();
+        if self.in_flight.is_some() || input.config.deleting || !pool.is_ready() {
+            return decision;
         }
         let wanted = match self.settings.mode {
-            ScalingMode::Pods => self.by_pods(pool, outlook, now, &mut verdict),
-            ScalingMode::Requests => Some(by_requests(pool, outlook, now, &mut verdict)),
+            ScalingMode::Pods => self.by_pods(pool, input, now, &mut decision),
+            ScalingMode::Requests => Some(by_requests(pool, input, now, &mut decision)),
         };
-        // Offers that an earlier process made may not have been sent, or may still be on their way:
-        // taking them back needs a write even if it says what is there already.
+        // Offers of an earlier process may not have been sent, or may still be in flight:
+        // withdrawing them needs a write even if it repeats the current content.
         let reclaims = |spec: &NodeSpec| !pool.offered().is_subset(&spec.not_in_use);
         if let Some(spec) = wanted
-            && (self.differs(&spec, outlook.config) || reclaims(&spec))
+            && (self.differs(&spec, input.config) || reclaims(&spec))
         {
             self.attempts += 1;
             self.in_flight = Some(self.attempts);
-            verdict.write = Some(SpecWrite {
-                name: outlook.config.name.clone(),
-                precondition: outlook.config.precondition(),
+            decision.write = Some(SpecWrite {
+                name: input.config.name.clone(),
+                precondition: input.config.precondition(),
                 spec,
                 attempt: self.attempts,
             });
         }
-        verdict
+        decision
     }
 
     fn by_pods(
         &mut self,
         pool: &mut Pool,
-        outlook: Outlook<'_>,
+        input: MonitorInput<'_>,
         now: Moment,
-        verdict: &mut Verdict,
+        decision: &mut MonitorDecision,
     ) -> Option<NodeSpec> {
-        let config = outlook.config;
+        let config = input.config;
         let (scaler, flaws) = Scaler::read(config.status.scaler.as_ref());
-        verdict.flaws = flaws;
-        let demand = needed(pool, outlook.pods?);
-        let target = self.target(demand, scaler, outlook, now);
+        decision.flaws = flaws;
+        let demand = needed(pool, input.pods?);
+        let target = self.target(demand, scaler, input, now);
         let mut reclaimed = BTreeSet::new();
         if kept(pool) < target && self.settings.reclaim {
             reclaimed.extend(pool.reclaimable(target, config));
-        } else if outlook.synced {
+        } else if input.synced {
             let surplus = pool.surplus(target);
-            verdict.step = pool.handle(Event::Offer(surplus), now);
+            decision.step = pool.handle(Event::Offer(surplus), now);
         }
         Some(NodeSpec {
             requested: i64::from(target),
@@ -206,18 +210,18 @@ impl Monitor {
         })
     }
 
-    fn target(&mut self, demand: u32, scaler: Scaler, outlook: Outlook<'_>, now: Moment) -> u32 {
-        let requested = u32::try_from(outlook.config.spec.requested).unwrap_or_default();
-        if outlook.exhausted {
+    fn target(&mut self, demand: u32, scaler: Scaler, input: MonitorInput<'_>, now: Moment) -> u32 {
+        let requested = u32::try_from(input.config.spec.requested).unwrap_or_default();
+        if input.exhausted {
             let target = scaler.exhausted().target(demand);
             return self.window.skip(target, now);
         }
         if self.window.is_empty() {
-            // What an earlier process asked for was wanted until now.
+            // An earlier process's request was wanted until now.
             self.window.observe(requested.min(scaler.maximum()), now);
         }
         let target = self.window.observe(scaler.target(demand), now);
-        let target = if outlook.synced {
+        let target = if input.synced {
             target
         } else {
             target.max(requested)
@@ -230,49 +234,51 @@ impl Monitor {
             .any(|container| container.result == Some(ContainerResult::SubnetFull));
         spec.requested != config.spec.requested
             || spec.not_in_use != config.spec.not_in_use
-            // While there is too little for all, who needs most matters, and not only the request.
+            // While addresses are scarce, the demand matters to the allocator, and not only the
+            // request.
             || (unmet && self.settings.write_demand && spec.demand != config.spec.demand)
     }
 }
 
-/// How many addresses a node needs: one for each pod, or what was handed out and is waited for if
-/// that is more; and what cools down, which no pod can have. Not so after a store was lost: more
-/// addresses would rest as those do that are there, and be missed in turn.
+/// Number of addresses a node needs: one for each pod, or the number assigned and waited for if
+/// that is more, plus those in cooldown, which no pod can get. After a store was lost those do not
+/// count: additional addresses would be held back in the same way, and more would be requested in
+/// turn.
 pub fn needed(pool: &Pool, pods: u32) -> u32 {
-    let most = |count: fn(Census) -> u32| {
+    let most = |count: fn(AddressCounts) -> u32| {
         let families = pool.served_families();
         let counts = families
             .into_iter()
-            .map(|family| count(pool.census(family)));
+            .map(|family| count(pool.address_counts(family)));
         counts.max().unwrap_or_default()
     };
-    let asked = most(|census| census.assigned) + pool.waiting();
-    let cooling = if pool.rests() {
+    let asked = most(|address_counts| address_counts.assigned) + pool.waiting();
+    let cooling = if pool.holds_back() {
         0
     } else {
-        most(|census| census.cooling)
+        most(|address_counts| address_counts.cooling)
     };
     pods.max(asked).saturating_add(cooling)
 }
 
-/// How many the family has that has the fewest.
+/// Number of addresses of the family that has the fewest.
 fn kept(pool: &Pool) -> u32 {
     let families = pool.served_families();
     let kept = families
         .into_iter()
-        .map(|family| pool.census(family).kept());
+        .map(|family| pool.address_counts(family).kept());
     kept.min().unwrap_or_default()
 }
 
 fn by_requests(
     pool: &mut Pool,
-    outlook: Outlook<'_>,
+    input: MonitorInput<'_>,
     now: Moment,
-    verdict: &mut Verdict,
+    decision: &mut MonitorDecision,
 ) -> NodeSpec {
-    let config = outlook.config;
+    let config = input.config;
     let mut thresholds = Thresholds::read(config.status.scaler.as_ref());
-    if outlook.exhausted {
+    if input.exhausted {
         thresholds = thresholds.exhausted();
     }
     let family = pool
@@ -280,34 +286,34 @@ fn by_requests(
         .into_iter()
         .next()
         .unwrap_or(IpFamily::V4);
-    let census = pool.census(family);
-    // A write that offered something and was not accepted asked for less by as much. Upstream writes
-    // the list without that the next time, gives addresses back and gets as many new ones.
+    let address_counts = pool.address_counts(family);
+    // A write that offered addresses and was not accepted also reduced the request. Upstream then
+    // writes the list without that reduction, releases addresses and gets as many new ones.
     let unsent = pool.unlisted(family, &config.spec.not_in_use);
     let requested = u32::try_from(config.spec.requested).unwrap_or_default();
     let requested = requested.saturating_sub(unsent);
     let listed = config.spec.not_in_use.len();
     let counts = Counts {
-        // Upstream has nobody who waits; here a pool that is empty with no buffer would never grow.
-        assigned: census.assigned + pool.waiting(),
-        releasing: census.releasing,
-        held: census.held(),
+        // Upstream has no waiting ADDs; here an empty pool without a buffer would never grow.
+        assigned: address_counts.assigned + pool.waiting(),
+        releasing: address_counts.releasing,
+        held: address_counts.held(),
         requested,
         listed: u32::try_from(listed).unwrap_or(u32::MAX),
     };
     let requested = match reactive::decide(counts, thresholds) {
-        // Upstream's rule forgets to clean the list while it cannot grow any more.
+        // Upstream's rule does not clean the list while it cannot grow any more.
         Change::Nothing | Change::Clean => requested,
         Change::Grow(requested) => requested,
         Change::Shrink(count) => {
-            // Blocks may be larger than what is to go; both families shrink alike or not at all.
-            let kept = census.kept();
+            // Blocks may be larger than the surplus; both families shrink alike or not at all.
+            let kept = address_counts.kept();
             let mut trial = pool.clone();
             trial.handle(Event::Offer(pool.surplus(kept.saturating_sub(count))), now);
-            let going = trial.census(family).releasing - census.releasing;
+            let going = trial.address_counts(family).releasing - address_counts.releasing;
             if going > 0 {
                 let surplus = pool.surplus(kept.saturating_sub(going));
-                verdict.step = pool.handle(Event::Offer(surplus), now);
+                decision.step = pool.handle(Event::Offer(surplus), now);
             }
             requested - going
         }

@@ -46,7 +46,7 @@ macro_rules! name {
 }
 
 name! {
-    /// `metadata.uid`: an object that is deleted and made again is another one.
+    /// `metadata.uid`: an object that is deleted and recreated has another one.
     Uid
 }
 name! {
@@ -54,8 +54,8 @@ name! {
     NodeName
 }
 name! {
-    /// The name of an entry of `ipAssignments`: of one address, or of a block that comes and goes
-    /// as a whole. Never used for a second entry.
+    /// The name of an entry of `ipAssignments`: one address, or a block that is granted and
+    /// released as a whole. Never reused for another entry.
     GrantName
 }
 name! {
@@ -67,13 +67,13 @@ name! {
     PoolName
 }
 
-/// `metadata.resourceVersion`: equal or not, and newer where both are numbers, as Kubernetes
-/// promises since 1.35.
+/// `metadata.resourceVersion`. Compares for equality, and for order where both are numbers, as
+/// Kubernetes guarantees since 1.35.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(Arc<str>);
 
 impl ResourceVersion {
-    /// Whether it is certain that the other was written later.
+    /// True if it is certain that the other was written later.
     pub fn is_older_than(&self, other: &Self) -> bool {
         match (self.0.parse::<u64>(), other.0.parse::<u64>()) {
             (Ok(this), Ok(other)) => this < other,
@@ -111,10 +111,10 @@ impl fmt::Debug for ResourceVersion {
     }
 }
 
-/// What an object must still be for a write to happen.
+/// Precondition of a write: the object is still the one that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Precondition {
-    /// The same object, not one made again under its name.
+    /// The same object, not a recreated one of the same name.
     pub uid: Uid,
     /// Unchanged since it was read.
     pub version: ResourceVersion,

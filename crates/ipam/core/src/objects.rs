@@ -1,7 +1,7 @@
-//! The objects of `ipam.weft.dev` as they are on the wire, and what they mean.
+//! The objects of `ipam.weft.dev` on the wire, and their conversion to validated types.
 //!
-//! Types here hold what the JSON holds; conversions give the types that decisions are made with, or
-//! say what is wrong. The schemas are in `deploy/crds`.
+//! Types here hold what the JSON holds. Conversions return the types that decisions are made with,
+//! or the errors found. The schemas are in `deploy/crds`.
 
 mod ip_pool;
 mod meta;
@@ -21,16 +21,16 @@ pub use pools::{Pools, read_cidr_shards, read_pools};
 pub use shard::{BlockRecord, ClaimRecord, IpPoolShard, ShardFlaw, ShardSpec};
 pub use subnet_state::{ClusterSubnetState, SubnetStatus};
 
-/// Our group.
+/// API group of Weft's objects.
 pub const GROUP: &str = "ipam.weft.dev";
-/// Its version.
+/// Version of [`GROUP`].
 pub const VERSION: &str = "v1alpha1";
-/// Azure's group of the NodeNetworkConfig.
+/// Azure's API group of the NodeNetworkConfig.
 pub const AZURE_GROUP: &str = "acn.azure.com";
-/// Its version there.
+/// Version of [`AZURE_GROUP`].
 pub const AZURE_VERSION: &str = "v1alpha";
-/// What keeps a NodeNetworkConfig until nothing of it can get lost, and an IPPool until nothing is
-/// claimed of it.
+/// Finalizer that keeps a NodeNetworkConfig until its claims are settled, and an IPPool until none
+/// of its addresses is claimed.
 pub const FINALIZER: &str = "ipam.weft.dev/ipam";
-/// The pool that claims of pod CIDRs belong to; no IPPool may be called so.
+/// The pool that claims of pod CIDRs belong to; an IPPool must not have this name.
 pub const POD_CIDR_POOL: &str = "node-pod-cidrs";

@@ -1,8 +1,8 @@
-//! Who has which address of this node.
+//! The address pool of a node: assignment of addresses to pods.
 //!
-//! [`Pool::handle`] takes an [`Event`] and gives a [`Step`]: records to be made durable, then
-//! answers. The pool itself is ahead of the store; what it says must not leave the process before
-//! the store has caught up. After a crash [`Pool::restore`] makes the same pool of the records.
+//! [`Pool::handle`] takes an [`Event`] and returns a [`Step`]: records to make durable, then
+//! replies. The pool is ahead of the store: nothing it returns may leave the process before the
+//! records are durable. After a crash [`Pool::restore`] rebuilds the same pool from the records.
 
 mod attachment;
 mod choice;
@@ -23,40 +23,41 @@ use std::{
 use weft_model::Moment;
 
 pub use attachment::{Attachment, Key, Lease, PodIdentity};
-pub use event::{AddRequest, Event, Notice, Refusal, Reply, Step, Ticket};
+pub use event::{AddRequest, Event, Notice, Refusal, Reply, RequestId, Step};
 pub use record::{Identity, Journal, Record, Restored};
-pub use state::{Illegal, State};
-pub use view::{Census, CheckError};
+pub use state::{IllegalTransition, State};
+pub use view::{AddressCounts, CheckError};
 
 use crate::{ContainerId, GrantName, NetworkContainer, ResourceVersion, Uid, config::Grant};
 use slots::{Slot, Slots};
 
-/// How a pool behaves.
+/// Settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// The UID of our Node: a NodeNetworkConfig of another is not ours, whatever its name.
+    /// UID of this machine's Node: a NodeNetworkConfig of another Node is ignored, even if it has
+    /// our name.
     pub node: Uid,
-    /// How long a released address is not used again.
+    /// Time before a released address is assigned again.
     pub cooldown: Duration,
-    /// How long an ADD that comes after its DEL is refused.
+    /// Time for which an ADD that arrives after its DEL is refused.
     pub tombstone: Duration,
-    /// How long an ADD waits at most.
+    /// Maximum time an ADD waits.
     pub wait: Duration,
-    /// How long a pod must be gone before its addresses are taken back.
+    /// Time a pod must be gone before its addresses are released.
     pub sweep_after: Duration,
-    /// In how many sweeps it must have been missing.
+    /// A pod must be missing in more consecutive sweeps than this.
     pub sweeps: u32,
-    /// How old an attachment must be before CNI GC takes it: kubelet may not know it yet.
+    /// Minimum age of an attachment that CNI GC releases: kubelet may not know a younger one yet.
     pub collect_after: Duration,
-    /// How long addresses rest after a store was lost: a sandbox may have one that kubelet has not
-    /// told of yet, and takes so long to be made at most.
-    pub rest_after_loss: Duration,
-    /// Whether addresses are usable only after [`Event::Programmed`].
+    /// Time for which addresses are held back after the store was lost. It is the longest a sandbox
+    /// takes to be created, so one that kubelet has not reported yet is known by then.
+    pub hold_after_loss: Duration,
+    /// True if addresses are usable only after [`Event::Programmed`].
     pub programmed_by_host: bool,
 }
 
 impl Settings {
-    /// The usual ones.
+    /// The default settings for a node.
     pub fn new(node: Uid) -> Self {
         Self {
             node,
@@ -66,13 +67,13 @@ impl Settings {
             sweep_after: Duration::from_secs(300),
             sweeps: 2,
             collect_after: Duration::from_secs(240),
-            rest_after_loss: Duration::from_secs(240),
+            hold_after_loss: Duration::from_secs(240),
             programmed_by_host: false,
         }
     }
 }
 
-/// What must have been seen before new attachments are made.
+/// Observations required before new attachments are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Gate {
     config: bool,
@@ -92,15 +93,15 @@ pub struct Pool {
     settings: Settings,
     identity: Identity,
     gate: Gate,
-    /// Whether a store was lost, and not everything has rested since pods were looked at.
+    /// True after a store was lost, until all addresses were held back since the first sweep.
     lost: bool,
-    /// When it has.
-    rested: Option<Moment>,
+    /// Time at which that ends.
+    held_until: Option<Moment>,
     epoch: Option<Uid>,
-    /// The NodeNetworkConfig that was there before, or is going: nothing is believed of it any more.
+    /// UID of an earlier or deleted NodeNetworkConfig, which is ignored from then on.
     ended: Option<Uid>,
     seen: Option<ResourceVersion>,
-    /// What its spec lists as not in use, whoever did that.
+    /// Names that the spec lists as not in use, by any writer.
     listed: BTreeSet<GrantName>,
     containers: BTreeMap<ContainerId, NetworkContainer>,
     programmed: BTreeMap<ContainerId, i64>,
@@ -108,7 +109,8 @@ pub struct Pool {
     slots: Slots,
     attachments: BTreeMap<Key, Attachment>,
     tombstones: BTreeMap<Key, Moment>,
-    /// What is or was offered and not seen to be gone or reclaimed, also before its grant is seen.
+    /// Names that are or were offered and are not known to be gone or reclaimed, also before their
+    /// grant is observed.
     offered: BTreeSet<GrantName>,
     waiting: VecDeque<AddRequest>,
     missing: BTreeMap<Key, (Moment, u32)>,
@@ -125,7 +127,7 @@ impl Pool {
                 store: true,
             },
             lost: false,
-            rested: None,
+            held_until: None,
             epoch: None,
             ended: None,
             seen: None,
@@ -142,14 +144,14 @@ impl Pool {
         }
     }
 
-    /// Takes note of an event, and says what follows.
+    /// Handles an event; returns the records, replies and notices that follow.
     pub fn handle(&mut self, event: Event, now: Moment) -> Step {
         let mut step = Step::default();
         self.expire(now, &mut step);
         match event {
             Event::Add(request) => self.add(request, now, &mut step),
-            Event::Cancel(ticket) => self.waiting.retain(|waiting| waiting.ticket != ticket),
-            Event::Delete(ticket, key) => self.delete(ticket, &key, now, &mut step),
+            Event::Cancel(id) => self.waiting.retain(|waiting| waiting.id != id),
+            Event::Delete(id, key) => self.delete(id, &key, now, &mut step),
             Event::Observed(config) => self.observed(&config, now, &mut step),
             Event::Accepted(config) => self.accepted(&config, now, &mut step),
             Event::Programmed(container, version) => self.programmed(&container, version, now),
@@ -165,8 +167,8 @@ impl Pool {
         step
     }
 
-    /// Whose node this is: known only after the API server was asked, while attachments are
-    /// answered and deleted before. What another Node of this name had is not handed out for it.
+    /// Sets the UID of the Node, known only after the API server was reached; replays and deletions
+    /// of attachments work before. Addresses of an earlier Node of this name are not assigned.
     pub fn set_node(&mut self, node: Uid) {
         if self.settings.node != node {
             self.settings.node = node;
@@ -174,7 +176,7 @@ impl Pool {
         }
     }
 
-    /// When something happens by itself: a [`Event::Tick`] is due then.
+    /// Time at which the next [`Event::Tick`] is due.
     pub fn wake(&self) -> Option<Moment> {
         let cooled = self.slots.cooled_at().into_iter();
         cooled
@@ -194,27 +196,29 @@ impl Pool {
         });
         let late: Vec<AddRequest> = take(&mut self.waiting, |waiting| waiting.deadline <= now);
         for waiting in late {
-            let refusal = self.lack().map_or(Refusal::NotReady, Refusal::Exhausted);
-            step.refuse(waiting.ticket, refusal);
+            let refusal = self
+                .exhausted_family()
+                .map_or(Refusal::NotReady, Refusal::Exhausted);
+            step.refuse(waiting.id, refusal);
         }
     }
 
     fn add(&mut self, mut request: AddRequest, now: Moment, step: &mut Step) {
         request.deadline = request.deadline.min(now + self.settings.wait);
         if !self.gate.store {
-            step.refuse(request.ticket, Refusal::Closed);
+            step.refuse(request.id, Refusal::Closed);
         } else if let Some(attachment) = self.attachments.get(&request.key) {
             step.replies
-                .push((request.ticket, self.again(attachment, &request.pod)));
+                .push((request.id, self.again(attachment, &request.pod)));
         } else if self.tombstones.contains_key(&request.key) {
             step.notices.push(Notice::LateAdd(request.key));
-            step.refuse(request.ticket, Refusal::Deleted);
+            step.refuse(request.id, Refusal::Deleted);
         } else {
             self.waiting.push_back(request);
         }
     }
 
-    /// The answer to an ADD that was answered before: the same.
+    /// The reply to a repeated ADD: the same addresses.
     fn again(&self, attachment: &Attachment, pod: &PodIdentity) -> Reply {
         if (self.epoch.as_ref()).is_some_and(|epoch| *epoch != attachment.epoch) {
             return Reply::Refused(Refusal::FormerNode);
@@ -225,9 +229,9 @@ impl Pool {
         }
     }
 
-    fn delete(&mut self, ticket: Ticket, key: &Key, now: Moment, step: &mut Step) {
+    fn delete(&mut self, id: RequestId, key: &Key, now: Moment, step: &mut Step) {
         for waiting in take(&mut self.waiting, |waiting| waiting.key == *key) {
-            step.refuse(waiting.ticket, Refusal::DeletedWhileWaiting);
+            step.refuse(waiting.id, Refusal::DeletedWhileWaiting);
         }
         self.detach(key, now, step);
         if !self.tombstones.contains_key(key) {
@@ -236,10 +240,10 @@ impl Pool {
             step.records
                 .push(Record::Tombstone(key.clone(), Some(until)));
         }
-        step.replies.push((ticket, Reply::Released));
+        step.replies.push((id, Reply::Released));
     }
 
-    /// Takes all addresses from an attachment.
+    /// Releases all addresses of an attachment.
     fn detach(&mut self, key: &Key, now: Moment, step: &mut Step) {
         let Some(attachment) = self.attachments.remove(key) else {
             return;
@@ -292,7 +296,7 @@ impl Pool {
         }
     }
 
-    /// Whether none of its addresses is a pod's.
+    /// True if none of its addresses is assigned to a pod.
     fn is_idle(&self, name: &GrantName) -> bool {
         let Some(grant) = self.grants.get(name) else {
             return false;
@@ -322,14 +326,14 @@ impl Pool {
             self.detach(key, now, step);
         }
         for waiting in std::mem::take(&mut self.waiting) {
-            step.refuse(waiting.ticket, Refusal::Closed);
+            step.refuse(waiting.id, Refusal::Closed);
         }
     }
 }
 
 impl Step {
-    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
-        self.replies.push((ticket, Reply::Refused(refusal)));
+    fn refuse(&mut self, id: RequestId, refusal: Refusal) {
+        self.replies.push((id, Reply::Refused(refusal)));
     }
 }
 

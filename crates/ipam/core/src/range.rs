@@ -1,4 +1,4 @@
-//! Arithmetic on addresses that is the same for both families.
+//! Address arithmetic for both IP families.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of a number; numbers beyond IPv4 are cut off.
+/// The address with this number; bits beyond IPv4's 32 are dropped.
 pub(crate) fn address(number: u128, family: IpFamily) -> IpAddr {
     match family {
         #[expect(clippy::cast_possible_truncation, reason = "IPv4 has 32 bits")]
@@ -22,7 +22,7 @@ pub(crate) fn address(number: u128, family: IpFamily) -> IpAddr {
     }
 }
 
-/// How many addresses a network has, at most `u64::MAX`.
+/// Number of addresses of a network, at most `u64::MAX`.
 pub(crate) fn address_count(net: IpNet) -> u64 {
     1_u64
         .checked_shl(u32::from(net.max_prefix_len() - net.prefix_len()))

@@ -1,8 +1,8 @@
-//! How many addresses a node asks for.
+//! Number of addresses a node requests.
 //!
 //! [`Scaler::target`] is the idempotent equation `B × ⌈mf + Demand/B⌉`: a pure function of demand
-//! and parameters, independent of what was asked before or is on its way. [`reactive`] is the
-//! older rule that it replaces, kept to be compared with.
+//! and parameters, independent of earlier requests. [`reactive`] is the older rule that it
+//! replaces, kept for comparison.
 
 pub mod reactive;
 mod window;
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 
 pub use window::Window;
 
-/// The batch size where none is given.
+/// Batch size if none is set.
 pub const DEFAULT_BATCH: u32 = 16;
-/// The percentage of a batch kept free where no scaler is given at all.
+/// Percentage of a batch kept free if no scaler is set at all.
 pub const DEFAULT_PERCENT: u32 = 50;
-/// The most addresses of a node where no limit is given.
+/// Maximum number of addresses of a node if no limit is set.
 pub const DEFAULT_MAXIMUM: u32 = 250;
-/// What `spec.requestedIPCount` may hold at most, by the validation of the CRD.
+/// Maximum of `spec.requestedIPCount`, by the validation of the CRD.
 pub const MAXIMUM: u32 = 4096;
-/// More than four batches kept free is taken for a mistake.
+/// Upper bound of the free percentage: more than four batches is taken for a mistake.
 pub const MAXIMUM_PERCENT: u32 = 400;
 
-/// `status.scaler` as it was written, before anybody believed it.
+/// `status.scaler` as it was written, not validated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScalerParameters {
-    /// B.
+    /// B, the batch size in addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<i64>,
     /// mf × 100. Absent means zero, since zeros are not written.
@@ -40,7 +40,7 @@ pub struct ScalerParameters {
     pub max_ip_count: Option<i64>,
 }
 
-/// A parameter that was not usable as it was, and what is used instead.
+/// A parameter that cannot be used, and the replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ScalerFlaw {
     /// Zero, negative or missing.
@@ -49,18 +49,18 @@ pub enum ScalerFlaw {
     /// Zero, negative or missing: never a reason to give everything back.
     #[error("scaler maxIPCount {0} is not positive; using {DEFAULT_MAXIMUM}")]
     Maximum(i64),
-    /// More than can be asked for.
-    #[error("scaler maxIPCount {0} is more than a node may ask for; using {MAXIMUM}")]
+    /// More than a node may request.
+    #[error("scaler maxIPCount {0} is more than a node may request; using {MAXIMUM}")]
     MaximumTooLarge(i64),
     /// A negative percentage.
     #[error("scaler requestThresholdPercent {0} is negative; using {DEFAULT_PERCENT}")]
     Percent(i64),
-    /// A percentage that would hoard.
+    /// A percentage that would hoard addresses.
     #[error("scaler requestThresholdPercent {0} is too large; using {MAXIMUM_PERCENT}")]
     PercentTooLarge(i64),
 }
 
-/// Parameters that can be computed with: a batch from 1 to the maximum, a positive maximum.
+/// Validated parameters: a batch from 1 to the maximum, a positive maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scaler {
     batch: u32,
@@ -79,7 +79,7 @@ impl Default for Scaler {
 }
 
 impl Scaler {
-    /// Makes sense of what was written, and says what made none.
+    /// Validates the parameters; replaces the invalid ones and reports them.
     pub fn read(written: Option<&ScalerParameters>) -> (Self, Vec<ScalerFlaw>) {
         let Some(written) = written else {
             return (Self::default(), Vec::new());
@@ -112,7 +112,7 @@ impl Scaler {
         (scaler, flaws)
     }
 
-    /// The same while the subnet is nearly out of addresses: one address at a time, one free.
+    /// The same while the subnet is nearly exhausted: one address at a time, one free.
     #[must_use]
     pub fn exhausted(self) -> Self {
         Self {
@@ -122,17 +122,17 @@ impl Scaler {
         }
     }
 
-    /// B.
+    /// B, the batch size in addresses.
     pub fn batch(self) -> u32 {
         self.batch
     }
 
-    /// The hard cap.
+    /// The hard cap of a node.
     pub fn maximum(self) -> u32 {
         self.maximum
     }
 
-    /// How many addresses to hold for this demand.
+    /// Number of addresses to hold for this demand.
     pub fn target(self, demand: u32) -> u32 {
         let (batch, percent) = (u64::from(self.batch), u64::from(self.percent));
         let batches = (percent * batch + 100 * u64::from(demand)).div_ceil(100 * batch);

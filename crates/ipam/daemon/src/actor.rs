@@ -1,4 +1,5 @@
-//! The one who owns the pool: everything that happens on a node passes through here, in order.
+//! The actor that owns the pool: every request and every change of the cluster passes through it,
+//! in order.
 
 mod cluster;
 mod durable;
@@ -9,15 +10,15 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use weft_ipam::{
-    Gathering, Monitor, NodeConfig, PodSketch, SpecWrite, Uid,
-    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, Step, Ticket},
+    Debounce, Monitor, NodeConfig, PodSummary, SpecWrite, Uid,
+    pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, RequestId, Step},
 };
 use weft_model::Moment;
 
 use crate::{
-    desk::{Message, Picture},
     disk::Disk,
     feeds::Feeds,
+    handle::{Message, Snapshot},
     machine::Clock,
     metrics::IpamMetrics,
     outbox::{Batch, Out},
@@ -36,7 +37,7 @@ pub(crate) struct ActorParts {
     pub(crate) messages: mpsc::UnboundedReceiver<Message>,
 }
 
-struct Asker {
+struct Waiter {
     key: Key,
     since: Moment,
     answer: oneshot::Sender<Reply>,
@@ -56,31 +57,32 @@ pub(crate) struct Actor {
     monitor: Monitor,
     node: Option<Uid>,
     config: Option<NodeConfig>,
-    pods: Option<Vec<PodSketch>>,
-    gathering: Gathering,
+    pods: Option<Vec<PodSummary>>,
+    debounce: Debounce,
     sweep_at: Moment,
     disk: Disk,
-    /// Whether the contents of the store are in the pool. If not, they must not be replaced.
+    /// True once the contents of the store are in the pool. Until then they must not be replaced.
     read: bool,
-    /// What is being made durable.
+    /// The batch being made durable.
     kept: Batch,
-    /// What comes after it.
+    /// The batch after it.
     next: Batch,
-    askers: HashMap<Ticket, Asker>,
+    waiters: HashMap<RequestId, Waiter>,
     writing: Option<Writing>,
-    /// No write before then, unless something new is seen.
+    /// No write before this time, unless something new is observed.
     blocked: Option<Moment>,
     failures: u32,
 }
 
-/// The longest sleep. Tokio's clock stands still while the machine is suspended, and ours does not.
-const NAP: Duration = Duration::from_secs(30);
-/// A monitor that may not write yet asks to be woken for what is long due.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Longest sleep. Tokio's clock stops while the machine is suspended, and the boot clock does not.
+const MAX_SLEEP: Duration = Duration::from_secs(30);
+/// Interval of evaluations while the monitor must not write yet, although its wake-up time has
+/// passed.
+const EVALUATION_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Reads the store. A store that cannot be opened closes the pool for ADD, and for nothing else;
-    /// but where another process has it, that one serves this node, and we must not.
+    /// Reads the store. A store that cannot be opened closes the pool for ADD only. If another
+    /// process has locked it, that one serves this node, and this process must not start.
     pub(crate) async fn open(parts: ActorParts) -> Result<Self, StoreError> {
         let directory = parts.settings.state_directory.clone();
         let boot = parts.identity.boot.clone();
@@ -106,52 +108,48 @@ impl Actor {
             node: None,
             config: None,
             pods: None,
-            gathering: Gathering::default(),
+            debounce: Debounce::default(),
             disk: Disk::Broken { again: now },
             read: false,
             kept: Batch::default(),
             next: Batch::default(),
-            askers: HashMap::new(),
+            waiters: HashMap::new(),
             writing: None,
             blocked: None,
             failures: 0,
         };
         match opened {
             Ok(Ok(opened)) => actor.restore(opened),
-            Ok(Err(error)) if error.is_taken() => return Err(error),
+            Ok(Err(error)) if error.is_locked() => return Err(error),
             Ok(Err(error)) => actor.closed(&error),
-            Err(error) => {
-                let path = actor.settings.state_directory.display().to_string();
-                let source = std::io::Error::other(error);
-                actor.closed(&StoreError::Directory { path, source });
-            }
+            Err(error) => actor.closed(&StoreError::Task(error)),
         }
         Ok(actor)
     }
 
-    /// Runs until it is told to stop; what was promised by then is made durable and answered.
+    /// Runs until cancelled; decisions made by then are made durable and answered.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        self.look();
+        self.evaluate();
         loop {
             let wake = self.wake();
-            let nap = wake.since(self.clock.now()).min(NAP);
+            let sleep = wake.since(self.clock.now()).min(MAX_SLEEP);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 done = self.disk.done() => self.settle(done),
                 Some(message) = self.messages.recv() => self.receive(message),
                 (write, result) = written(&mut self.writing) => self.written(&write, result),
-                sighting = self.feeds.next() => self.saw(sighting),
-                () = tokio::time::sleep(nap) => self.tick(),
+                observation = self.feeds.next() => self.observed(observation),
+                () = tokio::time::sleep(sleep) => self.tick(),
             }
-            // One commit for all that have asked by now.
+            // One commit for all requests received by now.
             while let Ok(message) = self.messages.try_recv() {
                 self.receive(message);
             }
-            // Nothing leaves before the commit that is under way has ended, and then we are here
-            // again: to look once for all that came meanwhile is soon enough.
+            // Nothing leaves before the running commit has ended, and the loop comes back here
+            // then: one evaluation for everything received meanwhile is soon enough.
             if !matches!(self.disk, Disk::Busy(_)) {
-                self.look();
+                self.evaluate();
                 self.measure();
                 self.flush();
             }
@@ -165,34 +163,34 @@ impl Actor {
 
     fn wake(&self) -> Moment {
         let now = self.clock.now();
-        let look = (self.monitor.wake()).map(|at| at.max(now + LOOK_AGAIN));
+        let evaluation = (self.monitor.wake()).map(|at| at.max(now + EVALUATION_INTERVAL));
         let retry = match self.disk {
             Disk::Broken { again, .. } => Some(again),
             _ => None,
         };
         let wakes = [
             self.pool.wake(),
-            self.config.as_ref().and(look),
-            self.gathering.wake(),
+            self.config.as_ref().and(evaluation),
+            self.debounce.wake(),
             Some(self.sweep_at),
             self.blocked,
             retry,
         ];
-        wakes.into_iter().flatten().min().unwrap_or(now + NAP)
+        wakes.into_iter().flatten().min().unwrap_or(now + MAX_SLEEP)
     }
 
     fn receive(&mut self, message: Message) {
         let now = self.clock.now();
         match message {
             Message::Add(add) => {
-                let asker = Asker {
+                let waiter = Waiter {
                     key: add.key.clone(),
                     since: now,
                     answer: add.answer,
                 };
-                self.askers.insert(add.ticket, asker);
+                self.waiters.insert(add.id, waiter);
                 let request = AddRequest {
-                    ticket: add.ticket,
+                    id: add.id,
                     key: add.key,
                     pod: add.pod,
                     desired: add.desired,
@@ -200,24 +198,20 @@ impl Actor {
                 };
                 self.handle(Event::Add(request));
             }
-            Message::Delete {
-                ticket,
-                key,
-                answer,
-            } => {
-                let asker = Asker {
+            Message::Delete { id, key, answer } => {
+                let waiter = Waiter {
                     key: key.clone(),
                     since: now,
                     answer,
                 };
-                self.askers.insert(ticket, asker);
-                self.handle(Event::Delete(ticket, key));
+                self.waiters.insert(id, waiter);
+                self.handle(Event::Delete(id, key));
             }
-            Message::Cancel(ticket) => {
-                self.handle(Event::Cancel(ticket));
-                // An answer that is on its way finds nobody, and is taken back then.
-                if !self.kept.answers(ticket) && !self.next.answers(ticket) {
-                    self.askers.remove(&ticket);
+            Message::Cancel(id) => {
+                self.handle(Event::Cancel(id));
+                // A reply that is already in flight finds no receiver, and is undone then.
+                if !self.kept.answers(id) && !self.next.answers(id) {
+                    self.waiters.remove(&id);
                 }
             }
             Message::Collect {
@@ -232,9 +226,9 @@ impl Actor {
                     let _gone = answer.send(released);
                 })));
             }
-            Message::Look(look) => {
+            Message::Read(read) => {
                 let exhausted = self.exhausted();
-                let send = look(&Picture {
+                let send = read(&Snapshot {
                     pool: &self.pool,
                     config: self.config.as_ref(),
                     pods: self.pods.as_deref(),
@@ -272,12 +266,12 @@ impl Actor {
     fn tick(&mut self) {
         let now = self.clock.now();
         self.handle(Event::Tick);
-        if self.gathering.take(now) {
+        if self.debounce.take(now) {
             self.count_pods();
         }
         if self.sweep_at <= now {
             self.sweep_at = now + self.settings.sweep;
-            // What an old list lacks may well be there.
+            // A pod that an outdated list lacks may well exist.
             if self.feeds.pods_synced() {
                 self.sweep();
             }
@@ -291,42 +285,42 @@ impl Actor {
             let directory = self.settings.state_directory.clone();
             let boot = self.identity.boot.clone();
             self.disk = if self.read {
-                // What happens from here on is not in the snapshot, and is kept after it.
+                // Later changes are not in the snapshot, and are written after it.
                 self.next.records.clear();
                 Disk::recover(directory, boot, self.pool.snapshot())
             } else {
                 Disk::open(directory, boot)
             };
         }
-        // While a disk hangs nothing else measures, and who waits for it should be seen.
+        // While the disk hangs this is the only measurement, and waiting requests must be visible.
         self.measure();
     }
 
     fn notice(&mut self, notice: &Notice) {
         self.metrics.noticed(notice);
         match notice {
-            Notice::Config(flaw) => tracing::warn!(%flaw, "the NodeNetworkConfig has a flaw"),
+            Notice::Config(flaw) => tracing::warn!(%flaw, "invalid NodeNetworkConfig"),
             Notice::Quarantined(address, key) => {
-                tracing::error!(%address, %key, "a pod's address is gone from the NodeNetworkConfig");
+                tracing::error!(%address, %key, "address in use was withdrawn from the NodeNetworkConfig");
             }
             Notice::OfferedInUse(name) => {
-                tracing::error!(%name, "a pod's address is offered for release; taking it back");
+                tracing::error!(%name, "address in use is offered for release, withdrawing the offer");
             }
             Notice::Adopted(address, pod) => {
-                tracing::warn!(%address, namespace = %pod.namespace, pod = %pod.name, "an address is in use that no record knew");
+                tracing::warn!(%address, namespace = %pod.namespace, pod = %pod.name, "unrecorded address found in use, adopted");
             }
             Notice::Swept(key, pod) => {
-                tracing::warn!(%key, namespace = %pod.namespace, pod = %pod.name, "took back the addresses of a pod that is gone");
+                tracing::warn!(%key, namespace = %pod.namespace, pod = %pod.name, "addresses of a deleted pod released");
             }
-            Notice::LateAdd(key) => tracing::info!(%key, "an ADD came after its DEL"),
+            Notice::LateAdd(key) => tracing::info!(%key, "ADD arrived after its DEL, refused"),
             Notice::Reclaimed(names) => {
-                tracing::info!(count = names.len(), "took back what was offered");
+                tracing::info!(count = names.len(), "offers withdrawn");
             }
         }
     }
 
     fn measure(&self) {
-        self.metrics.measure(&Picture {
+        self.metrics.measure(&Snapshot {
             pool: &self.pool,
             config: self.config.as_ref(),
             pods: self.pods.as_deref(),

@@ -1,4 +1,4 @@
-//! The daemon as a part of a process.
+//! The daemon as a component of a process, with its listeners and its readiness check.
 
 use std::{
     error::Error,
@@ -24,53 +24,53 @@ use weft_runtime::{
 
 use crate::{
     actor::{Actor, ActorParts},
-    desk::Desk,
     feeds::Feeds,
+    handle::DaemonHandle,
     machine::{self, Clock},
     metrics::IpamMetrics,
     replay::{Replayed, replay},
     report,
-    rest::Rest,
+    rest::RestApi,
     settings::IpamSettings,
     store::StoreError,
     writer::Writer,
 };
 
-/// What a daemon is made of.
+/// Dependencies of a daemon.
 pub struct DaemonParts {
-    /// Where the node, its pods and its NodeNetworkConfig are.
+    /// Access to the node, its pods and its NodeNetworkConfig.
     pub cluster: Cluster,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: IpamSettings,
-    /// Which machine this is, and which of its lives.
+    /// Machine id and boot id.
     pub identity: Identity,
-    /// Counts moments.
+    /// Clock for all times in records.
     pub clock: Clock,
-    /// Tells this process from all others, for the marks of its writes.
+    /// Identity of this process among all others, for the annotation of its writes.
     pub process: String,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: IpamMetrics,
 }
 
-/// Why there is no daemon.
+/// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The node's name cannot be selected by.
-    #[error("watch this node")]
+    /// The node's name cannot be used in a field selector.
+    #[error("cannot watch this node")]
     Watch(#[from] SelectorError),
-    /// Another process keeps the addresses of this node.
-    #[error("the state directory is another process's")]
-    Taken(#[source] StoreError),
+    /// Another process owns the addresses of this node.
+    #[error("cannot open the address store")]
+    Locked(#[source] StoreError),
 }
 
-/// Keeps the addresses of a node.
+/// The address daemon of a node.
 pub struct Daemon {
     actor: Actor,
-    rest: Rest,
+    rest: RestApi,
 }
 
 impl Daemon {
-    /// Reads the store and begins to watch. Nothing is answered before [`Daemon::run`].
+    /// Reads the store and starts the watches. Nothing is answered before [`Daemon::run`].
     pub async fn open(parts: DaemonParts) -> Result<Self, DaemonError> {
         let DaemonParts {
             cluster,
@@ -82,9 +82,9 @@ impl Daemon {
         let client = cluster.client().clone();
         let limit = settings.write_limit;
         let writer = Writer::new(client, &settings.objects, &parts.process, limit);
-        let (desk, messages) = Desk::new();
-        let rest = Rest {
-            desk,
+        let (handle, messages) = DaemonHandle::new();
+        let rest = RestApi {
+            handle,
             metrics: metrics.clone(),
             wait: settings.pool.wait,
         };
@@ -98,80 +98,80 @@ impl Daemon {
             messages,
         });
         Ok(Self {
-            actor: actor.await.map_err(DaemonError::Taken)?,
+            actor: actor.await.map_err(DaemonError::Locked)?,
             rest,
         })
     }
 
-    /// Where it can be asked.
-    pub fn desk(&self) -> &Desk {
-        &self.rest.desk
+    /// Handle for requests to the daemon.
+    pub fn handle(&self) -> &DaemonHandle {
+        &self.rest.handle
     }
 
-    /// The pages of its socket.
-    pub fn pages(&self) -> Rest {
+    /// The HTTP API of its socket.
+    pub fn pages(&self) -> RestApi {
         self.rest.clone()
     }
 
-    /// Runs until it is told to stop; what was promised by then is made durable and answered.
+    /// Runs until cancelled; decisions made by then are made durable and answered.
     pub async fn run(self, stop: CancellationToken) {
         self.actor.run(stop).await;
     }
 }
 
-/// Where plugins come to.
+/// Addresses that plugins connect to.
 #[derive(Clone, Debug)]
-pub struct Doors {
-    /// The Unix socket.
+pub struct Listeners {
+    /// Path of the Unix socket.
     pub socket: PathBuf,
-    /// A TCP port of loopback, which any pod of the host's network can reach.
+    /// A TCP port on loopback, which every hostNetwork pod can reach.
     pub loopback: Option<SocketAddr>,
-    /// Where plugins leave releases while no door is open.
+    /// Directory in which plugins queue releases while the daemon does not listen.
     pub queue: PathBuf,
 }
 
-/// What an address daemon of a process is told.
+/// Configuration of an address daemon.
 #[derive(Clone, Debug)]
 pub struct IpamSetup {
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: IpamSettings,
-    /// Where plugins come to.
-    pub doors: Doors,
-    /// Where machine id and boot id are looked up; `/` but for tests.
+    /// Addresses that plugins connect to.
+    pub listeners: Listeners,
+    /// Root directory of machine id and boot id; `/` except in tests.
     pub root: PathBuf,
 }
 
-/// A daemon with its sockets, as a part of a process. Every life of it reads the store anew.
+/// A daemon with its listeners, as a component of a process. Every run of it reads the store again.
 pub struct IpamComponent {
     setup: IpamSetup,
     cluster: Cluster,
     metrics: IpamMetrics,
-    /// Of the life that is under way.
-    desk: watch::Sender<Option<Desk>>,
+    /// Handle of the current run.
+    handle: watch::Sender<Option<DaemonHandle>>,
     obstacle: Obstacle,
 }
 
 impl IpamComponent {
-    /// Serves a daemon of this set-up.
+    /// A component with this configuration.
     pub fn new(setup: IpamSetup, cluster: &Cluster, metrics: IpamMetrics) -> Self {
         Self {
             setup,
             cluster: cluster.clone(),
             metrics,
-            desk: watch::Sender::new(None),
+            handle: watch::Sender::new(None),
             obstacle: Arc::default(),
         }
     }
 
-    /// Whether ADDs can be served, asked every second. A daemon that does not run is none of its
-    /// business: whether that should be is another check.
+    /// Readiness check: whether ADDs can be served, updated every second. It passes while the
+    /// daemon does not run: another check reports that.
     pub fn readiness(&self, stop: &CancellationToken) -> HealthCheck {
         let obstacle = self.obstacle.clone();
-        let desk = self.desk.subscribe();
-        tokio::spawn(follow_readiness(desk, obstacle.clone(), stop.clone()));
+        let handle = self.handle.subscribe();
+        tokio::spawn(follow_readiness(handle, obstacle.clone(), stop.clone()));
         HealthCheck::readiness("addresses", move || match *lock(&obstacle) {
             None => Ok(()),
-            Some(obstacle) => Err(obstacle.to_owned()),
+            Some(obstacle) => Err(obstacle.into()),
         })
     }
 
@@ -188,7 +188,7 @@ impl IpamComponent {
     }
 }
 
-/// Why ADDs cannot be served.
+/// The reason why ADDs cannot be served.
 type Obstacle = Arc<Mutex<Option<&'static str>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -196,23 +196,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn follow_readiness(
-    mut desks: watch::Receiver<Option<Desk>>,
-    told: Obstacle,
+    mut handles: watch::Receiver<Option<DaemonHandle>>,
+    shared: Obstacle,
     stop: CancellationToken,
 ) {
     loop {
-        let desk = desks.borrow_and_update().clone();
-        let obstacle = match desk {
+        let handle = handles.borrow_and_update().clone();
+        let obstacle = match handle {
             None => None,
-            Some(desk) => desk
-                .look(report::obstacle)
+            Some(handle) => handle
+                .read(report::obstacle)
                 .await
                 .unwrap_or(Some("stopping")),
         };
-        *lock(&told) = obstacle;
+        *lock(&shared) = obstacle;
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = desks.changed() => if changed.is_err() { return },
+            changed = handles.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
@@ -233,15 +233,19 @@ impl Component for IpamComponent {
         Box::pin(async move {
             let daemon = self.open().await?;
             *lock(&self.obstacle) = Some("starting");
-            self.desk.send_replace(Some(daemon.desk().clone()));
-            let served = serve(daemon, &self.setup.doors, scope).await;
-            self.desk.send_replace(None);
+            self.handle.send_replace(Some(daemon.handle().clone()));
+            let served = serve(daemon, &self.setup.listeners, scope).await;
+            self.handle.send_replace(None);
             served
         })
     }
 }
 
-async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(), AnyError> {
+async fn serve(
+    daemon: Daemon,
+    listeners: &Listeners,
+    scope: ComponentScope,
+) -> Result<(), AnyError> {
     let rest = daemon.pages();
     let stop = CancellationToken::new();
     let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
@@ -252,7 +256,7 @@ async fn serve(daemon: Daemon, doors: &Doors, scope: ComponentScope) -> Result<(
     });
     let opened = tokio::select! {
         () = scope.stopped() => Ok(()),
-        opened = open(rest, doors, &stop, &mut parts) => opened,
+        opened = open(rest, listeners, &stop, &mut parts) => opened,
     };
     scope.ready();
     let mut outcome = Ok(());
@@ -273,43 +277,44 @@ fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> 
     ended?
 }
 
-/// Opens the doors, after everything was done that was left before them.
+/// Replays queued releases, then opens the listeners.
 async fn open(
-    rest: Rest,
-    doors: &Doors,
+    rest: RestApi,
+    listeners: &Listeners,
     stop: &CancellationToken,
     parts: &mut JoinSet<Result<(), AnyError>>,
 ) -> Result<(), AnyError> {
-    match replay(&rest, &doors.queue).await {
+    match replay(&rest, &listeners.queue).await {
         Ok(replayed) if replayed == Replayed::default() => {}
         Ok(replayed) => tracing::info!(
             released = replayed.released,
             kept = replayed.kept,
             damaged = replayed.damaged,
-            "replayed releases that waited"
+            "queued releases replayed"
         ),
         Err(error) => {
             let error: &dyn Error = &error;
-            tracing::error!(error, "releases that waited are not replayed");
+            tracing::error!(error, "cannot replay queued releases");
         }
     }
     let router = rest.router();
     let pool = ConnectionPool::new("plugins", LIMITS);
-    let listener = PrivateSocket::bind(&doors.socket)
-        .map_err(|error| format!("bind {}: {error}", doors.socket.display()))?;
-    tracing::info!(socket = %doors.socket.display(), "serving plugins");
+    let listener = PrivateSocket::bind(&listeners.socket)
+        .map_err(|error| format!("cannot listen on {}: {error}", listeners.socket.display()))?;
+    tracing::info!(socket = %listeners.socket.display(), "listening for CNI plugins");
     serve_plugins(listener, &pool, router.clone(), stop, parts);
-    if let Some(address) = doors.loopback {
+    if let Some(address) = listeners.loopback {
         let listener = TcpListener::bind(address)
             .await
-            .map_err(|error| format!("bind {address}: {error}"))?;
-        tracing::warn!(%address, "serving plugins on loopback, where any pod of the host's network can ask");
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        tracing::warn!(%address, "listening for CNI plugins on loopback, reachable from every hostNetwork pod");
         serve_plugins(listener, &pool, check_host(router, address), stop, parts);
     }
     Ok(())
 }
 
-/// A plugin asks once and waits for its address, so there are as many as pods that start at once.
+/// A plugin sends one request and waits for its address, so there are as many connections as pods
+/// that start at once.
 const LIMITS: Limits = Limits::PAGES.with_connections(512);
 
 fn serve_plugins(

@@ -1,4 +1,4 @@
-//! The store, used by one task at a time and never on the thread that answers.
+//! The store on a blocking thread, used by one task at a time.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use weft_model::{Moment, SharedStr};
 
 use crate::store::{Opened, Store, StoreError};
 
-/// What the store is at.
+/// State of the store.
 pub(crate) enum Disk {
-    /// Waits for records.
+    /// Ready for records.
     Idle(Store),
-    /// At work.
+    /// A task is running.
     Busy(JoinHandle<Done>),
-    /// Takes no records. It is tried again then.
+    /// Accepts no records; opened again at this time.
     Broken { again: Moment },
 }
 
-/// What came of it.
+/// Result of a task.
 pub(crate) enum Done {
     Committed(Result<Store, StoreError>),
-    /// Everything was replaced by a snapshot.
+    /// The contents were replaced by a snapshot.
     Replaced(Result<Store, StoreError>),
     /// A store that could not be written before, with its contents replaced by a snapshot.
     Reopened(Result<Box<Opened>, StoreError>),
@@ -44,7 +44,7 @@ impl Disk {
         }))
     }
 
-    /// Opens it again; its contents are not looked at.
+    /// Opens it again and replaces its contents without reading them.
     pub(crate) fn recover(directory: PathBuf, boot: SharedStr, records: Vec<Record>) -> Self {
         Self::Busy(tokio::task::spawn_blocking(move || {
             Done::Reopened(Store::reopen(&directory, &boot, &records).map(Box::new))
@@ -57,19 +57,15 @@ impl Disk {
         }))
     }
 
-    /// The end of what it is at; never if it is at nothing. Safe to cancel.
+    /// Result of the running task; pending for ever if there is none. Cancel safe.
     pub(crate) async fn done(&mut self) -> Done {
         let Self::Busy(work) = self else {
             return std::future::pending().await;
         };
         match work.await {
             Ok(done) => done,
-            // A defect of the database is a failed write: what was being written is not durable.
-            Err(error) => {
-                let source = std::io::Error::other(error);
-                let path = "of the store".to_owned();
-                Done::Replaced(Err(StoreError::Directory { path, source }))
-            }
+            // A panic in the database is a failed write: its records are not durable.
+            Err(error) => Done::Replaced(Err(StoreError::Task(error))),
         }
     }
 }

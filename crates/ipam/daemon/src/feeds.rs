@@ -1,9 +1,9 @@
-//! What the cluster says: this node, its NodeNetworkConfig, its pods, and the state of subnets.
+//! Watches of this node, its NodeNetworkConfig, its pods, and the subnet states.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
-use weft_ipam::{NodeConfig, PodSketch, Uid, objects::NetworkObjects};
+use weft_ipam::{NodeConfig, PodSummary, Uid, objects::NetworkObjects};
 use weft_runtime::{
     Cache, Change, Informer, InformerState, Kind, Kinded as _, Object, SelectorError, Subscription,
     WaitReason, WatchSpec,
@@ -12,7 +12,7 @@ use weft_runtime::{
 use crate::views::{NodeNetwork, NodePod, SubnetState};
 use weft_process::own_node::{self, NodeView};
 
-/// The kind of NodeNetworkConfigs in this group.
+/// The NodeNetworkConfig kind of this API group.
 pub(crate) fn network_kind(objects: &NetworkObjects) -> Kind {
     let [group, version, plural, kind] = objects.node_network_configs();
     Kind::new(group, version, plural, kind)
@@ -23,9 +23,9 @@ fn subnet_kind(objects: &NetworkObjects) -> Kind {
     Kind::new(group, version, plural, kind)
 }
 
-/// Something that changed.
+/// A change that a watch reported.
 #[derive(Debug)]
-pub(crate) enum Sighting {
+pub(crate) enum Observation {
     Node(Uid),
     Network(Box<NodeConfig>),
     NetworkGone,
@@ -41,7 +41,7 @@ pub(crate) struct Feeds {
     every_pod: WatchSpec,
 }
 
-/// How soon something that ended is watched again.
+/// Delay before an ended watch is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Feeds {
@@ -52,7 +52,7 @@ impl Feeds {
     ) -> Result<Self, SelectorError> {
         let own = own_node::watch(node)?;
         let every_pod = WatchSpec::all().fields(&format!("spec.nodeName={node}"))?;
-        // The server leaves out what needs no address; those that end come as deletions.
+        // The server filters out pods that need no address; finished ones arrive as deletions.
         let needy = WatchSpec::all().fields(&format!(
             "spec.nodeName={node},spec.hostNetwork=false,status.phase!=Succeeded,\
              status.phase!=Failed"
@@ -67,54 +67,54 @@ impl Feeds {
         })
     }
 
-    /// The next change. Safe to cancel.
-    pub(crate) async fn next(&mut self) -> Sighting {
+    /// The next change. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Observation {
         loop {
             tokio::select! {
                 change = self.node.next() => {
                     if let Some(Change::Added { new, .. } | Change::Updated { new, .. }) = change {
-                        return Sighting::Node((&*new.metadata.uid).into());
+                        return Observation::Node((&*new.metadata.uid).into());
                     }
                 }
                 change = self.network.next() => match change {
                     Some(Change::Added { new, .. } | Change::Updated { new, .. }) => {
-                        return Sighting::Network(Box::new(new.to_config()));
+                        return Observation::Network(Box::new(new.to_config()));
                     }
-                    Some(Change::Deleted { .. }) => return Sighting::NetworkGone,
+                    Some(Change::Deleted { .. }) => return Observation::NetworkGone,
                     Some(Change::Undecodable(object)) => {
-                        tracing::error!(key = %object.key, error = object.error, "cannot read the NodeNetworkConfig");
+                        tracing::error!(key = %object.key, error = object.error, "cannot decode the NodeNetworkConfig");
                     }
                     _ => {}
                 },
                 change = self.pods.next() => {
                     if change.is_none() && self.pods.is_refused() {
-                        // A server from before 1.28 cannot leave out pods of the host's network.
-                        tracing::info!("the server cannot select pods that need addresses; watching all of this node");
+                        // A server before 1.28 cannot select by hostNetwork.
+                        tracing::info!("pod field selector rejected, watching all pods of this node");
                         self.pods.watch(self.every_pod.clone());
                     }
-                    return Sighting::Pods;
+                    return Observation::Pods;
                 }
-                _ = self.subnets.next() => return Sighting::Subnets,
+                _ = self.subnets.next() => return Observation::Subnets,
             }
         }
     }
 
-    /// The pods that need addresses; `None` before the first complete list.
-    pub(crate) fn pods(&self) -> Option<Vec<PodSketch>> {
+    /// Pods that need addresses; `None` before the first complete list.
+    pub(crate) fn pods(&self) -> Option<Vec<PodSummary>> {
         if !self.pods.listed {
             return None;
         }
         let pods = self.pods.informer.lister().list().ok()?;
-        let sketches = pods.iter().map(|pod| pod.sketch());
-        Some(sketches.filter(PodSketch::needs_address).collect())
+        let sketches = pods.iter().map(|pod| pod.summary());
+        Some(sketches.filter(PodSummary::needs_address).collect())
     }
 
-    /// Whether the list of pods is followed and not only remembered.
+    /// True if the list of pods is up to date, not only cached.
     pub(crate) fn pods_synced(&self) -> bool {
         self.pods.listed && matches!(*self.pods.state.borrow(), InformerState::Synced)
     }
 
-    /// Whether one of the node's own subnets is nearly out of addresses.
+    /// True if one of the node's own subnets is nearly exhausted.
     pub(crate) fn exhausted(&self, config: &NodeConfig) -> bool {
         let states = self.subnets.informer.lister().list().unwrap_or_default();
         let ours = |state: &SubnetState| {
@@ -136,7 +136,7 @@ struct Feed<K: Object> {
     changes: Subscription<K>,
     state: watch::Receiver<InformerState>,
     listed: bool,
-    /// When to watch again what has ended.
+    /// Time at which an ended watch is started again.
     again: Option<Instant>,
 }
 
@@ -164,7 +164,7 @@ impl<K: Object> Feed<K> {
         matches!(*state, InformerState::Waiting(WaitReason::Refused))
     }
 
-    /// The next change; `None` when only the state of the watch has changed. Safe to cancel.
+    /// The next change; `None` if only the state of the watch has changed. Cancel safe.
     async fn next(&mut self) -> Option<Change<K>> {
         if let Some(again) = self.again {
             tokio::time::sleep_until(again).await;

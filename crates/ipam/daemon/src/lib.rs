@@ -1,13 +1,13 @@
-//! Keeps the addresses of a node: which pod has which, and how many the node asks for.
+//! The address daemon of a node: assigns addresses to pods and requests them from the cluster.
 //!
-//! What to do is decided in `weft-ipam`. Here is what lies between: one actor owns the pool, makes
-//! its records durable in groups, lets answers out afterwards, and follows the cluster.
+//! Decisions are made in `weft-ipam`. Here one actor owns the pool, makes its records durable in
+//! groups, sends replies afterwards, and watches the cluster.
 
 mod actor;
 mod daemon;
-mod desk;
 mod disk;
 mod feeds;
+mod handle;
 mod machine;
 pub mod metrics;
 mod outbox;
@@ -20,13 +20,13 @@ pub mod store;
 mod views;
 mod writer;
 
-pub use daemon::{Daemon, DaemonError, DaemonParts, Doors, IpamComponent, IpamSetup};
-pub use desk::{Desk, Picture, Stopping};
+pub use daemon::{Daemon, DaemonError, DaemonParts, IpamComponent, IpamSetup, Listeners};
+pub use handle::{DaemonHandle, Snapshot, Stopping};
 pub use machine::{Clock, IdentityError, identity};
 pub use metrics::IpamMetrics;
 pub use process::IpamProcess;
 pub use replay::{ReplayError, Replayed, replay};
-pub use rest::Rest;
+pub use rest::RestApi;
 pub use settings::IpamSettings;
-pub use weft_runtime::{AskError, ask};
+pub use weft_runtime::{SocketError, socket_get};
 pub use writer::ATTEMPT_ANNOTATION;

@@ -1,4 +1,4 @@
-//! Which machine this is, which of its lives, and how long that has lasted.
+//! Machine id, boot id and the boot-time clock.
 
 use std::{
     fs, io,
@@ -9,17 +9,17 @@ use thiserror::Error;
 use weft_ipam::pool::Identity;
 use weft_model::{Moment, SharedStr};
 
-/// A file that says who we are and cannot be read.
+/// A file with an id that cannot be read.
 #[derive(Debug, Error)]
-#[error("read {path}")]
+#[error("cannot read {path}")]
 pub struct IdentityError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
-/// Reads machine id and boot id below a root directory, which is `/` but for tests.
+/// Reads machine id and boot id below a root directory, which is `/` except in tests.
 pub fn identity(root: &Path) -> Result<Identity, IdentityError> {
     Ok(Identity {
         machine: word(root.join("etc/machine-id"))?,
@@ -31,7 +31,7 @@ fn word(path: PathBuf) -> Result<SharedStr, IdentityError> {
     let text = fs::read_to_string(&path).and_then(|text| {
         let word = text.trim();
         if word.is_empty() {
-            let reason = "it is empty, but must tell this machine from others";
+            let reason = "the file is empty: expected an id that is unique to this machine or boot";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Ok(SharedStr::new(word))
@@ -39,22 +39,22 @@ fn word(path: PathBuf) -> Result<SharedStr, IdentityError> {
     text.map_err(|source| IdentityError { path, source })
 }
 
-/// Counts moments.
+/// Source of the current time.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// Since the machine was started, the time it was suspended included: what records are kept by.
+    /// Time since the machine booted, including suspension; the clock of stored records.
     Boot,
-    /// Tokio's, from a beginning; tests can pause it.
+    /// Tokio's clock, which tests can pause.
     Runtime {
-        /// What it was then.
+        /// Time at the start.
         from: Moment,
-        /// When.
+        /// Tokio's time at the start.
         at: tokio::time::Instant,
     },
 }
 
 impl Clock {
-    /// Tokio's clock, beginning with this moment.
+    /// Tokio's clock, starting at this time.
     pub fn runtime(from: Moment) -> Self {
         Self::Runtime {
             from,
@@ -62,7 +62,7 @@ impl Clock {
         }
     }
 
-    /// The present moment.
+    /// The current time.
     pub fn now(self) -> Moment {
         match self {
             Self::Boot => {

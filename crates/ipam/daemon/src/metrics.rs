@@ -1,5 +1,5 @@
-//! The figures of a node's addresses: ours under `weft_ipam_`, and those of Azure CNS that
-//! dashboards know.
+//! Metrics of a node's addresses: Weft's under `weft_ipam_`, and those of Azure CNS that existing
+//! dashboards use.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,14 +18,14 @@ use prometheus_client::{
 };
 use weft_ipam::{
     needed,
-    pool::{Census, Notice, Reply},
+    pool::{AddressCounts, Notice, Reply},
     scaling::Scaler,
 };
 use weft_model::IpFamily;
 
-use crate::desk::Picture;
+use crate::handle::Snapshot;
 
-/// The figures of a node's addresses. Clones count together.
+/// Metrics of a node's addresses. Clones share the series.
 #[derive(Clone, Debug)]
 pub struct IpamMetrics {
     addresses: Family<AddressLabels, Gauge>,
@@ -84,7 +84,7 @@ struct SubnetLabels {
     customer_metric: &'static str,
 }
 
-/// CNS's: a millisecond, doubled fourteen times.
+/// CNS's buckets: a millisecond, doubled fourteen times.
 #[derive(Clone, Debug)]
 struct Buckets;
 
@@ -98,9 +98,9 @@ fn doubling(from: f64) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(from), |bound| Some(bound * 2.0)).take(15)
 }
 
-/// CNS's gauges of a pool, as they are described in its own source.
+/// Azure CNS's gauges of a pool: name and help.
 const AZURE: [(&str, &str); 12] = [
-    ("cx_ipam_pod_allocated_ips", "Addresses that pods have"),
+    ("cx_ipam_pod_allocated_ips", "Addresses held by pods"),
     ("cx_ipam_available_ips", "Addresses free to be assigned"),
     ("cx_ipam_batch_size", "The scaler's batch size"),
     (
@@ -125,12 +125,12 @@ const AZURE: [(&str, &str); 12] = [
     ("cx_ipam_total_ips", "Addresses held, primary ones included"),
     (
         "cx_ipam_subnet_exhaustion_state",
-        "1 while the subnet is nearly out of addresses",
+        "1 while the subnet is nearly exhausted",
     ),
 ];
 
 impl IpamMetrics {
-    /// Shows the figures.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let families = AZURE.map(|(name, _)| (name, Family::default()));
         let metrics = Self {
@@ -170,7 +170,7 @@ impl IpamMetrics {
         };
         gauge(
             "weft_ipam_waiting_adds",
-            "ADDs that wait for an address",
+            "ADDs waiting for an address",
             &self.waiting,
         );
         gauge(
@@ -185,17 +185,17 @@ impl IpamMetrics {
         );
         gauge(
             "weft_ipam_requested",
-            "Addresses that the node asks for",
+            "Addresses that the node requests",
             &self.requested,
         );
         gauge(
             "weft_ipam_store_open",
-            "Whether the store takes records",
+            "1 while the address store accepts records",
             &self.store_open,
         );
         gauge(
             "weft_ipam_watch_synced",
-            "Whether pods are followed",
+            "1 while the watch of pods is up to date",
             &self.synced,
         );
         registry.register(
@@ -205,7 +205,7 @@ impl IpamMetrics {
         );
         registry.register_with_unit(
             "weft_ipam_nnc_last_event_timestamp",
-            "When the NodeNetworkConfig was last seen to change",
+            "Time of the last observed change of the NodeNetworkConfig",
             Unit::Seconds,
             self.network_seen.clone(),
         );
@@ -214,35 +214,39 @@ impl IpamMetrics {
     fn show_counters(&self, registry: &mut Registry) {
         registry.register(
             "weft_ipam_answers",
-            "Requests answered, by what became of them",
+            "Requests answered, by outcome",
             self.answers.clone(),
         );
         registry.register_with_unit(
             "weft_ipam_add_wait",
-            "From an ADD to its addresses",
+            "Time from an ADD to its addresses",
             Unit::Seconds,
             self.add_wait.clone(),
         );
         registry.register(
             "weft_ipam_commits",
-            "Writes of the store",
+            "Commits of the address store",
             self.commits.clone(),
         );
         registry.register(
             "weft_ipam_store_syncs",
-            "Times that the disk was waited for",
+            "Disk syncs of the address store",
             self.syncs.clone(),
         );
         registry.register_with_unit(
             "weft_ipam_commit",
-            "How long a write of the store takes",
+            "Duration of a commit of the address store",
             Unit::Seconds,
             self.commit_time.clone(),
         );
-        registry.register("weft_ipam_records", "Records written", self.records.clone());
+        registry.register(
+            "weft_ipam_records",
+            "Records written to the address store",
+            self.records.clone(),
+        );
         registry.register(
             "weft_ipam_store_failures",
-            "Writes of the store that failed",
+            "Commits of the address store that failed",
             self.store_failures.clone(),
         );
         registry.register(
@@ -257,7 +261,7 @@ impl IpamMetrics {
         );
         registry.register(
             "weft_ipam_notices",
-            "Things that should not happen often, by what they are",
+            "Conditions that should be rare, by kind",
             self.notices.clone(),
         );
     }
@@ -268,19 +272,19 @@ impl IpamMetrics {
         }
         registry.register_with_unit(
             "http_request_latency",
-            "How long requests take, by path and return code",
+            "Duration of requests, by path and return code",
             Unit::Seconds,
             self.requests.clone(),
         );
         registry.register_with_unit(
             "ip_assignment_latency",
-            "From the first request of a pod to its addresses",
+            "Time from the first request of a pod to its addresses",
             Unit::Seconds,
             self.add_wait.clone(),
         );
         registry.register(
             "nnc_has_nodenetworkconfig",
-            "Whether the NodeNetworkConfig was seen",
+            "1 once the NodeNetworkConfig was observed",
             self.has_config.clone(),
         );
         registry.register("nnc_ncs", "Network containers", self.containers.clone());
@@ -369,15 +373,15 @@ impl IpamMetrics {
             .inc_by(count);
     }
 
-    /// What a look at everything shows.
-    pub(crate) fn measure(&self, picture: &Picture<'_>) {
-        let pool = picture.pool;
+    /// Updates the gauges from a snapshot.
+    pub(crate) fn measure(&self, snapshot: &Snapshot<'_>) {
+        let pool = snapshot.pool;
         for family in pool.served_families() {
             let family_name = match family {
                 IpFamily::V4 => "ipv4",
                 IpFamily::V6 => "ipv6",
             };
-            for (state, count) in states(pool.census(family)) {
+            for (state, count) in states(pool.address_counts(family)) {
                 let labels = AddressLabels {
                     family: family_name,
                     state,
@@ -386,24 +390,24 @@ impl IpamMetrics {
             }
         }
         self.waiting.set(pool.waiting().into());
-        self.store_open.set(picture.store_open.into());
-        self.synced.set(picture.synced.into());
-        self.has_config.set(picture.config.is_some().into());
+        self.store_open.set(snapshot.store_open.into());
+        self.synced.set(snapshot.synced.into());
+        self.has_config.set(snapshot.config.is_some().into());
         self.containers
             .set(i64::try_from(pool.container_count()).unwrap_or(i64::MAX));
-        let pods = picture.pods.map_or(0, <[_]>::len);
+        let pods = snapshot.pods.map_or(0, <[_]>::len);
         let demand = needed(pool, u32::try_from(pods).unwrap_or(u32::MAX));
         self.demand.set(demand.into());
-        if let Some(config) = picture.config {
+        if let Some(config) = snapshot.config {
             let (scaler, _) = Scaler::read(config.status.scaler.as_ref());
             self.target.set(scaler.target(demand).into());
             self.requested.set(config.spec.requested);
-            self.measure_azure(picture, scaler, config.spec.requested);
+            self.measure_azure(snapshot, scaler, config.spec.requested);
         }
     }
 
-    fn measure_azure(&self, picture: &Picture<'_>, scaler: Scaler, requested: i64) {
-        let Some(container) = (picture.config).and_then(|config| config.status.containers.first())
+    fn measure_azure(&self, snapshot: &Snapshot<'_>, scaler: Scaler, requested: i64) {
+        let Some(container) = (snapshot.config).and_then(|config| config.status.containers.first())
         else {
             return;
         };
@@ -414,9 +418,9 @@ impl IpamMetrics {
             podnet_arm_id: String::new(),
             customer_metric: "customer metric",
         };
-        let mut all = Census::default();
-        for family in picture.pool.served_families() {
-            all = sum(all, picture.pool.census(family));
+        let mut all = AddressCounts::default();
+        for family in snapshot.pool.served_families() {
+            all = sum(all, snapshot.pool.address_counts(family));
         }
         let held = i64::from(all.held());
         let values: [i64; AZURE.len()] = [
@@ -431,7 +435,7 @@ impl IpamMetrics {
             requested,
             held,
             held,
-            picture.exhausted.into(),
+            snapshot.exhausted.into(),
         ];
         for ((_, family), value) in self.figures.iter().zip(values) {
             family.get_or_create(&labels).set(value);
@@ -439,20 +443,20 @@ impl IpamMetrics {
     }
 }
 
-fn states(census: Census) -> [(&'static str, u32); 6] {
+fn states(address_counts: AddressCounts) -> [(&'static str, u32); 6] {
     [
-        ("available", census.available),
-        ("assigned", census.assigned),
-        ("cooling", census.cooling),
-        ("releasing", census.releasing),
-        ("programming", census.programming),
-        ("quarantined", census.quarantined),
+        ("available", address_counts.available),
+        ("assigned", address_counts.assigned),
+        ("cooling", address_counts.cooling),
+        ("releasing", address_counts.releasing),
+        ("programming", address_counts.programming),
+        ("quarantined", address_counts.quarantined),
     ]
 }
 
-/// Addresses of both families together.
-pub(crate) fn sum(one: Census, other: Census) -> Census {
-    Census {
+/// Sum over both families.
+pub(crate) fn sum(one: AddressCounts, other: AddressCounts) -> AddressCounts {
+    AddressCounts {
         available: one.available + other.available,
         assigned: one.assigned + other.assigned,
         cooling: one.cooling + other.cooling,

@@ -1,22 +1,22 @@
-//! What leaves the process, and after which records.
+//! Replies and API writes held back until their records are durable.
 
 use std::collections::HashSet;
 
 use weft_ipam::{
     SpecWrite,
-    pool::{Key, Record, Reply, Step, Ticket},
+    pool::{Key, Record, Reply, RequestId, Step},
 };
 
-use crate::desk::Send;
+use crate::handle::SendReply;
 
-/// Something that leaves the process.
+/// An effect outside the process.
 pub(crate) enum Out {
-    Reply(Ticket, Reply),
-    Seen(Send),
+    Reply(RequestId, Reply),
+    Seen(SendReply),
     Write(SpecWrite),
 }
 
-/// Records, and what may leave once they are durable.
+/// Records, and the effects that follow once they are durable.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) records: Vec<Record>,
@@ -28,7 +28,7 @@ impl Batch {
         self.records.extend(step.records);
         let replies = step.replies.into_iter();
         self.out
-            .extend(replies.map(|(ticket, reply)| Out::Reply(ticket, reply)));
+            .extend(replies.map(|(id, reply)| Out::Reply(id, reply)));
     }
 
     pub(crate) fn append(&mut self, later: Self) {
@@ -40,13 +40,13 @@ impl Batch {
         self.records.is_empty() && self.out.is_empty()
     }
 
-    /// Whether somebody's answer is in it.
-    pub(crate) fn answers(&self, wanted: Ticket) -> bool {
+    /// True if it contains the reply to a request.
+    pub(crate) fn answers(&self, wanted: RequestId) -> bool {
         let mut out = self.out.iter();
-        out.any(|out| matches!(out, Out::Reply(ticket, _) if *ticket == wanted))
+        out.any(|out| matches!(out, Out::Reply(id, _) if *id == wanted))
     }
 
-    /// The attachments that were made in it for somebody who asked.
+    /// Attachments made in it for a client.
     pub(crate) fn made(&self) -> HashSet<Key> {
         let made = self.records.iter().filter_map(|record| match record {
             Record::Attachment(key, Some(_)) if !key.is_adopted() => Some(key.clone()),

@@ -1,4 +1,4 @@
-//! A whole process that keeps the addresses of a node.
+//! A process that runs the address daemon of a node.
 
 use std::{error::Error, net::SocketAddr, path::PathBuf};
 
@@ -12,23 +12,23 @@ use crate::{
 };
 use weft_process::{client, run_until, serve_control_socket};
 
-/// What a process is told.
+/// Configuration of the process.
 #[derive(Clone, Debug)]
 pub struct IpamProcess {
-    /// How to reach the API server.
+    /// Path of the kubeconfig; defaults to in-cluster or `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
-    /// Another API server than the kubeconfig's.
+    /// URL of the API server, overriding the kubeconfig's.
     pub master: Option<String>,
-    /// What its daemon is told.
+    /// Configuration of the daemon.
     pub setup: IpamSetup,
-    /// Where to serve health, metrics and diagnostics.
+    /// Address for health, metrics and diagnostics.
     pub pages: Option<SocketAddr>,
-    /// Where orders are taken.
+    /// Path of the control socket.
     pub control: Option<PathBuf>,
 }
 
 impl IpamProcess {
-    /// Runs until `stop`.
+    /// Runs until cancelled.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);

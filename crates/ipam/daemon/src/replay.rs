@@ -1,8 +1,8 @@
-//! Releases that plugins left on disk while no daemon was there to hear them.
+//! Replay of releases that plugins queued on disk while the daemon did not run.
 //!
-//! They are done before the first ADD of this life is answered: an address must not look taken
-//! because nobody said that its pod is gone. A queue that cannot be used keeps nobody from
-//! starting: the plugin itself refuses an ADD whose release still waits.
+//! They are carried out before the first ADD of this run is answered: an address must not look
+//! assigned because its release was not delivered. A queue that cannot be used does not prevent the
+//! start: the plugin itself refuses an ADD whose release is still queued.
 
 use std::{path::Path, time::Duration};
 
@@ -13,27 +13,27 @@ use tokio::{
 };
 use weft_cni::{Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
 
-use crate::rest::Rest;
+use crate::rest::RestApi;
 
-/// How long a plugin that is replaying the queue is waited for. It finds no daemon, and gives up
-/// after a fraction of this.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time to wait for a plugin that is replaying the queue. It finds no daemon, and gives up after a
+/// fraction of this.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Releases under way at once: they share commits.
-const TOGETHER: usize = 64;
+/// Releases in flight at once: they share commits.
+const CONCURRENCY: usize = 64;
 
-/// What became of a queue.
+/// Outcome of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Releases that were done.
+    /// Releases that were carried out.
     pub released: usize,
-    /// Releases that wait on.
+    /// Releases that stay queued.
     pub kept: usize,
     /// Entries that are not releases: put aside, or skipped.
     pub damaged: usize,
 }
 
-/// Why a queue was not replayed.
+/// The queue was not replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// It cannot be read.
@@ -42,13 +42,13 @@ pub enum ReplayError {
     /// A plugin has been replaying it for too long.
     #[error("release queue is locked by another process")]
     Busy,
-    /// The thread that reads it has ended.
+    /// The thread that reads it has panicked.
     #[error("cannot read the release queue: reader task failed")]
     Thread(#[from] JoinError),
 }
 
-/// Does the releases that wait in a directory, which need not exist.
-pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayError> {
+/// Carries out the releases that are queued in a directory, which need not exist.
+pub async fn replay(rest: &RestApi, directory: &Path) -> Result<Replayed, ReplayError> {
     let Some((guard, waiting)) = take(directory).await? else {
         return Ok(Replayed::default());
     };
@@ -64,7 +64,7 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
         (entry, done)
     });
     let mut done = Vec::new();
-    let mut outcomes = releases.buffer_unordered(TOGETHER);
+    let mut outcomes = releases.buffer_unordered(CONCURRENCY);
     while let Some((entry, released)) = outcomes.next().await {
         if released {
             done.push(entry);
@@ -72,10 +72,10 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
             replayed.kept += 1;
         }
     }
-    // What is released but not durable would come back with the next start.
+    // A release that is not durable would be undone by the next start.
     if !rest
-        .desk
-        .look(|picture| picture.store_open)
+        .handle
+        .read(|snapshot| snapshot.store_open)
         .await
         .unwrap_or(false)
     {
@@ -87,9 +87,9 @@ pub async fn replay(rest: &Rest, directory: &Path) -> Result<Replayed, ReplayErr
     Ok(replayed)
 }
 
-/// The right to remove, with everything that waits; none if nothing does.
+/// The right to remove, with everything that is queued; none if the queue is empty.
 async fn take(directory: &Path) -> Result<Option<(QueueGuard, Waiting)>, ReplayError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         let queue = Queue::new(directory);
         let taken = spawn_blocking(move || {
@@ -117,12 +117,12 @@ enum Taken {
     All(QueueGuard, Waiting),
 }
 
-async fn release(rest: &Rest, entry: &QueuedRelease) -> bool {
+async fn release(rest: &RestApi, entry: &QueuedRelease) -> bool {
     let outcome = rest.release(&entry.request).await;
     let done = outcome.return_code.is_success();
     if !done {
         let container = &entry.request.infra_container_id;
-        tracing::error!(container, outcome = %outcome.message, "a release that waited is refused");
+        tracing::error!(container, outcome = %outcome.message, "queued release refused");
     }
     done
 }

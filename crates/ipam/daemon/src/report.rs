@@ -1,4 +1,4 @@
-//! What people and tools are told about a node's addresses.
+//! Reports on a node's addresses: readiness, CNS debug pages, and explanations for operators.
 
 use std::{
     collections::BTreeMap,
@@ -13,80 +13,81 @@ use weft_cns::{
 };
 use weft_ipam::{
     ContainerResult, needed,
-    pool::{Attachment, Census, Key, State},
+    pool::{AddressCounts, Attachment, Key, State},
     scaling::Scaler,
 };
 
-use crate::{desk::Picture, metrics::sum};
+use crate::{handle::Snapshot, metrics::sum};
 
-fn census(picture: &Picture<'_>) -> Census {
-    let families = picture.pool.served_families().into_iter();
-    let counts = families.map(|family| picture.pool.census(family));
-    counts.fold(Census::default(), sum)
+fn address_counts(snapshot: &Snapshot<'_>) -> AddressCounts {
+    let families = snapshot.pool.served_families().into_iter();
+    let counts = families.map(|family| snapshot.pool.address_counts(family));
+    counts.fold(AddressCounts::default(), sum)
 }
 
-fn demand(picture: &Picture<'_>) -> u32 {
-    let pods = picture.pods.map_or(0, <[_]>::len);
-    needed(picture.pool, u32::try_from(pods).unwrap_or(u32::MAX))
+fn demand(snapshot: &Snapshot<'_>) -> u32 {
+    let pods = snapshot.pods.map_or(0, <[_]>::len);
+    needed(snapshot.pool, u32::try_from(pods).unwrap_or(u32::MAX))
 }
 
-/// Why an ADD cannot be served; `None` if it can.
-pub(crate) fn obstacle(picture: &Picture<'_>) -> Option<&'static str> {
-    let full = picture.config.is_some_and(|config| {
+/// The reason why an ADD cannot be served; `None` if it can.
+pub(crate) fn obstacle(snapshot: &Snapshot<'_>) -> Option<&'static str> {
+    let full = snapshot.config.is_some_and(|config| {
         let mut containers = config.status.containers.iter();
         containers.any(|container| container.result == Some(ContainerResult::SubnetFull))
     });
-    if !picture.store_open {
-        Some("state cannot be written")
-    } else if picture.config.is_none() {
-        Some("the NodeNetworkConfig of this node was not seen yet")
-    } else if picture.pool.awaits_pods() {
+    if !snapshot.store_open {
+        Some("the address store cannot be written")
+    } else if snapshot.config.is_none() {
+        Some("the NodeNetworkConfig of this node was not observed yet")
+    } else if snapshot.pool.awaits_pods() {
         Some("the pods of this node were not listed yet")
-    } else if !picture.pool.is_ready() {
-        Some("addresses of this node are not known yet")
-    } else if census(picture).available == 0 && full {
+    } else if !snapshot.pool.is_ready() {
+        Some("the addresses of this node are not known yet")
+    } else if address_counts(snapshot).available == 0 && full {
         Some("node and subnet have run out of addresses")
     } else {
         None
     }
 }
 
-/// What an operator should know of a daemon that serves.
-fn remark(picture: &Picture<'_>) -> Option<&'static str> {
-    let rests = picture.pool.rests();
-    rests.then_some(
+/// A condition that operators should know although ADDs are served.
+fn remark(snapshot: &Snapshot<'_>) -> Option<&'static str> {
+    let holds_back = snapshot.pool.holds_back();
+    holds_back.then_some(
         "the address store was lost: addresses that no running pod uses are held back for up to 4 minutes",
     )
 }
 
-pub(crate) fn status(picture: &Picture<'_>) -> StatusResponse {
-    let census = census(picture);
-    let requested = picture.config.map_or(0, |config| config.spec.requested);
-    let obstacle = obstacle(picture);
+pub(crate) fn status(snapshot: &Snapshot<'_>) -> StatusResponse {
+    let address_counts = address_counts(snapshot);
+    let requested = snapshot.config.map_or(0, |config| config.spec.requested);
+    let obstacle = obstacle(snapshot);
     StatusResponse {
         serving: match obstacle {
             None => Serving::Ready,
             Some(_) => Serving::Unavailable,
         },
-        reason: (obstacle.or_else(|| remark(picture)))
+        reason: (obstacle.or_else(|| remark(snapshot)))
             .unwrap_or_default()
             .to_owned(),
         pool: PoolCounts {
-            assigned: census.assigned.into(),
-            available: census.available.into(),
-            cooling: census.cooling.into(),
-            pending_release: census.releasing.into(),
-            pending_programming: census.programming.into(),
-            quarantined: census.quarantined.into(),
-            waiting: picture.pool.waiting().into(),
-            demand: demand(picture).into(),
+            assigned: address_counts.assigned.into(),
+            available: address_counts.available.into(),
+            cooling: address_counts.cooling.into(),
+            pending_release: address_counts.releasing.into(),
+            pending_programming: address_counts.programming.into(),
+            quarantined: address_counts.quarantined.into(),
+            waiting: snapshot.pool.waiting().into(),
+            demand: demand(snapshot).into(),
             requested: u64::try_from(requested).unwrap_or_default(),
         },
         response: Response::success(),
     }
 }
 
-/// As upstream calls it; what cools is not to be had, and what is quarantined is a pod's.
+/// Upstream's name of a state. It has none for cooldown, which is not available, nor for
+/// quarantine, in which a pod holds the address.
 fn address_state(state: &State) -> AddressState {
     match state {
         State::Programming | State::Cooldown { .. } => AddressState::PendingProgramming,
@@ -96,9 +97,10 @@ fn address_state(state: &State) -> AddressState {
     }
 }
 
-/// Upstream's id of an address is the entry's name; of several in a block it is the address.
-fn address_id(picture: &Picture<'_>, address: IpAddr) -> (String, String) {
-    match picture.pool.origin(address) {
+/// Upstream's id of an address is the entry's name; for an address of a block it is name and
+/// address.
+fn address_id(snapshot: &Snapshot<'_>, address: IpAddr) -> (String, String) {
+    match snapshot.pool.origin(address) {
         None => (address.to_string(), String::new()),
         Some((name, container)) => (format!("{name}/{address}"), container.to_string()),
     }
@@ -116,10 +118,10 @@ fn record(key: &Key, held: &Attachment) -> PodRecord {
     }
 }
 
-fn all_addresses(picture: &Picture<'_>) -> Vec<AddressStatus> {
-    let attachments = picture.pool.attachments();
+fn all_addresses(snapshot: &Snapshot<'_>) -> Vec<AddressStatus> {
+    let attachments = snapshot.pool.attachments();
     let status = |(address, state): (IpAddr, &State)| {
-        let (id, nc_id) = address_id(picture, address);
+        let (id, nc_id) = address_id(snapshot, address);
         let owner = state.owner();
         AddressStatus {
             state: address_state(state),
@@ -130,11 +132,11 @@ fn all_addresses(picture: &Picture<'_>) -> Vec<AddressStatus> {
             pod_info: owner.and_then(|key| Some(record(key, attachments.get(key)?))),
         }
     };
-    picture.pool.states().map(status).collect()
+    snapshot.pool.states().map(status).collect()
 }
 
-pub(crate) fn addresses(picture: &Picture<'_>, filter: &AddressFilter) -> AddressesResponse {
-    let mut addresses = all_addresses(picture);
+pub(crate) fn addresses(snapshot: &Snapshot<'_>, filter: &AddressFilter) -> AddressesResponse {
+    let mut addresses = all_addresses(snapshot);
     addresses.retain(|address| filter.states.contains(&address.state));
     AddressesResponse {
         addresses,
@@ -142,12 +144,12 @@ pub(crate) fn addresses(picture: &Picture<'_>, filter: &AddressFilter) -> Addres
     }
 }
 
-fn by_key(picture: &Picture<'_>) -> BTreeMap<String, Vec<String>> {
-    let attachments = picture.pool.attachments().iter();
+fn by_key(snapshot: &Snapshot<'_>) -> BTreeMap<String, Vec<String>> {
+    let attachments = snapshot.pool.attachments().iter();
     let ids = |held: &Attachment| {
         let leases = held.leases.iter();
         leases
-            .map(|lease| address_id(picture, lease.address).0)
+            .map(|lease| address_id(snapshot, lease.address).0)
             .collect()
     };
     attachments
@@ -155,18 +157,18 @@ fn by_key(picture: &Picture<'_>) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-pub(crate) fn pod_context(picture: &Picture<'_>) -> PodContextResponse {
+pub(crate) fn pod_context(snapshot: &Snapshot<'_>) -> PodContextResponse {
     PodContextResponse {
-        pod_context: by_key(picture),
+        pod_context: by_key(snapshot),
         response: Response::success(),
     }
 }
 
-pub(crate) fn rest_data(picture: &Picture<'_>) -> RestDataResponse {
-    let addresses = all_addresses(picture).into_iter();
+pub(crate) fn rest_data(snapshot: &Snapshot<'_>) -> RestDataResponse {
+    let addresses = all_addresses(snapshot).into_iter();
     RestDataResponse {
         data: RestData {
-            by_key: by_key(picture),
+            by_key: by_key(snapshot),
             addresses: addresses
                 .map(|address| (address.id.clone(), address))
                 .collect(),
@@ -175,24 +177,24 @@ pub(crate) fn rest_data(picture: &Picture<'_>) -> RestDataResponse {
     }
 }
 
-/// What is known of a pod's addresses, for people.
+/// State of a pod's addresses, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Namespace and name.
+    /// Namespace and name of the pod.
     pub pod: String,
-    /// Whether the API server says that it runs here and needs an address.
+    /// True if the API server says that it runs here and needs an address.
     pub counted: bool,
-    /// What it holds.
+    /// Attachments that the pod holds.
     pub attachments: Vec<Held>,
-    /// Why an ADD cannot be served at present.
+    /// The reason why an ADD cannot be served at present.
     pub obstacle: Option<String>,
     /// Addresses free to be assigned.
     pub available: u32,
-    /// ADDs that wait.
+    /// Number of waiting ADDs.
     pub waiting: u32,
-    /// Addresses that the node needs.
+    /// Number of addresses that the node needs.
     pub demand: u32,
-    /// Addresses that the node should hold.
+    /// Number of addresses that the node should hold.
     pub target: u32,
 }
 
@@ -201,18 +203,18 @@ pub struct Explanation {
 pub struct Held {
     /// Network, container and interface.
     pub key: String,
-    /// Its addresses, and what they are at.
+    /// Its addresses with their states.
     pub addresses: BTreeMap<IpAddr, String>,
-    /// Since how many seconds.
+    /// Age in seconds.
     pub seconds: u64,
 }
 
-pub(crate) fn explain(picture: &Picture<'_>, namespace: &str, name: &str) -> Explanation {
-    let pods = picture.pods.unwrap_or_default().iter();
+pub(crate) fn explain(snapshot: &Snapshot<'_>, namespace: &str, name: &str) -> Explanation {
+    let pods = snapshot.pods.unwrap_or_default().iter();
     let mut same =
         pods.filter(|pod| &*pod.identity.namespace == namespace && &*pod.identity.name == name);
-    let states: BTreeMap<IpAddr, &State> = picture.pool.states().collect();
-    let attachments = picture.pool.attachments().iter();
+    let states: BTreeMap<IpAddr, &State> = snapshot.pool.states().collect();
+    let attachments = snapshot.pool.attachments().iter();
     let ours = attachments
         .filter(|(_, held)| &*held.pod.namespace == namespace && &*held.pod.name == name);
     let held = ours.map(|(key, held)| Held {
@@ -224,20 +226,20 @@ pub(crate) fn explain(picture: &Picture<'_>, namespace: &str, name: &str) -> Exp
                 (lease.address, state.to_owned())
             })
             .collect(),
-        seconds: picture.now.since(held.at).as_secs(),
+        seconds: snapshot.now.since(held.at).as_secs(),
     });
-    let demand = demand(picture);
-    let available = census(picture).available;
-    let resting = || remark(picture).filter(|_| available == 0);
-    let obstacle = obstacle(picture).or_else(resting);
-    let scaler = picture.config.and_then(|config| config.status.scaler);
+    let demand = demand(snapshot);
+    let available = address_counts(snapshot).available;
+    let resting = || remark(snapshot).filter(|_| available == 0);
+    let obstacle = obstacle(snapshot).or_else(resting);
+    let scaler = snapshot.config.and_then(|config| config.status.scaler);
     Explanation {
         pod: format!("{namespace}/{name}"),
         counted: same.next().is_some(),
         attachments: held.collect(),
         obstacle: obstacle.map(str::to_owned),
         available,
-        waiting: picture.pool.waiting(),
+        waiting: snapshot.pool.waiting(),
         demand,
         target: Scaler::read(scaler.as_ref()).0.target(demand),
     }
@@ -285,7 +287,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A picture of the pool, for people.
+/// The status of the pool as a table, for operators.
 pub fn status_text(status: &StatusResponse) -> String {
     let pool = &status.pool;
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Azure CNS's REST API, with what Weft's own plugin and tools ask besides.
+//! HTTP API of the daemon: Azure CNS's paths, and those of Weft's own plugin and tools.
 //!
-//! Compatible paths answer 200 whatever happened, and say it in the body and in a header.
+//! Compatible paths always answer 200, and report failures in the body and in a header.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -24,36 +24,37 @@ use weft_ipam::pool::{Key, Lease, PodIdentity, Refusal, Reply};
 use weft_model::SharedStr;
 
 use crate::{
-    desk::{Desk, Stopping},
+    handle::{DaemonHandle, Snapshot, Stopping},
     metrics::IpamMetrics,
     report,
 };
 
-/// More than any body of ours: a clean-up lists every attachment of a node.
+/// Maximum length of a body in bytes. The longest is a GC request, which lists every attachment of
+/// a node.
 const BODY_LIMIT: usize = 1 << 20;
-/// More than any name of a container, interface or network.
+/// Maximum length of the name of a container, interface or network.
 const NAME_LIMIT: usize = 512;
-/// The network of clients that do not say which, such as Azure's.
+/// Network of clients that name none, such as Azure's.
 const NETWORK: &str = "azure";
 const INTERFACE: &str = "eth0";
-/// Ours: what is known of a pod.
+/// Weft's own: explains the addresses of a pod.
 pub(super) const EXPLAIN: &str = "/v1/pods/{namespace}/{name}";
-/// CNS's page of health.
+/// CNS's health page.
 pub(super) const HEALTH: &str = "/network/health";
 
-/// What the pages need.
+/// The HTTP API with its dependencies.
 #[derive(Clone, Debug)]
-pub struct Rest {
-    /// Who answers.
-    pub desk: Desk,
-    /// Where to count.
+pub struct RestApi {
+    /// Handle of the daemon.
+    pub handle: DaemonHandle,
+    /// Metrics to update.
     pub metrics: IpamMetrics,
-    /// How long an ADD waits at most.
+    /// Maximum time an ADD waits.
     pub wait: Duration,
 }
 
-impl Rest {
-    /// Everything that is served on the socket.
+impl RestApi {
+    /// All routes of the socket.
     pub fn router(self) -> Router {
         Router::new()
             .route(path::REQUEST_IP_CONFIGS, post(request_ip_configs))
@@ -108,9 +109,9 @@ impl Rest {
             let code = ReturnCode::EMPTY_ORCHESTRATOR_CONTEXT;
             return Err(Outcome::failure(code, "the request names no pod"));
         }
-        let wait = self.patience(headers);
+        let wait = self.wait_limit(headers);
         let added = self
-            .desk
+            .handle
             .add(key, identity(&context), request.desired_ip_addresses, wait);
         match added.await.map_err(stopping)? {
             Reply::Assigned(leases) => Ok(leases),
@@ -119,8 +120,8 @@ impl Rest {
         }
     }
 
-    /// No longer than the client waits, and no longer than we want to.
-    fn patience(&self, headers: &HeaderMap) -> Duration {
+    /// The client's time limit, at most our own.
+    fn wait_limit(&self, headers: &HeaderMap) -> Duration {
         let told = headers.get(header::WAIT_MILLISECONDS);
         let told = told.and_then(|value| value.to_str().ok()?.parse().ok());
         told.map_or(self.wait, |millis| {
@@ -128,13 +129,13 @@ impl Rest {
         })
     }
 
-    /// Gives back what a request names.
+    /// Releases the addresses of the key in a request.
     pub(super) async fn release(&self, request: &IpConfigsRequest) -> Outcome {
         let key = match key_of(request) {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
-        match self.desk.delete(key).await {
+        match self.handle.delete(key).await {
             Ok(Reply::Released) => Outcome::success(),
             Ok(Reply::Refused(refusal)) => refused(&refusal),
             Ok(Reply::Assigned(_)) => unexpected("a DEL was answered as an ADD"),
@@ -145,7 +146,7 @@ impl Rest {
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
     serde_json::from_slice(body).map_err(|error| {
-        let text = format!("the body cannot be read: {error}");
+        let text = format!("cannot decode the body: {error}");
         Box::new((StatusCode::BAD_REQUEST, text).into_response())
     })
 }
@@ -160,7 +161,7 @@ fn stopping(error: Stopping) -> Outcome {
 
 fn refused(refusal: &Refusal) -> Outcome {
     let code = match refusal {
-        // Worth another try.
+        // A retry may succeed.
         Refusal::Exhausted(_) | Refusal::NotReady | Refusal::Closed => {
             ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG
         }
@@ -173,8 +174,8 @@ fn refused(refusal: &Refusal) -> Outcome {
     Outcome::failure(code, refusal.to_string())
 }
 
-/// Network, container and interface. Upstream's key is the interface id, which Weft's plugin fills
-/// with the container's.
+/// Key of network, container and interface. Upstream's key is the interface id, which Weft's plugin
+/// sets to the container id.
 fn key_of(request: &IpConfigsRequest) -> Result<Key, Outcome> {
     let wrong = |message: String| Outcome::failure(ReturnCode::INVALID_PARAMETER, message);
     let container = if request.pod_interface_id.is_empty() {
@@ -241,7 +242,11 @@ fn flat(answer: Answer) -> Response {
     answer.unwrap_or_else(|refused| *refused)
 }
 
-async fn request_ip_configs(State(rest): State<Rest>, headers: HeaderMap, body: Bytes) -> Response {
+async fn request_ip_configs(
+    State(rest): State<RestApi>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let since = Instant::now();
     let answer = async {
         let body = infos(rest.add(read(&body)?, &headers).await);
@@ -251,7 +256,7 @@ async fn request_ip_configs(State(rest): State<Rest>, headers: HeaderMap, body: 
     flat(answer.await)
 }
 
-async fn release_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn release_ip_configs(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let outcome = rest.release(&read(&body)?).await;
@@ -262,7 +267,11 @@ async fn release_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn request_ip_config(State(rest): State<Rest>, headers: HeaderMap, body: Bytes) -> Response {
+async fn request_ip_config(
+    State(rest): State<RestApi>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigRequest = read(&body)?;
@@ -273,17 +282,17 @@ async fn request_ip_config(State(rest): State<Rest>, headers: HeaderMap, body: B
     flat(answer.await)
 }
 
-/// The older form has room for one address, so a node with several containers or families cannot
-/// answer it.
-async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpConfigResponse {
+/// The older form returns one address, so a node with several containers or families cannot serve
+/// it.
+async fn one(rest: &RestApi, request: IpConfigRequest, headers: &HeaderMap) -> IpConfigResponse {
     let failed = |response| IpConfigResponse {
         response,
         ..IpConfigResponse::default()
     };
-    let shape = rest.desk.look(|picture| {
+    let shape = rest.handle.read(|snapshot| {
         (
-            picture.pool.container_count(),
-            picture.pool.served_families().len(),
+            snapshot.pool.container_count(),
+            snapshot.pool.served_families().len(),
         )
     });
     match shape.await {
@@ -291,7 +300,8 @@ async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpCo
         Ok((0 | 1, 1)) => {}
         Ok((containers, families)) => {
             let text = format!(
-                "{containers} network containers and {families} families do not fit one address"
+                "cannot return one address: the node has {containers} network containers and {families} \
+                 address families"
             );
             return failed(Outcome::failure(ReturnCode::INVALID_REQUEST, text));
         }
@@ -303,12 +313,15 @@ async fn one(rest: &Rest, request: IpConfigRequest, headers: &HeaderMap) -> IpCo
                 pod_ip_info: info(lease),
                 response: Outcome::success(),
             },
-            _ => failed(unexpected("the pod has not exactly one address")),
+            leases => failed(unexpected(&format!(
+                "expected exactly one address for the pod, got {}",
+                leases.len()
+            ))),
         },
     }
 }
 
-async fn release_ip_config(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn release_ip_config(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigRequest = read(&body)?;
@@ -320,7 +333,7 @@ async fn release_ip_config(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn check_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn check_ip_configs(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: IpConfigsRequest = read(&body)?;
@@ -331,19 +344,19 @@ async fn check_ip_configs(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-async fn check(rest: &Rest, request: &IpConfigsRequest) -> Result<Vec<Lease>, Outcome> {
+async fn check(rest: &RestApi, request: &IpConfigsRequest) -> Result<Vec<Lease>, Outcome> {
     let key = key_of(request)?;
     let desired: Vec<IpAddr> = request.desired_ip_addresses.clone();
-    let looked = rest.desk.look(move |picture| {
-        picture.pool.check(&key, &desired)?;
-        let held = picture.pool.attachments().get(&key);
+    let found = rest.handle.read(move |snapshot| {
+        snapshot.pool.check(&key, &desired)?;
+        let held = snapshot.pool.attachments().get(&key);
         Ok(held.map(|held| held.leases.clone()).unwrap_or_default())
     });
-    let looked: Result<Vec<Lease>, weft_ipam::pool::CheckError> = looked.await.map_err(stopping)?;
-    looked.map_err(|error| Outcome::failure(ReturnCode::NOT_FOUND, error.to_string()))
+    let found: Result<Vec<Lease>, weft_ipam::pool::CheckError> = found.await.map_err(stopping)?;
+    found.map_err(|error| Outcome::failure(ReturnCode::NOT_FOUND, error.to_string()))
 }
 
-async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn collect(State(rest): State<RestApi>, body: Bytes) -> Response {
     let since = Instant::now();
     let answer = async {
         let request: GcRequest = read(&body)?;
@@ -363,7 +376,7 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
             })
             .collect();
         let network = SharedStr::new(&request.network_name);
-        let body = match rest.desk.collect(network, valid).await {
+        let body = match rest.handle.collect(network, valid).await {
             Ok(released) => GcResponse {
                 released,
                 response: Outcome::success(),
@@ -379,50 +392,49 @@ async fn collect(State(rest): State<Rest>, body: Bytes) -> Response {
     flat(answer.await)
 }
 
-/// Answers with what a look at everything shows.
+/// Answers with a report on a snapshot.
 async fn show<T: Serialize + Send + 'static>(
-    rest: &Rest,
+    rest: &RestApi,
     url: &'static str,
     verb: &'static str,
-    look: impl FnOnce(&crate::desk::Picture<'_>) -> T + Send + 'static,
+    report: impl FnOnce(&Snapshot<'_>) -> T + Send + 'static,
 ) -> Response {
     let since = Instant::now();
-    match rest.desk.look(look).await {
+    match rest.handle.read(report).await {
         Ok(seen) => rest.answer(url, verb, since, ReturnCode::SUCCESS, &seen),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }
 }
 
-async fn status(State(rest): State<Rest>) -> Response {
+async fn status(State(rest): State<RestApi>) -> Response {
     show(&rest, path::STATUS, "GET", report::status).await
 }
 
-async fn addresses(State(rest): State<Rest>, body: Bytes) -> Response {
+async fn addresses(State(rest): State<RestApi>, body: Bytes) -> Response {
     let filter: AddressFilter = match read(&body) {
         Ok(filter) => filter,
         Err(refused) => return *refused,
     };
-    let look = move |picture: &crate::desk::Picture<'_>| report::addresses(picture, &filter);
-    show(&rest, path::DEBUG_ADDRESSES, "POST", look).await
+    let report = move |snapshot: &Snapshot<'_>| report::addresses(snapshot, &filter);
+    show(&rest, path::DEBUG_ADDRESSES, "POST", report).await
 }
 
-async fn pod_context(State(rest): State<Rest>) -> Response {
+async fn pod_context(State(rest): State<RestApi>) -> Response {
     show(&rest, path::DEBUG_POD_CONTEXT, "POST", report::pod_context).await
 }
 
-async fn rest_data(State(rest): State<Rest>) -> Response {
+async fn rest_data(State(rest): State<RestApi>) -> Response {
     show(&rest, path::DEBUG_REST_DATA, "POST", report::rest_data).await
 }
 
-async fn health(State(rest): State<Rest>) -> Response {
+async fn health(State(rest): State<RestApi>) -> Response {
     show(&rest, HEALTH, "GET", report::status).await
 }
 
 async fn explain(
-    State(rest): State<Rest>,
+    State(rest): State<RestApi>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    let look =
-        move |picture: &crate::desk::Picture<'_>| report::explain(picture, &namespace, &name);
-    show(&rest, EXPLAIN, "GET", look).await
+    let report = move |snapshot: &Snapshot<'_>| report::explain(snapshot, &namespace, &name);
+    show(&rest, EXPLAIN, "GET", report).await
 }

@@ -1,32 +1,32 @@
-//! What an operator decides about a node's addresses.
+//! Operator's settings of a node's address daemon.
 
 use std::{path::PathBuf, time::Duration};
 
 use weft_ipam::{MonitorSettings, Uid, objects::NetworkObjects, pool};
 
-/// What an operator decides.
+/// Operator's settings.
 #[derive(Clone, Debug)]
 pub struct IpamSettings {
-    /// This node's name.
+    /// Name of this node.
     pub node: String,
-    /// Where to remember who has which address.
+    /// Directory of the address store.
     pub state_directory: PathBuf,
-    /// Whose objects are used.
+    /// API group and namespace of the NodeNetworkConfigs.
     pub objects: NetworkObjects,
-    /// How the pool behaves. The node's UID is asked for.
+    /// Settings of the pool. The node's UID is read from the API server.
     pub pool: pool::Settings,
-    /// How the request follows the demand.
+    /// Settings of the monitor, which makes the request follow the demand.
     pub monitor: MonitorSettings,
-    /// How often leaks are looked for.
+    /// Interval between sweeps for leaked addresses.
     pub sweep: Duration,
-    /// How soon a store that failed is tried again.
+    /// Delay before a failed store is opened again.
     pub store_retry: Duration,
-    /// How long a write of the NodeNetworkConfig may take.
+    /// Time limit of a NodeNetworkConfig write.
     pub write_limit: Duration,
 }
 
 impl IpamSettings {
-    /// The usual ones.
+    /// The default settings for a node.
     pub fn new(node: &str, state_directory: impl Into<PathBuf>) -> Self {
         Self {
             node: node.to_owned(),

@@ -1,12 +1,12 @@
-//! The address store: a file that says which pod has which address.
+//! The address store: a database file with the addresses of each pod.
 //!
-//! One row for each thing that is remembered, replaced or removed by [`Record`]s. Every start
-//! verifies all checksums and compares the newest commit with the number of the newest that was
-//! acknowledged (`store/counter.rs`). A store that fails either is moved aside, never deleted.
+//! One row per key, replaced or removed by [`Record`]s. Every start verifies all checksums and
+//! compares the newest commit with the number of the newest acknowledged one (`store/counter.rs`).
+//! A store that fails either check is moved aside, never deleted.
 //!
-//! Checksums are verified once at each start: by the database for a file that was not closed,
-//! since that is how it finds the last commit that is whole; by us for one that was closed, where
-//! the database trusts the disk.
+//! Checksums are verified once at each start: by the database for a file that was not closed, since
+//! that is how it finds the last complete commit; by this module for one that was closed, where the
+//! database trusts the disk.
 
 mod counted;
 mod counter;
@@ -32,11 +32,11 @@ pub use counter::counter_file;
 use counter::{Count, Counter};
 use rows::{Contents, Existing, VERSION};
 
-/// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A start reads
-/// the file as often with a larger one: the database forgets what it read after each pass.
+/// There are a few hundred rows, so the default of a gibibyte would only hide leaks. A larger cache
+/// does not make a start faster: the database drops what it read after each pass.
 const CACHE: usize = 1 << 20;
 
-/// Why the store cannot be used.
+/// An operation of the store failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The directory or a file in it cannot be used.
@@ -44,27 +44,30 @@ pub enum StoreError {
     Directory {
         /// The state directory.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process has the directory, and serves this node.
     #[error("state directory {0} is locked by another process")]
     Locked(String),
-    /// The database refuses.
+    /// An error of the database.
     #[error("cannot read or write the address store")]
     Database(#[from] Box<redb::Error>),
-    /// The number of a commit cannot be written, so nothing may rest on it.
+    /// The number of a commit cannot be written, so the commit must not be acknowledged.
     #[error("cannot write addresses.commits")]
     Counter(#[source] io::Error),
-    /// A newer program wrote it, and may come back to it.
+    /// The task that used it panicked, so its records are not durable.
+    #[error("cannot finish the operation of the address store")]
+    Task(#[source] tokio::task::JoinError),
+    /// A newer program wrote it, and may return to it.
     #[error("the address store is of format {0}: expected {VERSION}")]
     Newer(u64),
-    /// A record has no text.
+    /// A record that cannot be encoded as JSON.
     #[error("cannot encode a record")]
     Encode(#[from] serde_json::Error),
 }
 
-/// Why a store is not trusted.
+/// The reason why a store is not trusted.
 #[derive(Debug, Error)]
 enum Flaw {
     #[error("its file is gone")]
@@ -92,8 +95,8 @@ enum Flaw {
 }
 
 impl StoreError {
-    /// Whether another process has it, which then serves this node.
-    pub fn is_taken(&self) -> bool {
+    /// True if another process has locked it, which then serves this node.
+    pub fn is_locked(&self) -> bool {
         match self {
             Self::Locked(_) => true,
             Self::Database(error) => matches!(**error, redb::Error::DatabaseAlreadyOpen),
@@ -111,19 +114,19 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 pub struct Store {
     database: Database,
     counter: Counter,
-    /// The number of the newest commit.
+    /// Number of the newest commit.
     commits: AtomicU64,
     syncs: Arc<AtomicU64>,
-    /// Holds the lock of the state directory.
+    /// Open with the lock of the state directory held.
     _directory: File,
 }
 
-/// An open store and what was in it.
+/// An open store and its contents.
 #[derive(Debug)]
 pub struct Opened {
     /// Holds the lock of the state directory until it is dropped.
     pub store: Store,
-    /// Its records, or that they are lost.
+    /// Its records, or the fact that they are lost.
     pub journal: Journal,
     /// Set if an earlier store was not trusted and has been replaced.
     pub loss: Option<Loss>,
@@ -132,18 +135,17 @@ pub struct Opened {
 /// A store that was not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Where its file is now; `None` if there was none.
+    /// Path that its file was moved to; `None` if there was no file.
     pub moved: Option<PathBuf>,
-    /// What was wrong with it.
+    /// The reason why it was not trusted.
     pub flaw: String,
 }
 
 impl Store {
-    /// Opens the store of a directory, or makes it. Only what is wrong with the directory, the disk
-    /// or our rights is an error, or that the store is a newer program's: then it must not be
-    /// replaced.
+    /// Opens the store of a directory, or creates it. The only errors are those of the directory,
+    /// the disk or permissions, and a store of a newer program, which must not be replaced.
     ///
-    /// The boot id says whether a number of commits that is there counts.
+    /// The commit number on disk counts only if it is of this boot.
     pub fn open(directory: &Path, boot: &str) -> Result<Opened, StoreError> {
         let state = StateDirectory::prepare(directory, boot)?;
         let count = counter::read(directory).map_err(|error| state.unusable(error))?;
@@ -163,7 +165,7 @@ impl Store {
         Ok(opened)
     }
 
-    /// How often the disk was waited for since this was asked last.
+    /// Number of disk syncs since the last call.
     pub fn take_syncs(&self) -> u64 {
         self.syncs.swap(0, Relaxed)
     }
@@ -173,7 +175,7 @@ impl Store {
         self.write(records, Existing::Keep)
     }
 
-    /// Makes these records all there is.
+    /// Replaces all contents by these records.
     pub fn replace(&self, records: &[Record]) -> Result<(), StoreError> {
         self.write(records, Existing::Remove)
     }
@@ -187,12 +189,12 @@ impl Store {
     }
 }
 
-/// The database of a state directory.
+/// Path of the database in a state directory.
 pub fn file(directory: &Path) -> PathBuf {
     directory.join("addresses.redb")
 }
 
-/// A state directory that no other process uses.
+/// A state directory, locked against other processes.
 struct StateDirectory<'a> {
     directory: &'a Path,
     boot: &'a str,
@@ -201,7 +203,7 @@ struct StateDirectory<'a> {
 }
 
 impl<'a> StateDirectory<'a> {
-    /// Which pod has which address is root's business alone.
+    /// Creates the directory readable by root alone.
     fn prepare(directory: &'a Path, boot: &'a str) -> Result<Self, StoreError> {
         use std::os::unix::fs::DirBuilderExt as _;
         let made = fs::DirBuilder::new()
@@ -229,7 +231,7 @@ impl<'a> StateDirectory<'a> {
         unusable(self.directory, source)
     }
 
-    /// What is in the store; `None` if there never was one.
+    /// Contents of the store; `None` if there never was one.
     fn read(&self, count: &Count) -> Result<Option<(Database, Contents)>, Flaw> {
         let path = file(self.directory);
         match fs::metadata(&path) {
@@ -237,7 +239,7 @@ impl<'a> StateDirectory<'a> {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return match count {
-                    // Nothing was acknowledged before the first store was whole.
+                    // Nothing was acknowledged before the first store was complete.
                     Count::Absent | Count::Of { commits: 0, .. } => Ok(None),
                     Count::Unreadable | Count::Of { .. } => Err(Flaw::Gone),
                 };
@@ -266,7 +268,7 @@ impl<'a> StateDirectory<'a> {
         }
     }
 
-    /// Opens the database, and says whether all that is in it was verified on the way.
+    /// Opens the database; returns true if all its contents were verified on the way.
     fn open(&self, path: &Path) -> Result<(Database, bool), redb::DatabaseError> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let repaired = Arc::<AtomicBool>::default();
@@ -292,22 +294,23 @@ impl<'a> StateDirectory<'a> {
         let counter = counter.map_err(|error| self.unusable(error))?;
         let opened = self.opened(database, counter, commits, Journal::Kept(records), None);
         if commits == 0 {
-            // From here on it is missed when it is gone.
+            // From here on its absence is noticed.
             opened.store.commit(&[])?;
         }
         Ok(opened)
     }
 
-    /// The first store of this directory.
+    /// Creates the first store of this directory.
     fn create(self) -> Result<Opened, StoreError> {
-        // In this order: without a number there was never a store, and a store is whole or absent.
+        // In this order: without a number there was never a store, and a store is complete or
+        // absent.
         let counter = self.count_from(0).map_err(|error| self.unusable(error))?;
         let database = self.make(&[], 1)?;
         self.publish().map_err(|error| self.unusable(error))?;
         Ok(self.opened(database, counter, 1, Journal::Kept(Vec::new()), None))
     }
 
-    /// A store in the place of one that is not trusted. A crash after any step is a loss again.
+    /// Creates a store in place of one that is not trusted. A crash after any step is a loss again.
     fn replace(self, flaw: &Flaw, count: &Count) -> Result<Opened, StoreError> {
         let acknowledged = match count {
             Count::Of { commits, .. } => (*commits).max(1),
@@ -335,7 +338,7 @@ impl<'a> StateDirectory<'a> {
         Ok(counter)
     }
 
-    /// Makes a database under a name of its own, with a first commit in it.
+    /// Creates a database under a temporary name, with a first commit.
     fn make(&self, records: &[Record], commits: u64) -> Result<Database, StoreError> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let path = unfinished(self.directory);
@@ -351,10 +354,11 @@ impl<'a> StateDirectory<'a> {
         Ok(database)
     }
 
-    /// Gives what was made its name, while it is open: locks are of files, not of names.
+    /// Renames the new database while it is open: locks belong to files, not to names.
     fn publish(&self) -> io::Result<()> {
         fs::rename(unfinished(self.directory), file(self.directory))?;
-        // A file whose name is not on disk is gone after a power cut, whatever was written to it.
+        // A file whose directory entry is not on disk is lost in a power cut, whatever was written
+        // to it.
         self.locked.sync_all()
     }
 
@@ -392,8 +396,8 @@ fn unfinished(directory: &Path) -> PathBuf {
     directory.join("addresses.redb.new")
 }
 
-/// Whether everything that was acknowledged is in it, as far as that matters in this boot: what was
-/// acknowledged in an earlier one ended with its sandboxes.
+/// Checks that the store contains everything acknowledged in this boot. Attachments acknowledged in
+/// an earlier boot ended with their sandboxes.
 fn check_commit_number(contents: &Contents, count: &Count, boot: &str) -> Result<(), Flaw> {
     let found = contents.commits;
     let former = || {
@@ -409,7 +413,7 @@ fn check_commit_number(contents: &Contents, count: &Count, boot: &str) -> Result
             acknowledged: *acknowledged,
         }),
         Count::Of { .. } => Ok(()),
-        // An older program did not count.
+        // An older program did not count commits.
         Count::Absent if found == 0 => Ok(()),
         Count::Absent | Count::Unreadable if former() => Ok(()),
         Count::Absent => Err(Flaw::CounterGone),
@@ -417,11 +421,11 @@ fn check_commit_number(contents: &Contents, count: &Count, boot: &str) -> Result
     }
 }
 
-/// What is the disk's or another process's fault says nothing about the contents.
+/// Errors of the disk or of another process say nothing about the contents.
 ///
-/// `UpgradeRequired` is damage: the database says it of a format older than any that this program
-/// wrote, before it looks at a checksum, so one flipped bit is enough. Of a newer format it says that
-/// the file is corrupted.
+/// `UpgradeRequired` is damage: the database reports it for a format older than any that this
+/// program wrote, before it checks a checksum, so one flipped bit is enough. For a newer format it
+/// reports corruption.
 fn flaw(error: redb::Error) -> Flaw {
     match error {
         redb::Error::Io(io)
@@ -439,7 +443,7 @@ fn flaw(error: redb::Error) -> Flaw {
     }
 }
 
-/// Gives the database of a directory another name, if there is one.
+/// Renames the database of a directory, if there is one.
 fn move_aside(directory: &Path) -> io::Result<Option<PathBuf>> {
     let path = file(directory);
     if !path.try_exists()? {

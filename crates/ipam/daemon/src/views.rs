@@ -1,8 +1,8 @@
-//! Objects, decoded to what addresses depend on.
+//! Kubernetes objects, decoded to the fields that addresses depend on.
 
 use serde::Deserialize;
 use weft_ipam::{
-    Entry, NodeConfig, NodeStatus, PodSketch,
+    Entry, NodeConfig, NodeStatus, PodSummary,
     objects::{NodeNetworkConfigSpec, NodeNetworkConfigStatus},
     pool::PodIdentity,
 };
@@ -21,7 +21,7 @@ pub(crate) struct NodePod {
 
 projection!(NodePod, "", "v1", "pods", "Pod");
 
-/// Of all annotations the one that names a static pod's sandbox.
+/// The only annotation that is decoded: the UID of a static pod's sandbox.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct StaticHash {
@@ -62,9 +62,9 @@ struct PodAddress {
 }
 
 impl NodePod {
-    pub(crate) fn sketch(&self) -> PodSketch {
+    pub(crate) fn summary(&self) -> PodSummary {
         let addresses = self.status.addresses.iter();
-        PodSketch {
+        PodSummary {
             identity: PodIdentity {
                 namespace: SharedStr::interned(self.namespace().unwrap_or_default()),
                 name: SharedStr::new(self.name()),
@@ -80,7 +80,7 @@ impl NodePod {
     }
 }
 
-/// A NodeNetworkConfig, of Azure's group or of ours.
+/// A NodeNetworkConfig, of Azure's group or of Weft's.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeNetwork {
     metadata: Metadata,
@@ -102,14 +102,14 @@ impl NodeNetwork {
             owner: owner.map(|owner| owner.uid.into()),
             version: self.resource_version().into(),
             deleting: self.is_terminating(),
-            // Of no consequence on a node.
+            // Not used on a node.
             finalized: false,
             spec: self.spec.to_spec(),
             status: self.to_status(),
         }
     }
 
-    /// A static container's primary addresses are blocks of its own, named as they are written.
+    /// The primary addresses of a static container are blocks, named by their text.
     fn to_status(&self) -> NodeStatus {
         let mut status = self.status.to_status();
         let records = self.status.network_containers.iter();
@@ -128,7 +128,7 @@ impl NodeNetwork {
     }
 }
 
-/// A ClusterSubnetState: whether a subnet is nearly out of addresses.
+/// A ClusterSubnetState: whether a subnet is nearly exhausted.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SubnetState {
     metadata: Metadata,

@@ -1,4 +1,4 @@
-//! Writes the node's part of its NodeNetworkConfig.
+//! Writes the spec of the node's NodeNetworkConfig.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,17 +10,18 @@ use weft_ipam::{NodeConfig, SpecWrite, objects::NetworkObjects};
 
 use crate::{feeds::network_kind, views::NodeNetwork};
 
-/// Changes at every attempt, so that an accepted write outdates all that are still on their way.
+/// Annotation that changes at every attempt, so that an accepted write invalidates all earlier ones
+/// in flight.
 pub const ATTEMPT_ANNOTATION: &str = "ipam.weft.dev/attempt";
 
-/// Why a write did not happen, or may not have.
+/// A write that failed, or whose result is unknown.
 #[derive(Debug, Error)]
 pub(crate) enum WriteError {
-    #[error("no answer in time")]
+    #[error("no response within the time limit")]
     Timeout,
-    #[error("ask the API server")]
+    #[error("cannot send the patch to the API server")]
     Server(#[from] Box<kube::Error>),
-    #[error("make the request")]
+    #[error("cannot build the request")]
     Request(#[from] axum::http::Error),
 }
 
@@ -89,7 +90,7 @@ impl Writer {
             },
             "spec": {
                 "requestedIPCount": spec.requested,
-                // A list that is not there is an empty one, and null takes it away.
+                // An absent list is empty, and null removes it.
                 "ipsNotInUse": (!spec.not_in_use.is_empty()).then_some(&spec.not_in_use),
             },
         });

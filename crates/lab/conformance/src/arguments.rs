@@ -1,4 +1,4 @@
-//! What every comparison is told.
+//! Arguments that all comparisons share.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The program under test.
+    /// Path of the weft program to compare.
     #[arg(long)]
     pub(crate) weft: PathBuf,
-    /// The directory of the pinned peers' programs.
+    /// Directory of the peers' programs, built by `make peers`.
     #[arg(long)]
     pub(crate) peers: PathBuf,
-    /// Where the outcome goes.
+    /// Directory for the outcome.
     #[arg(long)]
     pub(crate) output: PathBuf,
-    /// Only show that it runs; nothing is judged.
+    /// Run a small load that shows that the comparison works; no target is judged.
     #[arg(long)]
     pub(crate) quick: bool,
 }

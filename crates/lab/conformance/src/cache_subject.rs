@@ -1,7 +1,7 @@
-//! Our side of the comparison of runtimes: a cache that takes orders on standard input.
+//! Weft's side of the runtime comparison: a cache controlled by requests on standard input.
 //!
-//! A process of its own, as its peer is one; `xtask/src/peers/cache.go` is that peer and says what
-//! the orders mean.
+//! It runs as a process of its own, like its peer `xtask/src/peers/cache.go`, which documents the
+//! requests.
 
 use std::{
     io::{self, BufRead as _, Write as _},
@@ -23,13 +23,13 @@ use weft_runtime::{
     WatchSpec, WithoutManagedFields, connect, reconcile_with,
 };
 
-use crate::runtime::order::{Answer, Order};
+use crate::runtime::protocol::{Answer, Request};
 
 mod slim;
 
 use slim::SlimPod;
 
-/// What of a Pod is kept.
+/// Arguments of `cache-subject`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Arguments {
     /// Keep whole Pods, without managedFields, instead of the few fields that a node agent reads.
@@ -39,40 +39,40 @@ pub(crate) struct Arguments {
 
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Takes orders until there are no more.
+/// Answers requests until `quit` or the end of standard input.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         if arguments.full {
-            obey_all::<WithoutManagedFields<Pod>>().await
+            serve::<WithoutManagedFields<Pod>>().await
         } else {
-            obey_all::<SlimPod>().await
+            serve::<SlimPod>().await
         }
     })
 }
 
-async fn obey_all<K: Kinded>() -> anyhow::Result<()> {
+async fn serve<K: Kinded>() -> anyhow::Result<()> {
     let config = Config::from_kubeconfig(&KubeConfigOptions::default()).await?;
     let cluster = Cluster::new("conformance", connect(&config, None)?);
     let mut subject = Subject::<K>::new(cluster);
-    let mut orders = orders();
-    while let Some(line) = orders.recv().await {
-        let order: Order = line?.parse()?;
-        if order == Order::Quit {
+    let mut requests = request_lines();
+    while let Some(line) = requests.recv().await {
+        let request: Request = line?.parse()?;
+        if request == Request::Quit {
             break;
         }
-        let answer = time::timeout(LIMIT, subject.obey(order))
+        let answer = time::timeout(LIMIT, subject.handle(request))
             .await
-            .with_context(|| format!("{order}: no end after {LIMIT:?}"))??;
+            .with_context(|| format!("{request} did not end after {LIMIT:?}"))??;
         writeln!(io::stdout(), "{}", serde_json::to_string(&answer)?)?;
     }
     Ok(())
 }
 
-/// Lines of standard input, read by a thread: the runtime's threads must not block.
-fn orders() -> mpsc::Receiver<io::Result<String>> {
+/// Lines of standard input, read by a thread of its own because reading blocks.
+fn request_lines() -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -84,20 +84,20 @@ fn orders() -> mpsc::Receiver<io::Result<String>> {
     receiver
 }
 
-/// A cache and what consumers of it saw.
+/// A cache, and the updates that its consumers received.
 struct Subject<K: Object> {
     cluster: Cluster,
     seen: Arc<Seen>,
     pods: Option<Informer<K>>,
-    /// Held, so that controllers come and go on a shared informer.
+    /// Kept, so that controllers start and stop on a shared informer.
     secrets: Option<Informer<Secret>>,
 }
 
-/// Updates that a consumer was told about.
+/// Updates that a consumer received.
 #[derive(Default)]
 struct Seen {
     updates: AtomicU64,
-    /// Unix time of the last one in nanoseconds.
+    /// Unix time of the last update in nanoseconds.
     last: AtomicU64,
 }
 
@@ -111,44 +111,47 @@ impl<K: Kinded> Subject<K> {
         }
     }
 
-    async fn obey(&mut self, order: Order) -> anyhow::Result<Answer> {
+    async fn handle(&mut self, request: Request) -> anyhow::Result<Answer> {
         let began = Instant::now();
         let took = || Answer::Seconds(began.elapsed().as_secs_f64());
-        Ok(match order {
-            Order::Cache => {
+        Ok(match request {
+            Request::Cache => {
                 let informer = self.informer();
                 let seen = self.seen.clone();
                 deliver(informer.subscribe(), move || seen.note()).await?;
                 self.pods = Some(informer);
                 took()
             }
-            Order::Consumers(count) => {
+            Request::Consumers(count) => {
                 for _ in 0..count {
                     deliver(self.informer().subscribe(), || {}).await?;
                 }
                 took()
             }
-            Order::Count => {
-                let pods = self.pods.as_ref().context("nothing is cached yet")?;
+            Request::Count => {
+                let pods = self
+                    .pods
+                    .as_ref()
+                    .context("cannot count Pods: the cache was not started")?;
                 Answer::Count(pods.lister().len()?)
             }
-            Order::Events(wanted) => self.events(wanted).await,
-            Order::Cycle(count) => {
+            Request::Events(wanted) => self.events(wanted).await,
+            Request::Cycle(count) => {
                 for _ in 0..count {
                     self.cycle().await?;
                 }
                 took()
             }
-            Order::Controllers(count) => {
+            Request::Controllers(count) => {
                 self.controllers(count).await?;
                 took()
             }
-            Order::Heap => Answer::Bytes(weft_heap::live()),
-            Order::Tasks => {
+            Request::Heap => Answer::Bytes(weft_heap::live()),
+            Request::Tasks => {
                 let metrics = tokio::runtime::Handle::current().metrics();
                 Answer::Tasks(metrics.num_alive_tasks())
             }
-            Order::Quit => bail!("nothing to answer"),
+            Request::Quit => bail!("quit has no answer"),
         })
     }
 
@@ -186,7 +189,10 @@ impl<K: Kinded> Subject<K> {
             .get_or_insert_with(|| cache.informer(&WatchSpec::all()));
         secrets.synced().await?;
         let expected = u32::try_from(secrets.lister().len()?)?;
-        ensure!(expected > 0, "there are no Secrets to reconcile");
+        ensure!(
+            expected > 0,
+            "cannot run controllers: the cluster has no Secrets"
+        );
         let done = Arc::new(AtomicU32::new(0));
         let all = Arc::new(tokio::sync::Notify::new());
         let (counted, notified) = (done.clone(), all.clone());
@@ -219,7 +225,7 @@ impl Seen {
     }
 }
 
-/// Gives a subscription a consumer, and waits until everything was delivered to it.
+/// Starts a consumer of a subscription and waits until it has received the initial state.
 async fn deliver<K: Object>(
     mut subscription: Subscription<K>,
     on_update: impl Fn() + Send + 'static,
@@ -230,7 +236,7 @@ async fn deliver<K: Object>(
             match change {
                 Change::Updated { .. } => on_update(),
                 Change::Closed(reason) => {
-                    eprintln!("closed: {reason:?}");
+                    eprintln!("[cache-subject] subscription closed: {reason:?}");
                     return;
                 }
                 _ => {}

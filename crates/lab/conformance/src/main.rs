@@ -1,8 +1,9 @@
-//! The real programs and ours, side by side in one run.
+//! `weft-conformance`: runs Weft and the programs it replaces under the same load and compares them.
 //!
 //! `make conformance` calls this once for each comparison and then for the report. A comparison
-//! starts the peers and `weft` as processes, does the same to both, measures both in the same way
-//! and writes an [`Outcome`]; the report makes one page and one Markdown file of all of them.
+//! starts the peers and `weft` as processes, applies the same changes to both, measures both in the
+//! same way and writes an [`Outcome`]. The report turns all outcomes into one HTML page and one
+//! Markdown file.
 
 use std::path::PathBuf;
 
@@ -20,32 +21,32 @@ mod version;
 
 use outcome::Outcome;
 
-/// Compares weft with the programs it wants to replace.
+/// Compares weft with the programs it replaces.
 #[derive(Debug, Parser)]
 #[command(name = "weft-conformance")]
 enum Command {
-    /// Routes at a cloud provider, beside a cloud-controller-manager.
+    /// Compare routes at a cloud provider with a cloud-controller-manager.
     Routes(routes::Arguments),
-    /// Make report.html and report.md of all outcomes in a directory.
+    /// Write report.html and report.md from all outcomes in a directory.
     Report {
-        /// Where the outcomes are, and where the report goes.
+        /// Directory of the outcomes, into which the report is written.
         directory: PathBuf,
     },
-    /// Compare service proxies in speed, memory and what packets feel.
+    /// Compare service proxies: latency, processor time, memory and gaps in traffic.
     Proxy(proxy::Arguments),
     /// Compare the runtime with controller-runtime.
     Runtime(runtime::Arguments),
-    /// Be the runtime's side of that comparison, and take orders on standard input.
+    /// Run the cache of the runtime comparison, controlled by requests on standard input.
     #[command(hide = true)]
     CacheSubject(cache_subject::Arguments),
 }
 
-// What a cache holds is counted exactly; resident memory would tell what the allocator keeps.
+// Counts the live heap exactly; resident memory would include what the allocator keeps.
 #[global_allocator]
 static ALLOCATOR: weft_heap::Counting = weft_heap::Counting;
 
 fn main() -> anyhow::Result<()> {
-    // Fails only when there is one already.
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Command::parse() {
         Command::Routes(arguments) => routes::compare(arguments),

@@ -1,4 +1,4 @@
-//! What a comparison found, as a value that the report reads.
+//! The outcome of a comparison, written as JSON by the comparison and read by the report.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{machine, report::figure};
 
-/// What one comparison measured.
+/// Figures and claims of one comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// The part of `make conformance` that measured it, and the name of its file.
+    /// Value of `PART` for `make conformance`, and the name of the file.
     pub(crate) part: String,
-    /// What was compared, as a heading.
+    /// Heading of its section.
     pub(crate) title: String,
-    /// What was done to all of them, and how it was measured, in a few sentences.
+    /// Load and measurement in a few sentences.
     pub(crate) method: String,
     /// The command that repeats it.
     pub(crate) command: String,
-    /// Where it was measured.
+    /// Machine on which it was measured.
     #[serde(default)]
     pub(crate) machine: String,
-    /// Programs and their versions, as they say themselves.
+    /// Programs and their versions, as they print them.
     pub(crate) versions: Vec<String>,
-    /// Those compared, in the order of the table's columns.
+    /// Compared programs, in the sequence of the table's columns.
     pub(crate) arms: Vec<String>,
     pub(crate) measures: Vec<Measure>,
     pub(crate) claims: Vec<Claim>,
-    /// What a reader has to know to read the figures right, differences found included.
+    /// Remarks that a reader needs to interpret the figures.
     pub(crate) notes: Vec<String>,
-    /// Whether more was to be measured when it was written.
+    /// True if the comparison had not ended when this was written.
     #[serde(default)]
     pub(crate) incomplete: bool,
 }
@@ -38,42 +38,43 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measure {
     pub(crate) name: String,
-    /// The size at which it was measured, such as a number of Services. Measures of one name and
-    /// several sizes become a plot.
+    /// Size of the load, such as a number of Services. Measures of one name and several sizes
+    /// become a plot.
     pub(crate) size: Option<u32>,
     pub(crate) unit: String,
-    /// The figures by arm; an arm that was not measured is not there.
+    /// Figures by arm; an arm that was not measured has no entry.
     pub(crate) values: BTreeMap<String, f64>,
 }
 
-/// A ratio that was promised, or is told.
+/// A ratio of two arms, with a target or for information.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     /// Such as "one changed slice at 10,000 Services, kube-proxy / weft on nft".
     pub(crate) name: String,
-    /// None where one of the two was not measured.
+    /// None if one of the two was not measured.
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<Target>,
 }
 
-/// What a ratio was promised to be.
+/// The target of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Target {
     AtLeast(f64),
     AtMost(f64),
-    /// At least as much as was wanted, or nearly as much as could be had at all, whichever is less.
-    AsFarAs {
+    /// At least `wanted`, or [`ACHIEVABLE_SHARE`] of what any program could reach, if that is less.
+    #[serde(rename = "asFarAs")]
+    BestAchievable {
         wanted: f64,
         attainable: f64,
     },
 }
 
-/// The part of what could be had that is nearly as much.
-const NEARLY: f64 = 0.75;
+/// Share of the attainable ratio that counts as best achievable.
+const ACHIEVABLE_SHARE: f64 = 0.75;
 
 impl Outcome {
-    /// An outcome to which measures are added.
+    /// An outcome without figures, for this machine.
     pub(crate) fn new(part: &str, title: &str, arms: &[&str]) -> Self {
         Self {
             part: part.to_owned(),
@@ -90,7 +91,7 @@ impl Outcome {
         }
     }
 
-    /// Adds one arm's figure to a measure, which is made when it is not there.
+    /// Adds one arm's figure to a measure, and creates the measure if necessary.
     pub(crate) fn add(&mut self, name: &str, size: Option<u32>, unit: &str, arm: &str, value: f64) {
         assert!(self.arms.iter().any(|known| known == arm), "no arm {arm}");
         let known = self
@@ -119,7 +120,7 @@ impl Outcome {
             .copied()
     }
 
-    /// Measures of one name together, one for each size, in the order in which the names came.
+    /// Measures grouped by name, in the sequence in which the names were added.
     pub(crate) fn measures_by_name(&self) -> Vec<Vec<&Measure>> {
         let mut groups: Vec<Vec<&Measure>> = Vec::new();
         for measure in &self.measures {
@@ -142,8 +143,8 @@ impl Outcome {
         of_both.filter_map(|measure| measure.size).max()
     }
 
-    /// Claims that one arm's figure is so many times the other's. Where either is missing there
-    /// is no ratio: it cannot hold, unless nothing was promised.
+    /// Adds the ratio of two arms' figures. If either is missing there is no ratio, and a target is
+    /// missed.
     pub(crate) fn claim(
         &mut self,
         name: &str,
@@ -162,32 +163,34 @@ impl Outcome {
         });
     }
 
-    /// Writes it where the report looks.
+    /// Writes it as `<part>.json` into the directory that the report reads.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         let file = directory.join(format!("{}.json", self.part));
         let text = serde_json::to_string_pretty(self)?;
-        fs::write(&file, text + "\n").with_context(|| format!("write {}", file.display()))
+        fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Reads one that was written.
+    /// Reads a file of [`Self::write`].
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("what {} says", file.display()))
+        let text =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
     }
 }
 
 impl Measure {
-    /// What it is, with the size it was taken at.
+    /// Name and size.
     pub(crate) fn title(&self) -> String {
         title(&self.name, self.size)
     }
 
-    /// What an arm's figure is, for people; a dash where it was not measured.
+    /// An arm's figure as text; a dash if it was not measured.
     pub(crate) fn figure(&self, arm: &str) -> String {
         match self.values.get(arm) {
             None => "–".to_owned(),
-            // What has no unit was counted.
+            // Figures without a unit are counts.
             Some(&value) if self.unit.is_empty() => figure::count(value),
             Some(&value) => figure::number(value),
         }
@@ -202,49 +205,50 @@ fn title(name: &str, size: Option<u32>) -> String {
 }
 
 impl Claim {
-    /// What became of a promise, where one was made.
+    /// None if there is no target.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         let target = self.target?;
         let Some(ratio) = self.ratio else {
             return Some(Verdict::Missed);
         };
-        let (holds, nearly) = match target {
+        let (met, nearly) = match target {
             Target::AtLeast(limit) => (ratio >= limit, false),
             Target::AtMost(limit) => (ratio <= limit, false),
-            Target::AsFarAs { wanted, attainable } => {
-                (ratio >= wanted, ratio >= as_far_as(wanted, attainable))
-            }
+            Target::BestAchievable { wanted, attainable } => (
+                ratio >= wanted,
+                ratio >= achievable_limit(wanted, attainable),
+            ),
         };
-        Some(match (holds, nearly) {
-            (true, _) => Verdict::Holds,
-            (false, true) => Verdict::AsFarAsCanBeHad,
+        Some(match (met, nearly) {
+            (true, _) => Verdict::Met,
+            (false, true) => Verdict::BestAchievable,
             (false, false) => Verdict::Missed,
         })
     }
 }
 
-/// What became of a promise.
+/// Result of comparing a ratio with its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Holds,
-    /// Less than was wanted, and nearly as much as could be had.
-    AsFarAsCanBeHad,
+    Met,
+    /// Below the target, but close to the attainable ratio.
+    BestAchievable,
     Missed,
 }
 
 impl Verdict {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
-            Self::Holds => "holds",
-            Self::AsFarAsCanBeHad => "as far as can be had",
+            Self::Met => "met",
+            Self::BestAchievable => "best achievable",
             Self::Missed => "missed",
         }
     }
 }
 
-/// What is asked for where not all that was wanted can be had.
-pub(crate) fn as_far_as(wanted: f64, attainable: f64) -> f64 {
-    wanted.min(NEARLY * attainable)
+/// The ratio that [`Target::BestAchievable`] demands.
+pub(crate) fn achievable_limit(wanted: f64, attainable: f64) -> f64 {
+    wanted.min(ACHIEVABLE_SHARE * attainable)
 }
 
 #[cfg(test)]
@@ -259,11 +263,11 @@ mod tests {
     }
 
     fn nearly(wanted: f64, attainable: f64) -> Target {
-        Target::AsFarAs { wanted, attainable }
+        Target::BestAchievable { wanted, attainable }
     }
 
     #[test]
-    fn figures_of_one_measure_stand_side_by_side() {
+    fn figures_of_one_measure_are_one_row() {
         let outcome = outcome();
         assert_eq!(outcome.measures.len(), 1);
         assert_eq!(outcome.value("one slice", Some(1000), "weft"), Some(2.0));
@@ -275,14 +279,14 @@ mod tests {
         let mut outcome = outcome();
         for (target, expected) in [
             (None, None),
-            (Some(Target::AtLeast(20.0)), Some(Verdict::Holds)),
-            (Some(Target::AtLeast(25.0)), Some(Verdict::Holds)),
+            (Some(Target::AtLeast(20.0)), Some(Verdict::Met)),
+            (Some(Target::AtLeast(25.0)), Some(Verdict::Met)),
             (Some(Target::AtLeast(26.0)), Some(Verdict::Missed)),
             (Some(Target::AtMost(20.0)), Some(Verdict::Missed)),
-            (Some(nearly(20.0, 99.0)), Some(Verdict::Holds)),
-            (Some(nearly(25.0, 30.0)), Some(Verdict::Holds)),
-            (Some(nearly(26.0, 30.0)), Some(Verdict::AsFarAsCanBeHad)),
-            (Some(nearly(26.0, 33.0)), Some(Verdict::AsFarAsCanBeHad)),
+            (Some(nearly(20.0, 99.0)), Some(Verdict::Met)),
+            (Some(nearly(25.0, 30.0)), Some(Verdict::Met)),
+            (Some(nearly(26.0, 30.0)), Some(Verdict::BestAchievable)),
+            (Some(nearly(26.0, 33.0)), Some(Verdict::BestAchievable)),
             (Some(nearly(26.0, 34.0)), Some(Verdict::Missed)),
             (Some(nearly(26.0, 40.0)), Some(Verdict::Missed)),
         ] {
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_about_what_was_not_measured_does_not_hold() {
+    fn a_target_of_a_figure_that_was_not_measured_is_missed() {
         let mut outcome = outcome();
         let target = Some(Target::AtMost(100.0));
         outcome.claim("one slice", Some(5000), ["kube-proxy", "weft"], target);
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn an_outcome_is_the_same_after_writing_and_reading() {
         let directory = tempfile::tempdir().unwrap();
         let mut outcome = outcome();
         outcome.claim("none", None, ["kube-proxy", "weft"], None);

@@ -1,8 +1,8 @@
-//! Service proxies beside each other: how fast they are, what they take and what packets feel.
+//! Comparison of service proxies: latency, processor time, memory and gaps in traffic.
 //!
-//! Each proxy has a network namespace of its own and talks to the same real API server. One runs
-//! at a time: two would take the processors from each other. The order of the first pass is turned
-//! round in the second, so that a machine that grows slower is to nobody's advantage.
+//! Each proxy has a network namespace of its own and uses the same real API server. One runs at a
+//! time, because two would compete for the processors. The second pass runs them in reverse, so that
+//! a machine that becomes slower favours no proxy.
 
 use std::{env, path::PathBuf, process::Command, time::Duration};
 
@@ -14,39 +14,39 @@ use crate::{Outcome, arguments::Common};
 mod arm;
 mod cluster;
 mod figures;
-mod floor;
-mod ground;
+mod lower_bound;
 mod objects;
 mod ping;
 mod probe;
 mod process;
 mod relay;
 mod samples;
+mod testbed;
 mod trial;
 mod verdict;
 
 use arm::Arm;
 use cluster::Cluster;
-use ground::Programs;
+use testbed::Programs;
 use trial::{Effort, Setting, Trial};
 
-/// Tells the process in its own namespaces that it is there.
+/// Set for the process that runs in namespaces of its own.
 const INSIDE: &str = "WEFT_CONFORMANCE_INSIDE";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// The administrator's kubeconfig of a real kube-apiserver on loopback.
+    /// Administrator's kubeconfig of a real kube-apiserver on loopback.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// Numbers of Services, in ascending order.
+    /// Numbers of Services, ascending.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 5_000, 10_000])]
     sizes: Vec<u32>,
-    /// The proxies to compare; all of them if not given.
+    /// Proxies to compare (default: all).
     #[arg(long, value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// How many seconds to wait for a full sync.
+    /// Seconds to wait for a full sync.
     #[arg(long, default_value_t = 1_500)]
     patience: u64,
 }
@@ -93,24 +93,24 @@ impl Arguments {
     }
 }
 
-/// Compares them and writes the outcome.
+/// Runs the comparison and writes its outcome.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "service proxies can only be compared by root"
+        "cannot compare service proxies: not running as root"
     );
     if env::var_os(INSIDE).is_none() {
         return run_inside();
     }
-    // Names of namespaces and the lock of iptables are there; the host's stay as they are.
+    // Names of namespaces and the lock of iptables are in /run; those of the host stay untouched.
     let mount = ["-t", "tmpfs", "tmpfs", "/run"];
     let status = Command::new("mount").args(mount).status()?;
-    ensure!(status.success(), "mount a /run of our own: {status}");
+    ensure!(status.success(), "cannot mount a private /run: {status}");
     compare(arguments)
 }
 
-/// Runs this program again where its processes, mounts and namespaces end with it, and all of them
-/// with us: `unshare` itself would ignore that it is told to end.
+/// Runs this program again in namespaces whose processes and mounts end with it. `setpriv` ends all
+/// of them if this process ends: `unshare` itself ignores SIGTERM.
 fn run_inside() -> anyhow::Result<()> {
     let status = Command::new("setpriv")
         .args(["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork"])
@@ -119,7 +119,7 @@ fn run_inside() -> anyhow::Result<()> {
         .args(env::args_os().skip(1))
         .env(INSIDE, "1")
         .status()
-        .context("start setpriv")?;
+        .context("cannot start setpriv")?;
     ensure!(status.success(), "the comparison failed: {status}");
     Ok(())
 }
@@ -127,7 +127,8 @@ fn run_inside() -> anyhow::Result<()> {
 fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     let arms = arguments.arms();
     if arms.contains(&Arm::KubeProxyNftables) {
-        ground::find("nft").context("kube-proxy nftables needs it (package nftables)")?;
+        testbed::find("nft")
+            .context("cannot run kube-proxy in nftables mode (package nftables)")?;
     }
     let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
     let mut outcome = Outcome::new("proxy", "Service proxies", &names);
@@ -146,7 +147,7 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     outcome.incomplete = true;
     for size in arguments.sizes() {
         measure(size, &arms, &mut setting, &mut outcome)?;
-        // A run that is interrupted later has shown this much.
+        // An interrupted run keeps the sizes measured so far.
         outcome.write(&arguments.common.output)?;
     }
     outcome.incomplete = false;

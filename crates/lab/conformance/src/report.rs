@@ -1,4 +1,4 @@
-//! One page and one Markdown file of all outcomes.
+//! The report: one HTML page and one Markdown file from all outcomes.
 
 use std::{fs, path::Path};
 
@@ -6,25 +6,25 @@ use anyhow::{Context as _, ensure};
 
 use crate::{Outcome, outcome::Verdict};
 
+mod escape;
 pub(crate) mod figure;
 mod markdown;
 mod page;
 mod plot;
-mod text;
 
-/// Reads every outcome in a directory and writes `report.html` and `report.md` beside them.
+/// Reads every outcome in a directory and writes `report.html` and `report.md` next to them.
 ///
-/// A promise that does not hold and a part that did not end are failures, after everything was written.
+/// Fails after writing if a target was missed or a part did not run to its end.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     let outcomes = read(directory)?;
     ensure!(
         !outcomes.is_empty(),
-        "no outcome in {}: run `make conformance` first",
+        "cannot find an outcome in {}: run `make conformance` first",
         directory.display()
     );
     let write = |name: &str, text: String| {
         let file = directory.join(name);
-        fs::write(&file, text).with_context(|| format!("write {}", file.display()))
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     };
     write("report.md", markdown::of(&outcomes))?;
     write("report.html", page::of(&outcomes))?;
@@ -32,7 +32,7 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     let incomplete: Vec<&str> = incomplete.map(|outcome| outcome.part.as_str()).collect();
     ensure!(
         incomplete.is_empty(),
-        "not measured to the end: {}",
+        "incomplete parts: {}",
         incomplete.join(", ")
     );
     let missed: Vec<&str> = outcomes
@@ -41,17 +41,13 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
         .filter(|claim| claim.verdict() == Some(Verdict::Missed))
         .map(|claim| claim.name.as_str())
         .collect();
-    ensure!(
-        missed.is_empty(),
-        "promises that do not hold: {}",
-        missed.join("; ")
-    );
+    ensure!(missed.is_empty(), "missed targets: {}", missed.join("; "));
     Ok(())
 }
 
 fn read(directory: &Path) -> anyhow::Result<Vec<Outcome>> {
     let entries =
-        fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+        fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let mut files = Vec::new();
     for entry in entries {
         let file = entry?.path();

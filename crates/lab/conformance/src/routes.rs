@@ -1,5 +1,7 @@
-//! Routes at a cloud provider: upstream's route controller in a cloud-controller-manager, with the
-//! feature gate of KEP-5237 off and on, beside `weft routes`, through the same seeded traces.
+//! Comparison of route controllers at a cloud provider: `weft routes` and upstream's route controller
+//! in a cloud-controller-manager, with the feature gate of KEP-5237 off and on.
+//!
+//! All of them run through the same seeded traces.
 
 use std::{
     collections::BTreeMap,
@@ -20,41 +22,41 @@ mod cluster;
 mod conditions;
 mod figures;
 mod ideal;
-mod ledger;
 mod player;
 mod process;
 mod run;
 mod text;
 mod trace;
+mod tracker;
 
 use arm::{ARMS, Programs};
 use cluster::{Cluster, Etcd};
 use run::{Run, Stage};
 use trace::Trace;
 
-/// What a comparison of routes needs.
+/// Arguments of the routes comparison.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// A cloud-controller-manager for Hetzner Cloud in place of the one among the peers.
+    /// Path of a cloud-controller-manager for Hetzner Cloud, instead of the one among the peers.
     #[arg(long)]
     ccm: Option<PathBuf>,
-    /// Which traces: the same number gives the same ones.
+    /// Seed of the traces.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the trace of this name.
+    /// Name of the only trace to play (default: all).
     #[arg(long)]
     trace: Option<String>,
-    /// Play so many traces at the same time; each has three API servers.
+    /// Number of traces to play at the same time; each has three API servers.
     #[arg(long, default_value_t = 4)]
     at_once: usize,
-    /// How long a change of a route locks the provider's network, in milliseconds.
+    /// Milliseconds for which a change of a route locks the provider's network.
     #[arg(long, default_value_t = 1000)]
     action: u64,
 }
 
-/// What all runs have in common.
+/// Options that all runs share.
 struct Setting<'a> {
     programs: &'a Programs,
     latency: HcloudLatency,
@@ -62,7 +64,7 @@ struct Setting<'a> {
     warm_up: Duration,
 }
 
-/// Runs all arms through all traces and writes what was seen.
+/// Runs all arms through all traces and writes the outcome.
 pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
     let traces = traces(&arguments)?;
     let programs = Programs {
@@ -76,7 +78,7 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         ..HcloudLatency::REAL
     };
     let logs = arguments.common.output.join("routes-logs");
-    fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
+    fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     let warm_up = Duration::from_secs(if arguments.common.quick { 15 } else { 40 });
     let setting = Setting {
         programs: &programs,
@@ -84,24 +86,29 @@ pub(crate) fn compare(arguments: Arguments) -> anyhow::Result<()> {
         logs: &logs,
         warm_up,
     };
-    // An earlier part of this program may have done so.
+    // `main` has installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
     let runs = runtime.block_on(async {
         tokio::select! {
             runs = run_all(&traces, arguments.at_once.max(1), &setting) => runs,
-            // Whatever was started ends with the future that is dropped.
-            told = told_to_end() => told.and_then(|()| bail!("told to end")),
+            // Dropping the other future ends all processes that it started.
+            signal = termination_signal() => signal.and_then(|()| bail!("interrupted by a signal")),
         }
     })?;
 
     let mut outcome = text::outcome(&programs, &traces, &latency, arguments.seed);
     outcome.versions = versions;
+    let judgement = if arguments.common.quick {
+        figures::Judgement::ReportOnly
+    } else {
+        figures::Judgement::Judge
+    };
     let mut mistakes = Vec::new();
     for trace in &traces {
         let runs = &runs[trace.name];
         figures::add(&mut outcome, trace, runs, &latency);
-        figures::claim(&mut outcome, trace, !arguments.common.quick);
+        figures::claim(&mut outcome, trace, judgement);
         mistakes.extend(figures::mistakes_of_ours(&outcome, trace, runs));
     }
     let late = runs.values().flatten().map(|run| run.late).max();
@@ -127,12 +134,13 @@ fn traces(arguments: &Arguments) -> anyhow::Result<Vec<Trace>> {
     };
     if let Some(name) = &arguments.trace {
         traces.retain(|trace| trace.name == name);
-        anyhow::ensure!(!traces.is_empty(), "there is no trace {name}");
+        anyhow::ensure!(!traces.is_empty(), "{name} is not a trace");
     }
     Ok(traces)
 }
 
-/// The arms of a trace always run at the same time: whatever disturbs one disturbs the others too.
+/// Runs all traces. The arms of a trace run at the same time, so that load on the machine affects all
+/// of them.
 async fn run_all(
     traces: &[Trace],
     at_once: usize,
@@ -156,7 +164,7 @@ async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec
     let names: Vec<&str> = traces.iter().map(|trace| trace.name).collect();
     progress(&format!("{}: starting API servers", names.join(", ")));
     let mut stages = Vec::new();
-    // One after the other: they give up when they have to wait for each other too long.
+    // One after the other: started together they exceed their own start-up time limits.
     for trace in traces {
         for arm in ARMS {
             let name = format!("{}-{}", trace.name, arm.name());
@@ -167,7 +175,7 @@ async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec
     let length = traces.iter().map(|trace| trace.length).max();
     let total = setting.warm_up + length.unwrap_or_default();
     progress(&format!(
-        "{}: {} s from now",
+        "{}: running for {} s",
         names.join(", "),
         total.as_secs()
     ));
@@ -182,10 +190,10 @@ async fn run_some(traces: &[Trace], setting: &Setting<'_>) -> anyhow::Result<Vec
     }
 }
 
-async fn told_to_end() -> anyhow::Result<()> {
+async fn termination_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        told = tokio::signal::ctrl_c() => told?,
+        signal = tokio::signal::ctrl_c() => signal?,
         _ = terminate.recv() => {}
     }
     Ok(())
@@ -200,6 +208,6 @@ async fn count_down(total: Duration) -> std::convert::Infallible {
     }
 }
 
-fn progress(what: &str) {
-    eprintln!("[routes] {what}");
+fn progress(message: &str) {
+    eprintln!("[routes] {message}");
 }

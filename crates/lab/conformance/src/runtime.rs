@@ -1,7 +1,7 @@
-//! The runtime beside controller-runtime, on a real API server.
+//! Comparison of the runtime with controller-runtime on a real API server.
 //!
-//! Both are processes that cache the same Pods of the same server and take the same orders
-//! ([`order`]); memory, processor time and open watches are measured from outside of them.
+//! Both are processes that cache the same Pods of the same server and answer the same requests
+//! ([`protocol`]). Memory, processor time and open watches are measured from outside.
 
 use std::path::PathBuf;
 
@@ -16,42 +16,42 @@ use crate::{
 
 mod cycles;
 mod exposition;
-mod filling;
-mod following;
+mod initial_sync;
 mod load;
-pub(crate) mod order;
 mod pods;
+pub(crate) mod protocol;
 mod server;
 mod subject;
+mod updates;
 
 use load::Load;
 use server::Server;
 use subject::Arm;
 
-/// Where everything is.
+/// Arguments of the runtime comparison.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Of weft only the version is asked: the runtime is part of this program.
+    /// Of weft only the version is used: the runtime is part of this program.
     #[command(flatten)]
     common: Common,
     /// Administrator's kubeconfig of a real kube-apiserver.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// How many Pods to cache.
+    /// Number of Pods to cache.
     #[arg(long)]
     pods: Option<usize>,
 }
 
-/// controller-runtime in the way its documentation recommends for little memory.
+/// controller-runtime configured as its documentation recommends to save memory.
 const THEIRS: &str = "controller-runtime";
-/// controller-runtime with a transformation that keeps only the fields that ours keeps.
+/// controller-runtime with a transformation that keeps the same fields as weft's projection.
 const THEIRS_SLIM: &str = "controller-runtime, same fields";
-/// The runtime with a projection.
+/// Weft's runtime with a projection.
 const OURS: &str = "weft";
-/// The runtime with whole Pods of k8s-openapi, without managedFields as its peer's are.
+/// Weft's runtime with whole Pods of k8s-openapi, without managedFields, as in its peer.
 const OURS_WHOLE: &str = "weft, whole Pods";
 
-/// How much is done.
+/// Size of the load.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     pods: usize,
@@ -95,7 +95,7 @@ impl Extent {
     }
 }
 
-/// What every part of the comparison needs.
+/// State that all measurements share.
 struct Stage<'a> {
     arguments: &'a Arguments,
     extent: Extent,
@@ -104,7 +104,7 @@ struct Stage<'a> {
     arms: [Arm; 4],
 }
 
-/// Compares, and writes what was found.
+/// Runs the comparison and writes its outcome.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -126,18 +126,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             claim(&mut outcome, extent);
             outcome.write(&arguments.common.output)?;
         }
-        eprintln!("[runtime] deleting what was created");
+        eprintln!("[runtime] deleting created objects");
         if let Err(error) = stage.load.delete().await {
-            // Whoever made the server throws it away, and nothing that was measured is wrong.
-            eprintln!("[runtime] something is left: {error:#}");
+            // The figures are valid, and `make conformance` discards the server.
+            eprintln!("[runtime] cannot delete created objects: {error:#}");
         }
         compared
     })
 }
 
 async fn compare(stage: &Stage<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
-    let subjects = filling::measure(stage, outcome).await?;
-    following::measure(stage, outcome, subjects).await?;
+    let subjects = initial_sync::measure(stage, outcome).await?;
+    updates::measure(stage, outcome, subjects).await?;
     cycles::measure(stage, outcome).await
 }
 
@@ -145,10 +145,10 @@ fn arms(arguments: &Arguments) -> anyhow::Result<[Arm; 4]> {
     let theirs = arguments.common.peers.join("cache");
     ensure!(
         theirs.is_file(),
-        "{} is not there: run `make peers`",
+        "cannot find {}: run `make peers`",
         theirs.display()
     );
-    let ours = std::env::current_exe().context("find this program")?;
+    let ours = std::env::current_exe().context("cannot find the path of this program")?;
     let arm = |name, program: &PathBuf, arguments| Arm {
         name,
         program: program.clone(),
@@ -164,12 +164,12 @@ fn arms(arguments: &Arguments) -> anyhow::Result<[Arm; 4]> {
 
 async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
     let names = [THEIRS, THEIRS_SLIM, OURS, OURS_WHOLE];
-    let title = "Runtime beside controller-runtime";
+    let title = "Runtime compared with controller-runtime";
     let mut outcome = Outcome::new("runtime", title, &names);
     METHOD.clone_into(&mut outcome.method);
     outcome.notes = NOTES.map(str::to_owned).to_vec();
     outcome.versions.push(stage.server.version().await?);
-    let theirs = version::said(&stage.arms[0].program, "versions")?;
+    let theirs = version::output(&stage.arms[0].program, "versions")?;
     outcome.versions.extend(theirs.lines().map(str::to_owned));
     let ours = version::of_weft(&stage.arguments.common.weft)?;
     outcome.versions.push(ours);
@@ -177,15 +177,15 @@ async fn begin(stage: &Stage<'_>) -> anyhow::Result<Outcome> {
 }
 
 const METHOD: &str = "\
-Four processes cache the same Pods of one real kube-apiserver, each started anew and alone for every \
-round, the arms in turn; its figures are medians of the rounds. A Pod is created with about 3 kB and its \
-kubelet's report, to which the server adds defaults and managedFields. Time to sync is from the order \
-until a consumer was told of every Pod. Live heap is what the cache added: of Go HeapAlloc after two \
-forced collections, of ours what the allocator handed out and did not get back. RssAnon and processor \
-time are the kernel's figures, taken from outside; RssAnon is read when the cache has synced and \
-before anything is forced. Open watches are what the server counts. For the changes all four watch at once \
-while 16 writers patch the status of as many Pods, each once. The cycles run in processes of their own \
-that cache nothing else: first ten, then the rest, each followed by a rest until the server counts no \
+Four processes cache the same Pods of one real kube-apiserver. In each round they run one after the \
+other, each started new and alone; figures are medians of the rounds. A Pod is created with about 3 kB \
+and its kubelet's report, to which the server adds defaults and managedFields. Time to sync is from the \
+request until a consumer has received every Pod. Live heap is what the cache added: for Go HeapAlloc after \
+two forced collections, for weft the bytes allocated and not freed. RssAnon and processor time are read \
+from the kernel, from outside; RssAnon is read after the cache has synced and before a collection is \
+forced. Open watches are counted by the server. For the updates all four watch at the same time while 16 \
+writers patch the status of Pods, each Pod once. The cycles run in separate processes that cache nothing \
+else: first ten cycles, then the rest; after each part the measurement waits until the server counts no \
 more of their watches.";
 
 const NOTES: [&str; 4] = [
@@ -194,27 +194,27 @@ const NOTES: [&str; 4] = [
     "\"same fields\" adds a transformation written by hand that keeps of a Pod what weft's projection \
      keeps: identity, labels, owners, node, host network, phase, addresses. It decodes the whole Pod first.",
     "\"whole Pods\" is weft's cache with the types of k8s-openapi, which are wide, and without \
-     managedFields (its own WithoutManagedFields): who needs all of a Pod pays more than in Go.",
-    "A controller of controller-runtime never takes its handler back (its issue 2983), so each start and \
-     stop on a shared informer leaves one behind.",
+     managedFields (its own WithoutManagedFields): a whole Pod takes more memory than in Go.",
+    "A controller of controller-runtime never removes its event handler (its issue 2983), so each start \
+     and stop on a shared informer leaves one handler.",
 ];
 
-/// The proxy promises a quarter of its peer's memory; the cache below it promises as much. With the
-/// same fields, and in processor time, it promises to cost no more.
+/// Targets: a quarter of the peer's heap and memory, as for the proxy that uses this cache; with the
+/// same fields, and in processor time, no more than the peer.
 fn claim(outcome: &mut Outcome, extent: Extent) {
     let size = extent.size();
     for (name, least) in [
-        (filling::HEAP, 4.0),
-        (filling::MEMORY, 4.0),
-        (filling::CPU, 1.0),
-        (following::CPU, 1.0),
+        (initial_sync::HEAP, 4.0),
+        (initial_sync::MEMORY, 4.0),
+        (initial_sync::CPU, 1.0),
+        (updates::CPU, 1.0),
     ] {
         outcome.claim(name, size, [THEIRS, OURS], Some(Target::AtLeast(least)));
         outcome.claim(name, size, [THEIRS_SLIM, OURS], Some(Target::AtLeast(1.0)));
     }
-    outcome.claim(filling::SECONDS, size, [THEIRS, OURS], None);
-    outcome.claim(filling::SERVER, size, [THEIRS, OURS], None);
-    outcome.claim(filling::HEAP, size, [THEIRS, OURS_WHOLE], None);
-    outcome.claim(filling::MEMORY, size, [THEIRS, OURS_WHOLE], None);
+    outcome.claim(initial_sync::SECONDS, size, [THEIRS, OURS], None);
+    outcome.claim(initial_sync::SERVER, size, [THEIRS, OURS], None);
+    outcome.claim(initial_sync::HEAP, size, [THEIRS, OURS_WHOLE], None);
+    outcome.claim(initial_sync::MEMORY, size, [THEIRS, OURS_WHOLE], None);
     cycles::claim(outcome, extent);
 }

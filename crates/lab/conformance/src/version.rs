@@ -1,15 +1,15 @@
-//! What programs say about themselves.
+//! Versions of the compared programs, as they print them.
 
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
 
-/// All that a program prints when it is asked by this argument.
-pub(crate) fn said(program: &Path, argument: &str) -> anyhow::Result<String> {
+/// Output of a program that is run with one argument, such as `--version`.
+pub(crate) fn output(program: &Path, argument: &str) -> anyhow::Result<String> {
     let output = Command::new(program)
         .arg(argument)
         .output()
-        .with_context(|| format!("run {}", program.display()))?;
+        .with_context(|| format!("cannot run {}", program.display()))?;
     ensure!(
         output.status.success(),
         "{} {argument}: {}",
@@ -19,15 +19,15 @@ pub(crate) fn said(program: &Path, argument: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The first line of it.
-pub(crate) fn of(program: &Path, argument: &str) -> anyhow::Result<String> {
-    let text = said(program, argument)?;
+/// First line of that output.
+pub(crate) fn first_line(program: &Path, argument: &str) -> anyhow::Result<String> {
+    let text = output(program, argument)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 /// Version and commit of a `weft`.
 pub(crate) fn of_weft(program: &Path) -> anyhow::Result<String> {
-    Ok(with_commit(&said(program, "version")?))
+    Ok(with_commit(&output(program, "version")?))
 }
 
 fn with_commit(text: &str) -> String {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_told_where_one_is_known() {
+    fn a_known_commit_is_part_of_the_version() {
         let text =
             "weft 0.1.0\n  commit  53e6a9efafff18bc6d5923d54fb46708366f10c7\n  rustc   1.95.0";
         assert_eq!(with_commit(text), "weft 0.1.0 (53e6a9efafff)");

@@ -1,7 +1,7 @@
-//! How much heap is live, and how much was at the worst moment.
+//! A counting global allocator: bytes in use now, and at the peak.
 //!
-//! Resident memory says little about a data structure: allocators keep what is freed. A benchmark
-//! or a leak test therefore installs the counting allocator and asks it:
+//! Resident memory says little about a data structure, because allocators keep freed memory. A
+//! benchmark or a leak test therefore installs the counting allocator:
 //!
 //! ```
 //! #[global_allocator]
@@ -18,7 +18,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// The system's allocator, with its work counted.
+/// The system's allocator with counters.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -26,22 +26,22 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that are allocated now.
+/// Bytes allocated now.
 pub fn live() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// The most bytes that were allocated at once since the last [`reset_peak`].
+/// Most bytes allocated at once since the last [`reset_peak`].
 pub fn peak() -> usize {
     PEAK.load(Relaxed)
 }
 
-/// Starts looking for a new peak from what is live now.
+/// Sets the peak to the bytes allocated now.
 pub fn reset_peak() {
     PEAK.store(live(), Relaxed);
 }
 
-/// How often memory was asked for since the process started.
+/// Number of allocations and reallocations since the process started.
 pub fn allocations() -> usize {
     ALLOCATIONS.load(Relaxed)
 }
@@ -58,7 +58,7 @@ fn shrink(bytes: usize) {
 
 #[expect(
     unsafe_code,
-    reason = "an allocator is an unsafe trait; every call is passed on as it is"
+    reason = "`GlobalAlloc` is an unsafe trait; every call is forwarded unchanged"
 )]
 // SAFETY: all four methods forward to `System` with the caller's own arguments, so its guarantees
 // are ours; the counters neither allocate nor panic.

@@ -1,4 +1,4 @@
-//! The counting allocator, installed in this very binary.
+//! Tests of the counting allocator, which this binary installs.
 
 use weft_heap as heap;
 
@@ -9,7 +9,7 @@ static ALLOCATOR: heap::Counting = heap::Counting;
 const BLOCK: usize = 64 << 20;
 
 #[test]
-fn what_is_allocated_counts_as_live_until_it_is_freed() {
+fn allocated_bytes_count_as_live_until_they_are_freed() {
     let before = heap::live();
     let (allocations, block) = (heap::allocations(), vec![0_u8; BLOCK]);
     assert!(heap::allocations() > allocations);

@@ -1,4 +1,4 @@
-//! One of Weft's processes: started, stopped, killed, and started again when it ends by itself.
+//! A supervised process: started, stopped, killed, and restarted if it ends by itself.
 
 use std::{
     fs::File,
@@ -17,43 +17,43 @@ use tokio::{sync::watch, time::timeout};
 
 use crate::place::Place;
 
-/// How long a process has to end by itself.
+/// Time from SIGTERM until a process is killed.
 const GRACE: Duration = Duration::from_secs(10);
-/// How soon one that ended is started again. A kubelet waits longer.
+/// Delay before a process that ended is restarted. A kubelet waits longer.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How a process stands.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentState {
-    /// It runs.
+    /// The process runs.
     Running,
     /// It was stopped.
     Stopped,
-    /// It ended by itself and is started again.
+    /// It ended by itself and will be restarted.
     Failed,
 }
 
-/// What is known of a process now.
+/// Current status of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
-    /// `node-1/proxy`
+    /// Node and component, such as `node-1/proxy`.
     pub name: String,
-    /// Its node, if it is one of a node's.
+    /// Its node; None for the controller.
     pub node: Option<String>,
-    /// Which of Weft's parts it is.
+    /// Component of Weft, such as `proxy`, or the name of a pod.
     pub component: String,
-    /// Its process number in the world.
+    /// Process ID in the PID namespace of the world.
     pub pid: Option<i32>,
-    /// How it stands.
+    /// Current state.
     pub state: AgentState,
-    /// Since when.
+    /// Time of the last change of the state.
     pub since: Timestamp,
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u32,
 }
 
-/// What to run.
+/// Command line and environment of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentParts {
     pub(crate) node: Option<String>,
@@ -61,11 +61,11 @@ pub(crate) struct AgentParts {
     pub(crate) line: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) place: Place,
-    /// Where it writes.
+    /// Log file for its output, to which it appends.
     pub(crate) log: PathBuf,
 }
 
-/// A process that is kept running until it is told to stop.
+/// A process that is kept running until it is stopped.
 #[derive(Clone, Debug)]
 pub struct Agent(Arc<Inner>);
 
@@ -73,7 +73,7 @@ pub struct Agent(Arc<Inner>);
 struct Inner {
     parts: AgentParts,
     status: watch::Sender<AgentStatus>,
-    /// Counts starts and stops, so that whoever waits to start again knows that it is outdated.
+    /// Counts starts and stops, so that a pending restart can see that it is outdated.
     epoch: Mutex<u64>,
 }
 
@@ -99,12 +99,12 @@ impl Agent {
         }))
     }
 
-    /// What is known of it now.
+    /// Current status.
     pub fn status(&self) -> AgentStatus {
         self.0.status.borrow().clone()
     }
 
-    /// Tells of changes.
+    /// Receiver of status changes.
     pub(crate) fn watch(&self) -> watch::Receiver<AgentStatus> {
         self.0.status.subscribe()
     }
@@ -150,9 +150,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits for its end, and starts it again unless that was wanted.
+    /// Waits until it ends, and restarts it unless it was stopped.
     fn follow(&self, mut child: Child, epoch: u64, runtime: &tokio::runtime::Handle) {
-        // A process of ours can be waited for; if not, it is gone all the same.
+        // Waiting for a child does not fail; if it did, the child would be gone too.
         let _ = child.wait();
         let wanted = *self.epoch() != epoch;
         self.0.status.send_modify(|status| {
@@ -173,19 +173,19 @@ impl Agent {
         if *current == epoch
             && let Err(error) = self.spawn(epoch)
         {
-            tracing::error!(%error, name = self.status().name, "cannot start it again");
+            tracing::error!(%error, name = self.status().name, "cannot restart process");
         }
     }
 
     fn signal(&self, signal: Signal) {
         let pid = self.status().pid.and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended by itself meanwhile.
+            // It may have ended meanwhile.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Ends it and waits until it has.
+    /// Stops it and waits until it has ended.
     pub async fn stop(&self) {
         {
             *self.epoch() += 1;
@@ -204,13 +204,13 @@ impl Agent {
             .send_modify(|status| status.state = AgentState::Stopped);
     }
 
-    /// Ends it and starts it again.
+    /// Stops and starts it.
     pub async fn restart(&self) -> io::Result<()> {
         self.stop().await;
         self.start()
     }
 
-    /// Kills it in the middle of whatever it does. It is started again.
+    /// Kills it with SIGKILL. It is restarted.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }

@@ -1,10 +1,10 @@
-//! Applies manifests as an administrator would.
+//! Raw API requests, and creation of objects from manifests.
 
 use http::{Method, Request};
 use kube::Client;
 use serde_json::Value;
 
-/// Creates an object, unless it is there.
+/// Creates an object; one that exists already is not an error.
 pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), kube::Error> {
     match call(client, Method::POST, &collection(object), object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -32,7 +32,7 @@ pub(crate) fn collection(object: &Value) -> String {
     format!("{root}/{version}/{scope}{plural}")
 }
 
-/// Calls the API.
+/// Sends a request to the API. PATCH is a merge patch; a null `body` sends an empty one.
 pub(crate) async fn call(
     client: &Client,
     method: Method,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_knows_its_collection() {
+    fn the_collection_of_an_object_follows_from_version_kind_and_namespace() {
         let of = |version, kind, namespace: Option<&str>| {
             let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {}});
             if let Some(namespace) = namespace {

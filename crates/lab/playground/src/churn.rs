@@ -1,4 +1,4 @@
-//! Random changes, one after the other, with requests all the time, and what must hold throughout.
+//! Churn: random changes one after the other, with continuous requests and checks after each change.
 
 use std::{
     collections::BTreeSet,
@@ -14,22 +14,21 @@ use crate::{
     report::Reporter,
 };
 
-/// The fewest and the most nodes.
+/// Fewest and most nodes.
 const NODES: std::ops::RangeInclusive<usize> = 2..=5;
 
-/// How to churn.
+/// Options of a churn run.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// For how long.
+    /// Time after which no further change is made.
     pub lasting: Duration,
-    /// The same number gives the same changes.
+    /// Seed of the random changes.
     pub seed: u64,
-    /// Whether processes of Weft are killed, too. Then requests may be lost while one is away, but
-    /// none may be answered by whom it was not meant for.
+    /// True to kill processes of Weft too. Then lost requests do not fail a step.
     pub kill: bool,
 }
 
-/// A change.
+/// A random change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Scale(usize),
@@ -41,7 +40,7 @@ enum Change {
 }
 
 impl Churn {
-    /// Churns, and tells of it as one step for each change.
+    /// Makes changes until the time is over, and reports each as a step.
     pub async fn run(self, demo: &Demo<'_>, reporter: &mut Reporter) -> Result<(), DemoError> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let stream = demo.requests().await?;
@@ -64,7 +63,7 @@ impl Churn {
         }
         step(
             reporter,
-            "everything agrees at the end",
+            "API objects and kernels agree at the end",
             Some(&stream),
             !self.kill,
             async {
@@ -101,7 +100,7 @@ impl Churn {
 }
 
 impl Demo<'_> {
-    /// Makes a change and waits until everything agrees again.
+    /// Makes a change and waits until API objects and kernels agree again.
     async fn change(&self, change: &Change, replicas: usize) -> Result<Told, DemoError> {
         match change {
             Change::Scale(replicas) => drop(self.set_replicas(*replicas).await?),
@@ -128,7 +127,7 @@ impl Demo<'_> {
             }
             Change::AddNode => drop(self.world().add_node().await?),
             Change::RemoveNode => {
-                // The client's own node stays.
+                // The node of the client stays.
                 let nodes = self.world().nodes();
                 let client = self.node_of("client").await?;
                 let other = nodes.iter().rev().find(|node| node.name != client);

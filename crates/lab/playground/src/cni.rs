@@ -1,4 +1,4 @@
-//! What a container runtime does with a CNI configuration: calls its plugins in order.
+//! The CNI part of a container runtime: reads the configuration and calls its plugins one by one.
 
 use std::{
     fs,
@@ -14,44 +14,44 @@ use crate::{
     program::{ProgramError, output},
 };
 
-/// The device of a pod.
+/// Name of a pod's interface.
 const DEVICE: &str = "eth0";
 
-/// A pod has no network.
+/// A CNI operation failed.
 #[derive(Debug, Error)]
 pub(crate) enum CniError {
     /// The node has no configuration yet.
-    #[error("no network configuration in {0}")]
+    #[error("cannot find a CNI configuration in {0}")]
     Unconfigured(PathBuf),
-    /// It cannot be used.
-    #[error("the network configuration {path} makes no sense")]
+    /// The configuration cannot be used.
+    #[error("cannot use the CNI configuration {path}")]
     Configuration {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of reading or parsing it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A plugin failed.
     #[error("{plugin} {verb}: {said}")]
     Plugin {
-        /// Which.
+        /// Name of the plugin.
         plugin: String,
-        /// At what.
+        /// `ADD` or `DEL`.
         verb: &'static str,
-        /// What it said.
+        /// Message of the plugin.
         said: String,
     },
-    /// A plugin's answer cannot be used.
-    #[error("{plugin} answered nonsense")]
+    /// The result of a plugin is not JSON.
+    #[error("cannot parse the result of {plugin}")]
     Answer {
-        /// Which.
+        /// Name of the plugin.
         plugin: String,
-        /// Why.
+        /// Error of parsing it.
         source: serde_json::Error,
     },
 }
 
-/// Where plugins and configuration of a node are, and where its plugins run.
+/// Directories of a node's plugins and configurations, and the place where its plugins run.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     pub(crate) programs: PathBuf,
@@ -65,11 +65,11 @@ pub(crate) struct Attachment {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The file of its network namespace.
+    /// Path of its network namespace.
     pub(crate) network: PathBuf,
 }
 
-/// A configuration as it was when a pod was made, and the last plugin's answer.
+/// The configuration with which a pod was attached, and the result of the last plugin.
 #[derive(Clone, Debug)]
 pub(crate) struct Attached {
     configuration: Value,
@@ -88,7 +88,7 @@ impl Attached {
 }
 
 impl Runtime {
-    /// The configuration that counts: the first by name.
+    /// The effective configuration: the first file by name.
     pub(crate) fn configuration(&self) -> Result<Value, CniError> {
         let unconfigured = || CniError::Unconfigured(self.configurations.clone());
         let entries = fs::read_dir(&self.configurations).map_err(|_| unconfigured())?;
@@ -101,7 +101,7 @@ impl Runtime {
         read(&path).map_err(|source| CniError::Configuration { path, source })
     }
 
-    /// Gives a pod its network.
+    /// Attaches a pod: `ADD` with every plugin.
     pub(crate) fn add(&self, pod: &Attachment) -> Result<Attached, CniError> {
         let configuration = self.configuration()?;
         let mut result = Value::Null;
@@ -114,7 +114,7 @@ impl Runtime {
         })
     }
 
-    /// Takes a pod's network away, or what there is of it.
+    /// Detaches a pod, also one that was attached only in part: `DEL` with every plugin in reverse.
     pub(crate) fn delete(
         &self,
         pod: &Attachment,
@@ -170,7 +170,7 @@ impl Runtime {
     }
 }
 
-/// What a plugin says went wrong: the message of its JSON, or all it said.
+/// The message of a failed plugin: that of its JSON error, or its whole output.
 fn complaint(error: &ProgramError) -> String {
     let ProgramError::Failed { said, .. } = error else {
         return crate::report::chain(error);
@@ -186,7 +186,7 @@ fn complaint(error: &ProgramError) -> String {
     message.unwrap_or_else(|| said.clone())
 }
 
-/// What runtimes of Kubernetes tell plugins.
+/// `CNI_ARGS` as container runtimes set it for Kubernetes.
 fn arguments(pod: &Attachment) -> String {
     format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
@@ -203,7 +203,7 @@ fn plugins(configuration: &Value) -> std::slice::Iter<'_, Value> {
 fn read(path: &Path) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
     let value: Value = serde_json::from_slice(&fs::read(path)?)?;
     if value["plugins"].as_array().is_none_or(Vec::is_empty) {
-        return Err("it has no plugins".into());
+        return Err("the list of plugins is empty".into());
     }
     Ok(value)
 }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_configuration_counts() {
+    fn the_first_configuration_by_name_is_used() {
         let directory = tempfile::tempdir().unwrap();
         let runtime = Runtime {
             programs: PathBuf::new(),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_from_the_last_answer() {
+    fn addresses_are_read_from_the_last_result() {
         let attached = Attached {
             configuration: json!({}),
             result: json!({"ips": [

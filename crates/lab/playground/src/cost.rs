@@ -1,4 +1,4 @@
-//! What a change cost: read from the proxies' own records, against the clock of the API server.
+//! Cost of a change, from the proxies' sync records and a watch of the demo's EndpointSlice.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,14 +13,14 @@ use crate::{
     report::Written,
 };
 
-/// Notes when the API had the endpoints of the demo.
+/// Records when the watch last showed a change of an EndpointSlice.
 pub(crate) struct Observer {
     last_change: Arc<Mutex<Option<Timestamp>>>,
     _watching: DropGuard,
 }
 
 impl Observer {
-    /// Begins to look at a slice.
+    /// Starts watching a slice.
     pub(crate) fn new(cluster: &Cluster, slice: ObjectKey) -> Self {
         let last_change: Arc<Mutex<Option<Timestamp>>> = Arc::default();
         let stop = CancellationToken::new();
@@ -54,14 +54,14 @@ impl Observer {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What nodes wrote since a moment.
+    /// Sum of what the proxies of nodes wrote since a time.
     pub(crate) async fn cost(&self, nodes: &[String], since: Timestamp) -> Written {
         let mut all = Vec::new();
         for node in nodes {
             let name = node.clone();
             let (syncs, rules) =
                 blocking(move || (kernel::syncs(&name), kernel::rules(&name))).await;
-            // A proxy that is being restarted has nothing to tell.
+            // A proxy that is restarting has no records.
             let syncs = syncs.unwrap_or_default();
             all.push((syncs, rules.unwrap_or_default().len() as u64));
         }
@@ -69,14 +69,14 @@ impl Observer {
     }
 }
 
-/// The rules that a node has now: of each family as its last sync left them.
+/// Number of rules of a node: the sum over both families after their last syncs.
 fn rules_now(syncs: &[Sync]) -> u64 {
     let last = |family: &str| syncs.iter().rev().find(|sync| sync.family == family);
     let both = [last("IPv4"), last("IPv6")].into_iter().flatten();
     both.map(|sync| sync.rules).sum()
 }
 
-/// Sums up syncs of nodes, each with the size of all its rules now.
+/// Sums up the syncs of nodes, each with the current size of all its rules in bytes.
 fn tally(nodes: &[(Vec<Sync>, u64)], since: Timestamp, changed: Option<Timestamp>) -> Written {
     let mut written = Written::default();
     let mut last = None;
@@ -91,7 +91,7 @@ fn tally(nodes: &[(Vec<Sync>, u64)], since: Timestamp, changed: Option<Timestamp
             written.chains_removed += sync.chains_removed;
             written.rules += sync.written;
             written.bytes += sync.bytes;
-            // As large as the rules of today are, for as many as there were then.
+            // Current size per rule, times the number of rules at that sync.
             written.bytes_of_everything += everything * sync.rules / today;
             last = last.max(Some(sync.at));
         }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_since_counts_and_the_slowest_node_decides() {
+    fn only_later_writes_count_and_the_slowest_node_decides() {
         let nodes = [
             (vec![sync(900, 70), sync(1_030, 50), sync(1_040, 0)], 4_000),
             (vec![sync(1_055, 60)], 6_000),

@@ -1,4 +1,4 @@
-//! What a newcomer is shown: a demo that works, and what happens to it.
+//! The demo of `weft-lab up`: builds a small cluster, changes and breaks it, and checks every step.
 
 mod checks;
 mod objects;
@@ -36,30 +36,30 @@ use crate::{
     world::{World, WorldError},
 };
 
-/// How long nothing must happen.
+/// Time for which the network must not change in [`Demo::stand_ins_alone`].
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Something did not happen.
+/// A step of the demo failed.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// In time.
-    #[error("still waiting after {PATIENCE:?} for {what}: {last}")]
+    /// A condition was not met in time.
+    #[error("timed out after {PATIENCE:?} waiting for {what}: {last}")]
     Late {
-        /// For what.
+        /// The condition.
         what: &'static str,
-        /// What it looked like at last.
+        /// The last observed state.
         last: String,
     },
-    /// The API refused.
-    #[error("the API refused")]
+    /// A request to the API failed.
+    #[error("API request failed")]
     Api(#[from] kube::Error),
-    /// The world.
+    /// A change of the world failed.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A process.
-    #[error("start a process")]
+    /// A process could not be started, or a request to one failed.
+    #[error("cannot start or reach a process")]
     Process(#[from] std::io::Error),
-    /// A check that did not hold.
+    /// A check failed.
     #[error("{0}")]
     Check(String),
 }
@@ -67,12 +67,12 @@ pub enum DemoError {
 /// The demo in a world.
 pub struct Demo<'a> {
     world: &'a World,
-    /// How long the API server is away.
+    /// Duration of the API server's outage.
     outage: Duration,
     observer: Observer,
 }
 
-/// What a step tells besides its time.
+/// Result of a step.
 #[derive(Default)]
 pub(crate) struct Told {
     detail: String,
@@ -86,7 +86,7 @@ impl From<String> for Told {
 }
 
 impl<'a> Demo<'a> {
-    /// A demo for a world, which breaks the API server for so long.
+    /// A demo in a world, with an outage of the API server of this duration.
     pub fn new(world: &'a World, outage: Duration) -> Self {
         Self {
             world,
@@ -95,7 +95,7 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// How many pods are many.
+    /// Number of pods after scaling up.
     pub(crate) fn many(&self) -> usize {
         self.world.limits.many
     }
@@ -104,7 +104,7 @@ impl<'a> Demo<'a> {
         self.world
     }
 
-    /// Makes nodes and the demo, and shows that it works.
+    /// Creates the nodes and the objects of the demo, and checks that the Services answer.
     pub async fn build(&self, nodes: u8, reporter: &mut Reporter) -> Result<(), DemoError> {
         let making = self.make_nodes(nodes);
         step(
@@ -126,14 +126,14 @@ impl<'a> Demo<'a> {
         .await
     }
 
-    /// Requests from the demo's client to its Service, without end.
+    /// Starts continuous requests from the client pod to the Service `web`.
     pub async fn requests(&self) -> Result<Stream, DemoError> {
         let client = self.network_of("client").await?;
         let target = self.service_address("web").await?;
         Ok(Stream::begin(client, Protocol::Http, target))
     }
 
-    /// What happens in the life of a cluster, with requests all the time.
+    /// Runs the steps of the demo, with continuous requests.
     pub async fn show(&self, reporter: &mut Reporter) -> Result<(), DemoError> {
         let stream = self.requests().await?;
         let stream = Some(&stream);
@@ -206,8 +206,8 @@ impl<'a> Demo<'a> {
         .await
     }
 
-    /// Without any process of Weft: the stand-ins make objects and namespaces, and change nothing of
-    /// the network.
+    /// Checks, without any process of Weft, that the stand-ins create objects and namespaces only and
+    /// do not change the network.
     pub async fn stand_ins_alone(
         &self,
         nodes: u8,
@@ -220,7 +220,7 @@ impl<'a> Demo<'a> {
             for object in objects() {
                 create(&self.world.client, &object).await?;
             }
-            // They have done all they can do: every pod is made, and no node takes it.
+            // All that stand-ins can do: every pod is created, and none is scheduled.
             until("the stand-ins to do their part", async || {
                 let pods = self.get("/api/v1/namespaces/default/pods").await?;
                 let nodes_there = items(&self.get("/api/v1/nodes").await?).count();
@@ -234,7 +234,7 @@ impl<'a> Demo<'a> {
             tokio::time::sleep(QUIET).await;
             self.untouched().await?;
             Ok(
-                "no route, rule, pod range, NodeNetworkConfig or condition of networking"
+                "no route, rule, pod range, NodeNetworkConfig or networking condition"
                     .to_owned()
                     .into(),
             )
@@ -257,7 +257,10 @@ impl<'a> Demo<'a> {
         };
         let note = self.world.limits.note;
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
-        Ok(format!("{processes} processes, each started as deploy/ says{how}{note}").into())
+        Ok(
+            format!("{processes} processes, started with the command lines of deploy/{how}{note}")
+                .into(),
+        )
     }
 
     async fn apply(&self) -> Result<Told, DemoError> {
@@ -290,7 +293,7 @@ impl<'a> Demo<'a> {
         })
     }
 
-    /// Everything that a Service can be asked in other ways.
+    /// Requests to Services over UDP, IPv6 and NodePort: name, source, protocol and target.
     async fn questions(
         &self,
         client: &std::path::Path,
@@ -345,7 +348,7 @@ impl<'a> Demo<'a> {
         Ok((address, 80).into())
     }
 
-    /// The network of a pod, once its kubelet has made it.
+    /// Waits until a pod has a network namespace and returns its path.
     pub(crate) async fn network_of(&self, pod: &str) -> Result<PathBuf, DemoError> {
         let key = key(pod);
         let find = || {
@@ -390,7 +393,7 @@ impl<'a> Demo<'a> {
         Ok(self.cost(since).await)
     }
 
-    /// What proxies wrote since a moment.
+    /// Sum of the proxies' writes since a time.
     async fn cost(&self, since: Timestamp) -> Written {
         let nodes: Vec<String> = self
             .world
@@ -401,12 +404,12 @@ impl<'a> Demo<'a> {
         self.observer.cost(&nodes, since).await
     }
 
-    /// How often nodes asked for addresses so far.
+    /// Number of requests for addresses that nodes have made.
     async fn requests_for_addresses(&self) -> Result<i64, DemoError> {
         let configs = self.get(CONFIGS).await?;
         let generations =
             items(&configs).filter_map(|config| config["metadata"]["generation"].as_i64());
-        // The first is its creation.
+        // The first generation is the creation of the object.
         Ok(generations.map(|generation| generation - 1).sum())
     }
 
@@ -416,7 +419,7 @@ impl<'a> Demo<'a> {
         let node = self.world.add_node().await?;
         self.nodes_ready().await?;
         self.routes_complete().await?;
-        // Its first pods: it has the fewest.
+        // The new node gets them, because it has the fewest pods.
         self.set_replicas(many + 4).await?;
         self.pods_ready(many + 4).await?;
         self.kernels_have(many + 4).await?;
@@ -451,7 +454,7 @@ impl<'a> Demo<'a> {
         self.pods_ready(many).await?;
         self.kernels_have(many).await?;
         Ok(Told {
-            detail: "Services went on; a change afterwards reached every kernel".to_owned(),
+            detail: "Services kept working; a change afterwards reached every kernel".to_owned(),
             cost: Some(cost),
         })
     }
@@ -460,7 +463,7 @@ impl<'a> Demo<'a> {
         let many = self.many();
         let nodes = self.world.nodes();
         let Some(proxy) = nodes.last().and_then(|node| node.agent("proxy").cloned()) else {
-            return Err(DemoError::Check("there is no proxy".to_owned()));
+            return Err(DemoError::Check("cannot find a proxy process".to_owned()));
         };
         proxy.stop().await;
         self.set_replicas(many + 3).await?;
@@ -502,7 +505,7 @@ impl<'a> Demo<'a> {
         .into())
     }
 
-    /// Waits until a process that was killed runs again.
+    /// Waits until a killed process runs again.
     pub(crate) async fn started_again(&self, agent: &Agent, before: u32) -> Result<(), DemoError> {
         until("a process to be started again", async || {
             let status = agent.status();
@@ -527,7 +530,7 @@ impl<'a> Demo<'a> {
     }
 }
 
-/// An object of the demo.
+/// Key of an object of the demo.
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
         namespace: Some("default".into()),
@@ -535,8 +538,7 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
-/// Does something, and tells how it went. Where it is strict, unanswered requests fail a step as
-/// anything else does.
+/// Runs a step and reports it. If `strict`, a failed request of the stream fails the step.
 pub(crate) async fn step(
     reporter: &mut Reporter,
     name: &str,
@@ -562,6 +564,6 @@ pub(crate) async fn step(
         written: cost,
         traffic,
     });
-    // The next steps rest on this one.
+    // The next steps depend on this one.
     result.map(drop)
 }

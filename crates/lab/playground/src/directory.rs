@@ -17,21 +17,21 @@ use rustix::{
 };
 use thiserror::Error;
 
-/// Held by the running playground, and the marker of its directory.
+/// Locked by the running playground; its content marks the directory.
 const LOCK: &str = "lock";
 /// The first line of the marker.
 const MAGIC: &str = "weft up: directory of a playground\n";
 const KUBECONFIG: &str = "kubeconfig";
 const LOGS: &str = "logs";
-/// A mount point. What is mounted there is seen by the playground only, so here it is empty.
+/// A mount point. Only the playground sees the mount; on the host the directory is empty.
 const WORLD: &str = "world";
 
-/// Why a directory is not usable. Nothing was changed in it, unless it is [`Self::System`].
+/// The directory cannot be used. Nothing was changed in it, except with [`Self::System`].
 #[derive(Debug, Error)]
 pub enum DirectoryError {
     /// The files in it are not ours to remove.
     #[error(
-        "cannot use {0}: it is not empty and was not created by weft up: expected a new or empty \
+        "cannot use {0}: it is not empty and was not created by weft-lab up: expected a new or empty \
          directory"
     )]
     NotOurs(PathBuf),
@@ -50,9 +50,9 @@ pub enum DirectoryError {
     /// A system call failed.
     #[error("cannot use {path}")]
     System {
-        /// As given to `weft up`.
+        /// As given to `weft-lab up`.
         path: PathBuf,
-        /// Of the directory, or of a file in it.
+        /// Error on the directory or on a file in it.
         source: io::Error,
     },
 }
@@ -116,7 +116,7 @@ fn marked(directory: &Path) -> io::Result<Option<File>> {
         .custom_flags(flags.bits().cast_signed())
         .open(directory.join(LOCK));
     let Ok(mut file) = opened else {
-        // Whatever is there is not a marker of ours.
+        // A file that cannot be opened is not a marker.
         return Ok(None);
     };
     if !file.metadata()?.is_file() {
@@ -142,7 +142,7 @@ fn mark(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes what an earlier run wrote, and nothing else. Its mounts went with its namespaces.
+/// Removes only the files that an earlier run wrote. Its mounts ended with its namespaces.
 fn remove_leftovers(directory: &Path) -> io::Result<()> {
     remove_file(&directory.join(KUBECONFIG))?;
     remove_logs(&directory.join(LOGS))?;
@@ -163,7 +163,7 @@ fn remove_logs(logs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether it is a directory itself: a link to one is not.
+/// True for a directory, false for a link to one.
 fn is_directory(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(metadata.is_dir()),
@@ -179,8 +179,8 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes an empty directory, or whatever is there instead of one; a directory with files of the
-/// user stays.
+/// Removes an empty directory, or a file or link in its place; a directory with files of the user
+/// stays.
 fn remove_directory(path: &Path) -> io::Result<()> {
     if !is_directory(path)? {
         return remove_file(path);
@@ -217,7 +217,7 @@ mod tests {
         all
     }
 
-    /// As an earlier run leaves it.
+    /// A directory as an earlier run leaves it.
     fn used() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         drop(prepare(directory.path()).unwrap());

@@ -1,7 +1,7 @@
-//! Listeners of the host's network, handed to the world through a socket.
+//! Listeners of the host's network, passed to the world through a Unix socket.
 //!
-//! They are opened where the user's kubectl and browser are, and served from inside, where nothing
-//! else of the host's network can be reached. The socket stays open: its end is the word to stop.
+//! They are opened on the host, for the user's kubectl and browser, and served inside the world, which
+//! cannot reach anything else of the host's network. The socket stays open: closing it stops the world.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -18,17 +18,17 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Where the user comes in.
+/// The listeners for the user.
 #[derive(Debug)]
 pub(crate) struct Doors {
-    /// For kubectl.
+    /// Listener of the API server.
     pub(crate) api: TcpListener,
-    /// For a browser.
+    /// Listener of the live page.
     pub(crate) page: TcpListener,
 }
 
 impl Doors {
-    /// Hands them over.
+    /// Sends the listeners over a socket (`SCM_RIGHTS`).
     pub(crate) fn send(&self, socket: &UnixStream) -> io::Result<()> {
         let listeners = [self.api.as_fd(), self.page.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -45,7 +45,7 @@ impl Doors {
         Ok(())
     }
 
-    /// Takes them.
+    /// Receives the listeners.
     pub(crate) fn receive(socket: impl AsFd) -> io::Result<Self> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_go_through_a_socket() {
+    fn listeners_are_passed_through_a_socket() {
         let (outside, inside) = UnixStream::pair().unwrap();
         let doors = Doors {
             api: TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -88,6 +88,9 @@ mod tests {
             doors.page.local_addr().unwrap()
         );
         drop(outside);
-        assert!(Doors::receive(&inside).is_err(), "the end is no listener");
+        assert!(
+            Doors::receive(&inside).is_err(),
+            "a closed socket has no listeners"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel of a node has: asked, not believed.
+//! Rules, routes and metrics of a node, read from its kernel and its agents.
 
 use std::{
     collections::BTreeSet,
@@ -15,13 +15,13 @@ use crate::{
     program::{ProgramError, command, find, output},
 };
 
-/// The protocol number of routes that Weft made.
+/// Routing protocol number of Weft's routes.
 const OUR_ROUTES: &str = "201";
-/// Where the proxy of a node tells about itself, in the node's network.
+/// Address of the proxy's metrics and diagnostics, in the node's network.
 const PROXY_PAGES: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 10249);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The rules of a node, of both families and variants, as text.
+/// Rules of a node as text, for both families and both iptables variants.
 pub(crate) fn rules(node: &str) -> Result<String, ProgramError> {
     let programs = [
         "iptables-nft-save",
@@ -41,7 +41,7 @@ pub(crate) fn rules(node: &str) -> Result<String, ProgramError> {
     Ok(text)
 }
 
-/// How many endpoints a port of a Service has in the rules: over both families.
+/// Number of endpoints of a Service port in the rules, over both families.
 pub(crate) fn endpoints(rules: &str, service_port: &str) -> usize {
     let named = rules.lines().filter(|line| {
         let mut words = line.split_whitespace().map(|word| word.trim_matches('"'));
@@ -52,8 +52,8 @@ pub(crate) fn endpoints(rules: &str, service_port: &str) -> usize {
         .count()
 }
 
-/// Where the rules send requests, and for which port of which Service:
-/// `default/web:http 10.244.0.5:8080`. Services of the API server itself are left out.
+/// DNAT targets in the rules, with their Service ports: `default/web:http 10.244.0.5:8080`. The Service
+/// of the API server is left out.
 pub(crate) fn targets(rules: &str) -> BTreeSet<String> {
     let lines = rules.lines().filter(|line| line.contains("-j DNAT"));
     let targets = lines.filter_map(|line| {
@@ -69,7 +69,7 @@ pub(crate) fn targets(rules: &str) -> BTreeSet<String> {
     targets.collect()
 }
 
-/// The routes of a node that Weft made.
+/// Routes of a node that Weft created.
 pub(crate) fn routes(node: &str) -> Result<Vec<Route>, ProgramError> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {
@@ -81,7 +81,7 @@ pub(crate) fn routes(node: &str) -> Result<Vec<Route>, ProgramError> {
     Ok(routes)
 }
 
-/// A route of a node.
+/// A route of a node with a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) destination: String,
@@ -97,7 +97,7 @@ fn route(line: &str) -> Option<Route> {
     })
 }
 
-/// A sync of a node's proxy, as its page `/debug/proxy/syncs` tells.
+/// A sync of a node's proxy, as `/debug/proxy/syncs` returns it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sync {
     pub(crate) number: u64,
@@ -112,19 +112,19 @@ pub(crate) struct Sync {
     pub(crate) milliseconds: f64,
 }
 
-/// The last syncs of a node's proxy.
+/// Last syncs of a node's proxy.
 pub(crate) fn syncs(node: &str) -> io::Result<Vec<Sync>> {
     let text = page(node, PROXY_PAGES.into(), "/debug/proxy/syncs")?;
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
-/// The metrics of an agent of a node.
+/// Metrics of an agent of a node, by its port.
 pub(crate) fn metrics(node: &str, port: u16) -> io::Result<String> {
     let text = page(node, (Ipv4Addr::LOCALHOST, port).into(), "/metrics")?;
     String::from_utf8(text).map_err(io::Error::other)
 }
 
-/// Reads a page inside a node's network.
+/// Sends a GET request inside a node's network.
 fn page(node: &str, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let stream = namespace::within(&network::file(node), || {
         TcpStream::connect_timeout(&address, PATIENCE)
@@ -133,7 +133,7 @@ fn page(node: &str, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     get(stream, path)
 }
 
-/// Reads a page through a connection. Version 1.0, so that the body ends with the connection.
+/// Sends a GET request over a connection. HTTP/1.0, so that the body ends with the connection.
 pub(crate) fn get(mut stream: impl io::Read + io::Write, path: &str) -> io::Result<Vec<u8>> {
     let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -149,7 +149,7 @@ pub(crate) fn get(mut stream: impl io::Read + io::Write, path: &str) -> io::Resu
     Ok(answer.split_off(end + 4))
 }
 
-/// The sum of a metric over its labels.
+/// Sum of a metric over its labels.
 pub(crate) fn metric(text: &str, name: &str) -> f64 {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

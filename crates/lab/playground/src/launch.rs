@@ -1,8 +1,8 @@
-//! From the user's shell into a world of its own, and out again.
+//! Launcher: starts the world in namespaces of its own and stops it.
 //!
-//! The world is a process in fresh network, mount and process namespaces (and a user namespace
-//! where the user is not root). The end of that process is the end of every process and network in
-//! it, however it comes about; what remains is a directory, in which the next start removes its files.
+//! The world is a process in new network, mount and PID namespaces (and a user namespace if the user
+//! is not root). When that process ends, for whatever reason, the kernel ends every process and
+//! network in it. Only a directory remains; the next start removes the files in it.
 
 use std::{
     env, fs, io,
@@ -25,55 +25,56 @@ use crate::{
     program::{command, find},
 };
 
-/// How long the world has to end by itself.
+/// Time after which a stopping world is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to start.
+/// Options of a playground.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Where kubeconfig and logs go.
+    /// Directory for kubeconfig and logs.
     pub directory: PathBuf,
-    /// Where kubectl comes in; another port if it is taken and nobody insisted.
+    /// Address of the API server on the host. None selects loopback port 6443, or a free port if that
+    /// is taken.
     pub api: Option<SocketAddr>,
-    /// Where a browser comes in.
+    /// Address of the live page on the host. None selects loopback port 8088, or a free port.
     pub page: Option<SocketAddr>,
-    /// The arguments of this program that run the world.
+    /// Arguments with which this program runs the world.
     pub arguments: Vec<String>,
-    /// As an ordinary user would, although we are root.
+    /// True to use a user namespace even as root.
     pub rootless: bool,
 }
 
-/// Why there is no world.
+/// The playground could not be started.
 #[derive(Debug, Error)]
 pub enum LaunchError {
-    /// Programs that it takes.
-    #[error("`{0}` is not installed; on Debian: apt-get install {1}")]
+    /// A program is missing.
+    #[error("cannot find `{0}`: it is not installed; on Debian: apt-get install {1}")]
     Missing(&'static str, &'static str),
     /// The directory is not usable.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Nobody can come in.
-    #[error("listen on {address}")]
+    /// A listener could not be opened.
+    #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
+        /// Requested or default address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the bind.
         source: io::Error,
     },
-    /// No namespaces here.
-    #[error("no network of its own can be made here: {said}{advice}")]
+    /// Namespaces could not be created.
+    #[error("cannot create namespaces: {said}{advice}")]
     Namespaces {
-        /// What the system said.
+        /// Output of `unshare`.
         said: String,
-        /// What may help.
+        /// Hint for the user, on a line of its own; may be empty.
         advice: &'static str,
     },
-    /// The process cannot be started or followed.
-    #[error("start the world")]
+    /// The process of the world could not be started.
+    #[error("cannot start the playground process")]
     Start(#[from] io::Error),
 }
 
-/// Ubuntu since 24.04 forbids what every other Debian allows, and hides it well.
+/// A hint why namespaces cannot be created. Ubuntu since 24.04 restricts user namespaces by AppArmor.
 fn advice() -> &'static str {
     let restricted = fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
     if restricted.is_ok_and(|value| value.trim() == "1") {
@@ -86,7 +87,7 @@ fn advice() -> &'static str {
     }
 }
 
-/// What it takes, and the package that has it.
+/// Required programs and their Debian packages.
 const PROGRAMS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("unshare", "util-linux"),
@@ -100,7 +101,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
-    /// Closing it is the word to stop.
+    /// Closing it stops the world.
     socket: Option<UnixStream>,
     _lock: fs::File,
 }
@@ -130,7 +131,7 @@ impl Launch {
             .arg(env::current_exe()?)
             .args(&self.arguments)
             .stdin(OwnedFd::from(inside));
-        // The terminal's Ctrl-C is for us; the world is told by the socket.
+        // Ctrl-C of the terminal goes to this process only; the socket stops the world.
         command.process_group(0);
         Ok(Launched {
             child: command.spawn()?,
@@ -172,7 +173,7 @@ impl Launch {
     }
 }
 
-/// The address that was asked for, or the usual port of loopback, or any.
+/// Listens on the requested address, or else on the default port of loopback, or else on a free port.
 fn listen(asked: Option<SocketAddr>, usual: u16) -> Result<TcpListener, LaunchError> {
     let address = asked.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, usual).into());
     let bound = TcpListener::bind(address);
@@ -184,12 +185,12 @@ fn listen(asked: Option<SocketAddr>, usual: u16) -> Result<TcpListener, LaunchEr
 }
 
 impl Launched {
-    /// How the world ended, if it did.
+    /// Exit status of the world, if it has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Ends the world.
+    /// Stops the world, and kills it if that takes too long.
     pub fn stop(mut self) -> io::Result<ExitStatus> {
         drop(self.socket.take());
         let begun = Instant::now();
@@ -212,7 +213,7 @@ impl Drop for Launched {
     }
 }
 
-/// Where a user's playground is, unless another place is named.
+/// Default directory of a user's playground.
 pub fn usual_directory() -> PathBuf {
     env::temp_dir().join(format!("weft-up-{}", geteuid().as_raw()))
 }
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_matters_only_to_who_asked_for_it() {
+    fn a_taken_port_is_an_error_only_if_it_was_requested() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         assert!(listen(None, address.port()).is_ok());

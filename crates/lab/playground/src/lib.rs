@@ -1,12 +1,11 @@
-//! A whole cluster network on one machine: `weft up`.
+//! A whole cluster network on one machine: `weft-lab up`.
 //!
-//! The embedded API server, and a world of namespaces that is gone with the process that made it.
-//! Nodes and pods are network namespaces; Weft's agents are processes started as `deploy/` says;
-//! what Kubernetes itself would do is done by stand-ins, which do nothing else: with Weft's
-//! processes stopped, no route, rule, address or condition changes.
+//! It consists of the embedded API server and a "world" of namespaces that ends with the process that
+//! made it. Nodes and pods are network namespaces. Weft's agents are processes with the command lines
+//! of `deploy/`. Stand-ins replace the parts of Kubernetes that a network needs, and do nothing else:
+//! with Weft's processes stopped, no route, rule, address or condition changes.
 //!
-//! Start reading at [`world`], which is entered through [`launch`]; [`demo`] is what a newcomer
-//! sees.
+//! Start reading at [`world`], which [`launch`] starts; [`demo`] is what `weft-lab up` shows.
 
 mod agent;
 mod applying;

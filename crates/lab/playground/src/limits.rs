@@ -1,27 +1,27 @@
-//! What an ordinary user cannot have, found out before it is hit.
+//! Limits of this machine and user, detected before a demo runs into them.
 
 use std::fs;
 
 use crate::program::{command, output};
 
-/// What there can be.
+/// Limits of a playground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Pods of the demo, when there are many.
+    /// Number of pods to which the demo scales up.
     pub many: usize,
-    /// Whether proxies use legacy iptables, whatever is usual here.
+    /// True if proxies have to use legacy iptables.
     pub(crate) legacy: bool,
-    /// What people should know.
+    /// Explanation of the limit for the user, if there is one.
     pub note: Option<&'static str>,
 }
 
-/// Rules of a demo with more pods do not fit through a socket whose buffer only the host's root may
-/// enlarge: `iptables-nft-restore` fails above some 22 kB in a user namespace.
+/// Number of pods with nft in a user namespace. There `iptables-nft-restore` fails above some 22 kB,
+/// because only root of the host may enlarge its socket buffer.
 const FEW: usize = 8;
 const MANY: usize = 36;
 
 impl Limits {
-    /// Those of this process.
+    /// Detects the limits of this process.
     pub(crate) fn find() -> Self {
         let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         Self::of(is_everyone(&map), has_legacy())
@@ -33,15 +33,13 @@ impl Limits {
             (false, true) => (
                 MANY,
                 true,
-                Some(
-                    "proxies use legacy iptables: as an ordinary user nft takes few rules at once",
-                ),
+                Some("proxies use legacy iptables: without root, nft accepts few rules at once"),
             ),
             (false, false) => (
                 FEW,
                 false,
                 Some(
-                    "few pods: as an ordinary user nft takes few rules at once, and this kernel has no legacy xtables",
+                    "few pods: without root, nft accepts few rules at once, and this kernel has no legacy iptables",
                 ),
             ),
         };
@@ -49,7 +47,7 @@ impl Limits {
     }
 }
 
-/// Whether a user namespace is the host's own.
+/// True if a `uid_map` is that of the host's user namespace.
 fn is_everyone(map: &str) -> bool {
     let mut numbers = map.split_whitespace().map(str::parse::<u32>);
     matches!(
@@ -68,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_host_s_root_has_no_limits() {
+    fn only_root_of_the_host_has_no_limits() {
         assert!(is_everyone("         0          0 4294967295\n"));
         assert!(!is_everyone("         0       1000          1\n"));
         assert!(!is_everyone(""));

@@ -1,39 +1,39 @@
-//! The manifests of `deploy/`, as far as the playground plays a cluster: objects to apply, and the
-//! command lines of containers.
+//! Manifests of `deploy/` that the playground uses: objects to create, and command lines of
+//! containers.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// What defines the objects.
+/// Custom resource definitions.
 pub(crate) const DEFINITIONS: [&str; 4] = [
     include_str!("../../../../deploy/crds/clustersubnetstates.yaml"),
     include_str!("../../../../deploy/crds/ippools.yaml"),
     include_str!("../../../../deploy/crds/ippoolshards.yaml"),
     include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml"),
 ];
-/// Who may do what.
+/// RBAC objects and admission policies.
 pub(crate) const RIGHTS: [&str; 2] = [
     include_str!("../../../../deploy/controller/rights.yaml"),
     include_str!("../../../../deploy/node/rights.yaml"),
 ];
-/// What runs on every node.
+/// DaemonSet of the node agents.
 pub(crate) const NODE: &str = include_str!("../../../../deploy/node/daemonset.yaml");
-/// What runs once.
+/// Deployment of the controller.
 pub(crate) const CONTROLLER: &str = include_str!("../../../../deploy/controller/deployment.yaml");
 
-/// A manifest that cannot be understood.
+/// A manifest could not be read.
 #[derive(Debug, Error)]
-#[error("a manifest makes no sense: {0}")]
+#[error("cannot use a manifest: {0}")]
 pub struct ManifestError(String);
 
 /// A container of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Container {
-    /// Its name.
+    /// Name, which is also that of its component.
     pub(crate) name: String,
-    /// Its command line, with references to its environment.
+    /// Command line with references to the environment.
     pub(crate) command: Vec<String>,
-    /// What its environment says as it stands: names and values.
+    /// Names and literal values of its environment.
     environment: Vec<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn containers(manifest: &str) -> Result<Vec<Container>, ManifestError
     let containers = objects
         .iter()
         .find_map(|object| object.pointer("/spec/template/spec/containers")?.as_array())
-        .ok_or_else(|| ManifestError("it has no containers".to_owned()))?;
+        .ok_or_else(|| ManifestError("it has no workload with containers".to_owned()))?;
     containers.iter().map(container).collect()
 }
 
@@ -64,7 +64,7 @@ fn container(value: &Value) -> Result<Container, ManifestError> {
         .collect();
     Ok(Container {
         name: name.to_owned(),
-        command: words.ok_or_else(|| missing("command of words"))?,
+        command: words.ok_or_else(|| missing("command that is a list of strings"))?,
         environment: environment(value),
     })
 }
@@ -80,8 +80,8 @@ fn environment(container: &Value) -> Vec<(String, String)> {
 }
 
 impl Container {
-    /// Its command line with `$(NAME)` replaced, as a kubelet does, and the program given. What
-    /// is known here goes before what the manifest says.
+    /// Its command line with `$(NAME)` replaced, as by a kubelet, and another program. Values in
+    /// `known` have precedence over those of the manifest.
     pub(crate) fn line(&self, program: &str, known: &[(&str, &str)]) -> Vec<String> {
         let written = self.environment.iter();
         let written = written.map(|(name, value)| (&**name, &**value));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_say_what_runs_where() {
+    fn the_manifests_have_the_expected_containers() {
         let names = |manifest| -> Vec<String> {
             let containers = containers(manifest).unwrap();
             containers
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_playground_knows_goes_before_what_the_manifest_says() {
+    fn known_values_have_precedence_over_the_manifest() {
         let ipam = &containers(NODE).unwrap()[1];
         let line = ipam.line("weft", &[("NODE_NAME", "n"), ("HOST_ROOT", "/r")]);
         assert_eq!(line.last().unwrap(), "--root-dir=/r");

@@ -1,4 +1,4 @@
-//! The private network: one segment, a namespace for each machine on it.
+//! The network of the playground: one bridge, and a namespace for each machine on it.
 
 use std::{
     fs,
@@ -11,26 +11,26 @@ use weft_host::namespace;
 
 use crate::program::{ProgramError, ip};
 
-/// The segment's bridge, in the world's own namespace.
+/// Name of the bridge, in the world's own namespace.
 const SEGMENT: &str = "segment";
 
-/// The network could not be made.
+/// The network could not be created.
 #[derive(Debug, Error)]
 pub enum NetworkError {
     /// `ip` failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A setting of the kernel could not be changed.
-    #[error("set {setting}")]
+    /// A sysctl could not be changed.
+    #[error("cannot set sysctl {setting}")]
     Setting {
-        /// Which.
+        /// Path under `/proc/sys`.
         setting: &'static str,
-        /// What the system said.
+        /// Error of the write.
         source: std::io::Error,
     },
 }
 
-/// The addresses of a machine on the segment, by its number: of both families.
+/// IPv4 and IPv6 address of a machine on the segment, by its number.
 pub(crate) fn addresses(number: u8) -> [IpAddr; 2] {
     [
         Ipv4Addr::new(172, 30, 0, number).into(),
@@ -38,19 +38,19 @@ pub(crate) fn addresses(number: u8) -> [IpAddr; 2] {
     ]
 }
 
-/// The number of the world itself, where the API server is.
+/// Number of the world itself, where the API server listens.
 pub(crate) const WORLD: u8 = 1;
 
-/// The file of a namespace.
+/// Path of a namespace's file.
 pub(crate) fn file(name: &str) -> PathBuf {
     Path::new("/run/netns").join(name)
 }
 
-/// Makes the segment; the world itself is on it.
+/// Creates the segment and connects the world itself to it.
 pub(crate) fn make_segment() -> Result<(), NetworkError> {
     ip("link set lo up")?;
     ip(&format!("link add {SEGMENT} type bridge"))?;
-    // Packets between machines are the machines' business.
+    // Packets between machines must not pass the rules of the world.
     let through = Path::new("/proc/sys/net/bridge");
     for setting in ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"] {
         if through.join(setting).exists() {
@@ -67,7 +67,7 @@ pub(crate) fn make_segment() -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Makes a machine on the segment.
+/// Creates a machine on the segment.
 pub(crate) fn make_machine(name: &str, number: u8) -> Result<(), NetworkError> {
     make_namespace(name)?;
     let port = format!("port-{number}");
@@ -85,11 +85,11 @@ pub(crate) fn make_machine(name: &str, number: u8) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Makes a namespace with its loopback up.
+/// Creates a namespace with its loopback up.
 pub(crate) fn make_namespace(name: &str) -> Result<(), NetworkError> {
     ip(&format!("netns add {name}"))?;
     ip(&format!("-n {name} link set lo up"))?;
-    // Nobody else is here: looking for duplicates would only delay addresses.
+    // There are no other hosts: duplicate detection would only delay addresses.
     for setting in [
         "net/ipv6/conf/default/accept_dad",
         "net/ipv6/conf/all/accept_dad",
@@ -99,8 +99,8 @@ pub(crate) fn make_namespace(name: &str) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Makes a machine pass packets on, as every node of a cluster does. Says whether packets between
-/// pods on a bridge go through its rules, without which a bridge cannot serve Services.
+/// Enables forwarding on a machine, as every node of a cluster has it. Returns true if bridged packets
+/// pass iptables (`br_netfilter`), without which Services do not work between pods on one bridge.
 pub(crate) fn make_router(name: &str) -> Result<bool, NetworkError> {
     set(name, "net/ipv4/ip_forward", "1")?;
     set(name, "net/ipv6/conf/all/forwarding", "1")?;
@@ -113,7 +113,7 @@ pub(crate) fn make_router(name: &str) -> Result<bool, NetworkError> {
         .all(|setting| set(name, setting, "1").is_ok()))
 }
 
-/// Removes a namespace; whoever is in it loses its network.
+/// Removes the name of a namespace; processes in it keep running.
 pub(crate) fn remove(name: &str) -> Result<(), NetworkError> {
     Ok(ip(&format!("netns delete {name}"))?)
 }

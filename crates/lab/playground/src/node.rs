@@ -1,4 +1,5 @@
-//! A node: a machine on the segment, Weft's agents as `deploy/` has them, and a stand-in kubelet.
+//! A node: a machine on the segment, Weft's agents with the command lines of `deploy/`, and a stand-in
+//! kubelet.
 
 use std::{
     fs, io,
@@ -20,67 +21,76 @@ use crate::{
     standin::kubelet::{Kubelet, KubeletParts, StartError},
 };
 
-/// Where Debian, its relatives and everybody else put the CNI project's plugins.
+/// Directories in which distributions install the CNI project's plugins.
 const PLUGIN_DIRECTORIES: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
-/// Those that a node needs.
+/// Plugins that a node needs.
 const PLUGINS: [&str; 4] = ["bridge", "ptp", "portmap", "loopback"];
 
-/// A node could not be made.
+/// A node could not be started.
 #[derive(Debug, Error)]
 pub enum NodeError {
-    /// Its network.
-    #[error("make the network of {0}")]
+    /// Its network could not be created.
+    #[error("cannot create the network of {0}")]
     Network(String, #[source] NetworkError),
-    /// Its files.
-    #[error("make the files of {0}")]
+    /// Its files could not be written, or an agent could not be started.
+    #[error("cannot create the files of {0} or start its agents")]
     Files(String, #[source] io::Error),
-    /// The plugins that make interfaces.
+    /// The CNI project's plugins are missing.
     #[error(
-        "the CNI project's plugins are not installed; on Debian: apt-get install \
+        "cannot find the CNI project's plugins: they are not installed; on Debian: apt-get install \
          containernetworking-plugins"
     )]
     Plugins,
-    /// What runs on it.
+    /// The DaemonSet of `deploy/` could not be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Its stand-in.
-    #[error("start the kubelet stand-in of {0}")]
+    /// Its kubelet could not be started.
+    #[error("cannot start the stand-in kubelet of {0}")]
     Kubelet(String, #[source] StartError),
 }
 
-/// What nodes have in common.
+/// Paths of the programs in the playground.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// `weft`, which runs as agents.
+    pub(crate) weft: PathBuf,
+    /// `weft-lab`, which runs as pods.
+    pub(crate) lab: PathBuf,
+}
+
+/// Settings that all nodes share.
 #[derive(Clone)]
 pub(crate) struct Common {
-    /// This program.
-    pub(crate) program: PathBuf,
-    /// Where nodes keep their files.
+    /// Paths of the programs in the playground.
+    pub(crate) programs: Programs,
+    /// Directory of the nodes' files.
     pub(crate) nodes: PathBuf,
-    /// Where processes write.
+    /// Directory of the logs.
     pub(crate) logs: PathBuf,
-    /// The authority of the API server's certificate.
+    /// CA certificate of the API server, as PEM.
     pub(crate) authority: String,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
-    /// Proxies use legacy iptables.
+    /// True if proxies use legacy iptables.
     pub(crate) legacy: bool,
-    /// Agents are not started.
+    /// True if agents are not started.
     pub(crate) without_weft: bool,
 }
 
 /// A running node.
 #[derive(Clone)]
 pub struct Node {
-    /// Its name.
+    /// Name of the Node and of its namespace, such as `node-1`.
     pub name: String,
-    /// Its processes.
+    /// Agents, one process for each container of the DaemonSet.
     pub agents: Vec<Agent>,
     pub(crate) kubelet: Kubelet,
     root: PathBuf,
-    /// Whether pods are on a bridge, as `deploy/` has it, or on links of their own.
+    /// True if pods are on a bridge, as in `deploy/`; otherwise each has a point-to-point link.
     pub bridged: bool,
 }
 
-/// The files by which an in-cluster client finds its way.
+/// Writes the service account files of an in-cluster client.
 pub(crate) fn write_secrets(directory: &Path, token: &str, authority: &str) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     fs::write(directory.join("token"), token)?;
@@ -88,13 +98,13 @@ pub(crate) fn write_secrets(directory: &Path, token: &str, authority: &str) -> i
     fs::write(directory.join("namespace"), "kube-system")
 }
 
-/// Where in-cluster clients look.
+/// Path at which in-cluster clients read them.
 pub(crate) fn secrets_path() -> PathBuf {
     let run = fs::canonicalize("/var/run").unwrap_or_else(|_| "/run".into());
     run.join("secrets/kubernetes.io/serviceaccount")
 }
 
-/// How an agent finds the API server by its real address, and nothing else of the user's.
+/// Environment of an agent: the address of the API server, and nothing of the user's settings.
 pub(crate) fn environment() -> Vec<(String, String)> {
     let [address, _] = network::addresses(network::WORLD);
     [
@@ -134,7 +144,7 @@ impl Node {
                     configurations: root.join("etc/cni/net.d"),
                     place: place.clone(),
                 },
-                program: common.program.clone(),
+                program: common.programs.lab.clone(),
                 logs: common.logs.clone(),
                 client: common.client.clone(),
             },
@@ -158,24 +168,24 @@ impl Node {
         })
     }
 
-    /// Where its address daemon listens.
+    /// Socket of its IPAM daemon.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("run/weft/ipam.sock")
     }
 
-    /// One of its processes.
+    /// The agent of a component, such as `proxy`.
     pub fn agent(&self, component: &str) -> Option<&Agent> {
         let named = |agent: &&Agent| agent.status().component == component;
         self.agents.iter().find(named)
     }
 
-    /// Switches it off in order: pods, then agents, then the machine.
+    /// Stops it in order: pods, then agents, then the machine.
     pub(crate) async fn stop(&self) {
         self.kubelet.stop().await;
         futures::future::join_all(self.agents.iter().map(Agent::stop)).await;
         let name = self.name.clone();
         if let Err(error) = blocking(move || network::remove(&name)).await {
-            tracing::warn!(node = self.name, %error, "the machine's network is still there");
+            tracing::warn!(node = self.name, %error, "cannot remove the network namespace of a node");
         }
     }
 }
@@ -228,7 +238,7 @@ fn agents(
     place: &Place,
     bridged: bool,
 ) -> Result<Vec<Agent>, ManifestError> {
-    let program = common.program.display().to_string();
+    let program = common.programs.weft.display().to_string();
     let root = root.display().to_string();
     let known = [("NODE_NAME", name), ("HOST_ROOT", root.as_str())];
     let agent = |container: manifest::Container| {

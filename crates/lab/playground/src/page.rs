@@ -1,4 +1,4 @@
-//! The live page of a playground: what objects say, and what only the inside knows.
+//! The live page of a playground: state from API objects, and from inside the nodes.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use weft_apiserver::Matcher;
 use weft_cns::{StatusResponse, path::STATUS};
 use weft_dashboard::{
-    Board, ClusterFeed, Control, DashboardServer, Pages, State, Token,
+    ActionError, Board, ClusterFeed, Control, DashboardServer, Pages, State, Token,
     state::{Action, Check, Cost, Mode, Note, Pool, Process, ProcessState, Route, Savings},
 };
 
@@ -25,15 +25,15 @@ use crate::{
     world::World,
 };
 
-/// How often the inside is looked at.
+/// Interval at which nodes are read.
 const LOOK: Duration = Duration::from_secs(1);
-/// What a controller that polls would wait between two lists, as upstream's route controller does.
+/// Seconds between two lists of a polling controller, such as upstream's route controller.
 const POLLING: f64 = 10.0;
 
-/// The page, being served.
+/// The served page; dropping it stops the server.
 #[derive(Debug)]
 pub struct Page {
-    /// Where to look, with the token that lets one act.
+    /// URL with the token that allows actions.
     pub url: String,
     stop: CancellationToken,
 }
@@ -44,7 +44,7 @@ impl Drop for Page {
     }
 }
 
-/// What only the inside knows of a node.
+/// State of a node that is not in API objects.
 #[derive(Clone, Debug, Default)]
 struct Inside {
     routes: Vec<kernel::Route>,
@@ -54,10 +54,11 @@ struct Inside {
 type Insides = Arc<Mutex<BTreeMap<String, Inside>>>;
 
 impl Page {
-    /// Serves the page of a world; with a stream of requests it tells how these fare.
+    /// Serves the page of a world. With a stream of requests it shows their results.
     pub fn serve(world: Arc<World>, stream: Option<Stream>) -> io::Result<Self> {
         let listener = world.take_page_listener();
-        let listener = listener.ok_or_else(|| io::Error::other("the page is served already"))?;
+        let listener = listener
+            .ok_or_else(|| io::Error::other("cannot serve the page: it is served already"))?;
         let server = format!("https://{}", world.api_address);
         let board = Board::new(State::new(Mode::Playground, "playground", &server));
         let token = Token::random().map_err(io::Error::other)?;
@@ -87,7 +88,7 @@ impl Page {
                 () = feed.run() => {}
                 () = look.run() => {}
                 served = serving => if let Err(error) = served {
-                    tracing::error!(%error, "the page cannot be served");
+                    tracing::error!(%error, "live page server failed");
                 }
             }
         });
@@ -95,7 +96,7 @@ impl Page {
     }
 }
 
-/// Adds to nodes what their objects do not say.
+/// Adds the state from inside the nodes to the state from objects.
 fn complete(state: &mut State, insides: &Insides) {
     let insides = insides.lock().unwrap_or_else(PoisonError::into_inner);
     let names: BTreeMap<String, String> = state
@@ -123,14 +124,14 @@ fn complete(state: &mut State, insides: &Insides) {
     }
 }
 
-/// Looks at the inside now and then.
+/// Reads the nodes at intervals and updates the page.
 struct Look {
     world: Arc<World>,
     board: Board,
     insides: Insides,
     stream: Option<Stream>,
     begun: Instant,
-    /// The last sync of each proxy that was told of, and the start it belongs to.
+    /// By node: number of starts of the proxy, and the number of the last sync on the timeline.
     seen: BTreeMap<String, (u32, u64)>,
     savings: Savings,
 }
@@ -177,7 +178,7 @@ impl Look {
         });
     }
 
-    /// What a proxy wrote since it was looked at last.
+    /// Notes on the syncs of a proxy since the last call.
     fn news(&mut self, node: &str, starts: u32, looked: &Looked) -> Vec<Note> {
         let seen = self.seen.entry(node.to_owned()).or_default();
         if seen.0 != starts {
@@ -201,11 +202,11 @@ impl Look {
     }
 }
 
-/// What there was to see at a node.
+/// State read from a node.
 struct Looked {
     inside: Inside,
     syncs: Vec<Sync>,
-    /// How large a rule is, as the kernel prints it.
+    /// Mean size of a rule in the output of `iptables-save`.
     bytes_each: u64,
 }
 
@@ -226,7 +227,7 @@ fn look_at(node: &str, socket: &Path) -> Looked {
     }
 }
 
-/// What a node's address daemon says of its pool.
+/// Reads the address pool from the IPAM daemon of a node.
 fn pool(socket: &Path) -> io::Result<Pool> {
     let stream = std::os::unix::net::UnixStream::connect(socket)?;
     let status = kernel::get(stream, STATUS)?;
@@ -244,9 +245,9 @@ fn pool(socket: &Path) -> io::Result<Pool> {
 
 fn note(node: &str, sync: &Sync, everything: u64) -> Note {
     let kind = if sync.full {
-        "looked at every Service"
+        "full sync"
     } else {
-        "Services changed"
+        "partial sync"
     };
     Note {
         at: sync.at,
@@ -266,7 +267,7 @@ fn note(node: &str, sync: &Sync, everything: u64) -> Note {
     }
 }
 
-/// What lists of everything that is watched would have been by now.
+/// Number of list calls that polling instead of watching would have made.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -313,15 +314,19 @@ fn process(status: &AgentStatus) -> Process {
     }
 }
 
-/// Does what people ask for on the page.
+/// Executes the actions of the page.
 struct Hands(Arc<World>);
 
 impl Control for Hands {
-    fn act<'a>(&'a self, process: &'a str, action: Action) -> BoxFuture<'a, Result<(), String>> {
+    fn act<'a>(
+        &'a self,
+        process: &'a str,
+        action: Action,
+    ) -> BoxFuture<'a, Result<(), ActionError>> {
         Box::pin(async move {
             let agents = self.0.agents();
             let agent: Option<&Agent> = agents.iter().find(|agent| agent.status().name == process);
-            let agent = agent.ok_or_else(|| format!("there is no process {process}"))?;
+            let agent = agent.ok_or_else(|| ActionError::UnknownProcess(process.to_owned()))?;
             let done = match action {
                 Action::Start => agent.start(),
                 Action::Stop => {
@@ -330,7 +335,7 @@ impl Control for Hands {
                 }
                 Action::Restart => agent.restart().await,
             };
-            done.map_err(|error| error.to_string())
+            done.map_err(|error| ActionError::Failed(error.into()))
         })
     }
 }
@@ -340,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_lead_to_nodes_by_their_addresses_and_pools_are_the_daemon_s() {
+    fn routes_are_matched_to_nodes_by_address_and_pools_come_from_the_daemon() {
         let mut state = State::new(Mode::Playground, "p", "https://127.0.0.1:1");
         for (name, address) in [("node-1", "172.30.0.11"), ("node-2", "172.30.0.12")] {
             state.nodes.push(weft_dashboard::state::Node {

@@ -1,4 +1,4 @@
-//! How the API server reaches pods: from inside their networks, as a kubelet would.
+//! Connections from the API server to pods, made inside their network namespaces as by a kubelet.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,11 @@ use weft_runtime::ObjectKey;
 
 use crate::{node::Node, program::blocking};
 
-/// How long a connection may take; it never leaves the machine.
+/// Time limit of a connection, which never leaves the machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connects to pods of the nodes there are when it is asked. It holds no node: nodes hold clients of
-/// the server that holds this.
+/// Connects to pods of the nodes that exist at the time of the call. It keeps only a weak reference
+/// to the nodes, because they hold clients of the server that holds this.
 pub(crate) fn to_pods_of(
     nodes: &Arc<Mutex<BTreeMap<u8, Node>>>,
 ) -> impl Fn(PodPort) -> futures::future::BoxFuture<'static, io::Result<tokio::net::TcpStream>>
@@ -40,7 +40,7 @@ fn network_of(nodes: &Weak<Mutex<BTreeMap<u8, Node>>>, target: &PodPort) -> Opti
 }
 
 async fn dial(network: Option<PathBuf>, port: u16) -> io::Result<tokio::net::TcpStream> {
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "the pod does not run");
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "the pod is not running");
     let network = network.ok_or_else(missing)?;
     let stream = blocking(move || connect(&network, port)).await?;
     tokio::net::TcpStream::from_std(stream)

@@ -1,4 +1,4 @@
-//! The only place that runs programs to their end.
+//! Programs that are run to their end, with the directories of administrators in `PATH`.
 
 use std::{
     env,
@@ -10,36 +10,36 @@ use std::{
 
 use thiserror::Error;
 
-/// A program did not do what it was asked for.
+/// A program could not be run, or failed.
 #[derive(Debug, Error)]
 pub enum ProgramError {
-    /// It could not be started.
-    #[error("start `{command}`")]
+    /// It could not be started or waited for.
+    #[error("cannot run `{command}`")]
     Start {
         /// The command line.
         command: String,
-        /// What the system said.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// It failed.
+    /// Its exit status was not 0.
     #[error("`{command}` failed: {said}")]
     Failed {
         /// The command line.
         command: String,
-        /// What it printed.
+        /// Its standard error and standard output.
         said: String,
     },
 }
 
-/// A command whose `PATH` also holds the administrators' directories, which Debian keeps out of
-/// everyone else's.
+/// A command whose `PATH` also has the `sbin` directories, which Debian leaves out for ordinary
+/// users.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());
     command
 }
 
-/// Where a program is.
+/// Path of a program, if it is installed.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     env::split_paths(&search_path())
         .map(|directory| directory.join(program))
@@ -52,7 +52,7 @@ fn search_path() -> OsString {
     env::join_paths(env::split_paths(&path).chain(administrators)).unwrap_or(path)
 }
 
-/// Runs a command to its end; what it printed, if it succeeded.
+/// Runs a command to its end with this input and returns its standard output.
 pub(crate) fn output(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, ProgramError> {
     let name = format!("{command:?}").replace('"', "");
     let started = |source| ProgramError::Start {
@@ -65,7 +65,7 @@ pub(crate) fn output(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, Pro
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(started)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read its input says why on its own.
+        // If the program does not read its input, its exit status says why.
         let _ = stdin.write_all(input);
     }
     let output = child.wait_with_output().map_err(started)?;
@@ -85,7 +85,7 @@ pub(crate) fn ip(arguments: &str) -> Result<(), ProgramError> {
     output(command("ip").args(arguments.split_whitespace()), b"").map(drop)
 }
 
-/// Runs what blocks where it may.
+/// Runs a blocking function on the thread pool for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,

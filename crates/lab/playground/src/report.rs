@@ -1,4 +1,4 @@
-//! What people and programs are told while the playground runs.
+//! Progress and results of a playground run, as text or as JSON lines.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::traffic::Tally;
 
-/// How it is told.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Lines for people.
@@ -19,40 +19,40 @@ pub enum Format {
     Json,
 }
 
-/// What was written to kernels for a step.
+/// Writes of all proxies during a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Written {
-    /// Syncs of proxies.
+    /// Number of syncs that wrote rules.
     pub syncs: usize,
     /// Chains created, replaced or edited.
     pub chains: u64,
-    /// Chains removed.
+    /// Number of chains removed.
     pub chains_removed: u64,
-    /// Rules written.
+    /// Number of rules written.
     pub rules: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
-    /// Bytes that the same syncs would have written if each wrote everything.
+    /// Bytes that the same syncs would have written if each had written all rules.
     pub bytes_of_everything: u64,
-    /// From the API's answer to the last kernel that had it.
+    /// Time from the last change of the EndpointSlice until the last kernel was updated.
     pub milliseconds: Option<f64>,
 }
 
-/// Something that was done, and whether everything held.
+/// A step of a run and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// What.
+    /// Name of the step.
     pub step: String,
-    /// Whether all checks held.
+    /// True if all checks passed.
     pub ok: bool,
-    /// How long it took.
+    /// Duration of the step.
     pub milliseconds: u64,
-    /// What is worth knowing.
+    /// Details, or the error.
     pub detail: String,
-    /// What was written for it.
+    /// Writes of the proxies, where they were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
-    /// What became of requests meanwhile.
+    /// Results of the requests during the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Tally>,
 }
@@ -60,19 +60,19 @@ pub struct Step {
 /// The end of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// How many steps there were.
+    /// Number of steps.
     pub steps: usize,
-    /// Those that failed.
+    /// Names of the failed steps.
     pub failed: Vec<String>,
-    /// Requests answered in all.
+    /// Number of answered requests.
     pub answered: u64,
-    /// Requests not answered in all.
+    /// Number of requests without an answer.
     pub unanswered: u64,
-    /// How long everything took.
+    /// Duration of the run.
     pub milliseconds: u64,
 }
 
-/// Tells of steps as they happen.
+/// Prints steps as they end.
 #[derive(Debug)]
 pub struct Reporter {
     format: Format,
@@ -82,7 +82,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Begins to tell.
+    /// A reporter that writes to standard output.
     pub fn new(format: Format) -> Self {
         Self {
             format,
@@ -92,14 +92,14 @@ impl Reporter {
         }
     }
 
-    /// What happens now and may take a while: on terminals only, and gone with the next line.
+    /// Shows the current step, on terminals only; the next line replaces it.
     pub fn progress(&self, what: &str) {
         if self.format == Format::Text && self.colours {
             print(&format!("\r\x1b[2K  … {what}"), false);
         }
     }
 
-    /// Something for people only.
+    /// Prints a text, unless the format is JSON.
     pub fn say(&self, text: &str) {
         if self.format == Format::Text {
             self.clear_progress();
@@ -113,7 +113,7 @@ impl Reporter {
         }
     }
 
-    /// What was done.
+    /// Prints and records a step.
     pub fn step(&mut self, step: Step) {
         match self.format {
             Format::Text => {
@@ -153,7 +153,7 @@ impl Reporter {
         line
     }
 
-    /// The end.
+    /// Prints and returns the summary.
     pub fn finish(self) -> Summary {
         let failed = self.steps.iter().filter(|step| !step.ok);
         let tallies = || self.steps.iter().filter_map(|step| step.traffic.as_ref());
@@ -174,7 +174,7 @@ impl Reporter {
 
 fn print(text: &str, line: bool) {
     let mut out = io::stdout().lock();
-    // Whoever closed our output does not want to know.
+    // A closed standard output must not end the run.
     let _ = if line {
         io::Write::write_fmt(&mut out, format_args!("{text}\n"))
     } else {
@@ -193,7 +193,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// An error with its causes.
+/// An error and its sources, separated by colons.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -205,7 +205,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A size that people can compare.
+/// A size in B, kB or MB.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -253,7 +253,7 @@ impl Tally {
 }
 
 impl Summary {
-    /// Whether everything held.
+    /// True if no step failed.
     pub fn ok(&self) -> bool {
         self.failed.is_empty()
     }
@@ -262,7 +262,7 @@ impl Summary {
         let took = seconds(Duration::from_millis(self.milliseconds));
         let requests = format!("{} requests, {} unanswered", self.answered, self.unanswered);
         if self.ok() {
-            format!("\n{} checks held in {took}; {requests}", self.steps)
+            format!("\n{} steps passed in {took}; {requests}", self.steps)
         } else {
             format!("\nfailed: {}; {requests}", self.failed.join(", "))
         }

@@ -1,7 +1,7 @@
-//! Stand-ins for the parts of Kubernetes that a network needs around it.
+//! Stand-ins for the parts of Kubernetes that a cluster network depends on.
 //!
-//! They do just enough for a playground, through the API and nothing else: none of them changes a
-//! route, a rule, a NodeNetworkConfig or a condition of networking.
+//! They do just enough for a playground and work through the API only: none of them changes a route, a
+//! rule, a NodeNetworkConfig or a networking condition.
 
 mod deployment;
 mod endpoints;
@@ -10,10 +10,10 @@ mod scheduler;
 
 use weft_runtime::{Cluster, ControllerHandle};
 
-/// The label and the manager by which people recognise what a stand-in made.
+/// Value of `endpointslice.kubernetes.io/managed-by` on slices of a stand-in.
 pub(crate) const MANAGER: &str = "playground.weft.dev";
 
-/// Starts those that a cluster has one of.
+/// Starts the stand-ins that exist once per cluster.
 pub(crate) fn start(cluster: &Cluster) -> Vec<ControllerHandle> {
     let handles = vec![
         scheduler::controller(cluster).handle(),

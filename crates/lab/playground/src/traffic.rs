@@ -1,4 +1,4 @@
-//! Real packets: single questions from inside a namespace, and a stream of them.
+//! Test traffic: single requests from inside a namespace, and a continuous stream of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use weft_check::Answer;
 pub(crate) use weft_check::Protocol;
 use weft_host::namespace;
 
-/// What one question may take.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks from inside a namespace who answers at an address.
+/// Sends one request from inside a namespace and returns the answer of the pod.
 pub(crate) fn ask(
     network: &std::path::Path,
     protocol: Protocol,
@@ -30,24 +30,24 @@ pub(crate) fn ask(
     namespace::within(network, || weft_check::ask(protocol, target, PATIENCE))?
 }
 
-/// What became of the questions of a stream so far.
+/// Results of the requests of a stream.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
-    /// Questions answered.
+    /// Number of answered requests.
     pub answered: u64,
-    /// Questions not answered, and why, the last ones.
+    /// Errors of the first failed requests, at most five.
     pub failures: Vec<String>,
-    /// How many these are in all.
+    /// Number of failed requests.
     pub failed: u64,
-    /// The longest time without an answer.
+    /// Longest time between two answers.
     pub longest_gap_milliseconds: u64,
-    /// Who answered how often.
+    /// Number of answers by pod.
     pub pods: BTreeMap<String, u64>,
-    /// On which nodes they are.
+    /// Nodes of these pods.
     pub nodes: BTreeSet<String>,
 }
 
-/// Questions without end, from one namespace to one address.
+/// Continuous requests from one namespace to one address; dropping it ends them.
 #[derive(Debug)]
 pub struct Stream {
     stop: Arc<AtomicBool>,
@@ -55,13 +55,13 @@ pub struct Stream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The pause between two questions.
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How many failures are remembered.
+/// Most errors that are kept.
 const REMEMBERED: usize = 5;
 
 impl Stream {
-    /// Begins to ask.
+    /// Starts a thread that sends requests.
     pub(crate) fn begin(network: PathBuf, protocol: Protocol, target: SocketAddr) -> Self {
         let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (stopped, told): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
@@ -78,7 +78,9 @@ impl Stream {
             });
             if let Err(error) = asked {
                 let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
-                tally.fail(format!("cannot enter the client's network: {error}"));
+                tally.fail(format!(
+                    "cannot enter the network namespace of the client: {error}"
+                ));
             }
         });
         Self {
@@ -88,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// What became of the questions since the last time this was asked.
+    /// Results since the last call.
     pub(crate) fn take(&self) -> Tally {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut tally)
@@ -122,7 +124,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic was printed; the tally says what it saw.
+            // The panic of the thread was printed already.
             let _ = thread.join();
         }
     }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tally_remembers_gaps_and_the_first_reasons() {
+    fn a_tally_keeps_the_first_errors() {
         let mut tally = Tally::default();
         let mut last = Instant::now();
         for number in 0..10 {

@@ -1,4 +1,6 @@
-//! The world inside: API server, segment, nodes, and the controller of the cluster.
+//! The world: API server, network segment, nodes and the controller of the cluster.
+//!
+//! It is one process in namespaces of its own, started by [`launch`](crate::launch).
 
 use std::{
     collections::BTreeMap,
@@ -31,58 +33,60 @@ use crate::{
     limits::Limits,
     manifest::{self, ManifestError},
     network::{self, NetworkError},
-    node::{self, Common, Node, NodeError},
+    node::{self, Common, Node, NodeError, Programs},
     place::Place,
     pod_dialer,
     program::blocking,
     standin,
 };
 
-/// Nodes that there can be: their tokens are made with the API server.
+/// Most nodes: their tokens are created with the API server.
 pub const MOST_NODES: u8 = 50;
-/// Where the world keeps what its processes share.
+/// Directory of the files that the world's processes share.
 const SHARED: &str = "/run/weft-world";
-/// The machine of the controllers.
+/// Name of the machine on which the controllers run.
 const CONTROL: &str = "control";
 const CONTROL_NUMBER: u8 = 2;
-/// What identifies an agent's node in its token.
+/// Claim in an agent's token that names its node.
 const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
-/// The world could not be made.
+/// The world could not be created or changed.
 #[derive(Debug, Error)]
 pub enum WorldError {
-    /// Listeners did not come through.
-    #[error("take over the listeners of the host")]
+    /// The listeners were not received.
+    #[error("cannot receive the listeners of the host")]
     Doors(#[source] io::Error),
-    /// Its files.
-    #[error("make {0}")]
+    /// A file, mount or listener could not be created.
+    #[error("cannot create {0}")]
     Files(&'static str, #[source] io::Error),
-    /// Its network.
-    #[error("make the segment")]
+    /// The segment could not be created.
+    #[error("cannot create the network segment")]
     Network(#[from] NetworkError),
-    /// The API server.
-    #[error("start the API server")]
+    /// The API server could not be started.
+    #[error("cannot start the API server")]
     Listen(#[from] ListenError),
-    /// What runs in it.
+    /// A manifest of `deploy/` could not be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The API refused something.
-    #[error("set up the cluster")]
+    /// A request to the API failed.
+    #[error("API request failed")]
     Api(#[from] kube::Error),
-    /// A node.
+    /// A node could not be started.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// There can be no more nodes.
-    #[error("there can be {MOST_NODES} nodes at most")]
+    /// All node numbers are in use.
+    #[error("cannot add a node: {MOST_NODES} is the maximum")]
     TooManyNodes,
 }
 
-/// What a world is told.
+/// Options of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// Where kubeconfig and logs go.
+    /// Directory for kubeconfig and logs.
     pub directory: PathBuf,
-    /// No process of Weft is started: only the stand-ins.
+    /// Path of the program `weft` on the host.
+    pub weft: PathBuf,
+    /// True to start the stand-ins only and no process of Weft.
     pub without_weft: bool,
 }
 
@@ -90,20 +94,20 @@ pub struct WorldOptions {
 pub struct World {
     /// A client with all rights.
     pub client: Client,
-    /// For kubectl on the host.
+    /// Path of the kubeconfig for kubectl on the host.
     pub kubeconfig: PathBuf,
-    /// Where that goes to.
+    /// Address of the API server on the host.
     pub api_address: SocketAddr,
-    /// The controllers of the cluster.
+    /// Process of the cluster's controllers.
     pub controller: Agent,
-    /// What there can be here.
+    /// Limits of this machine and user.
     pub limits: Limits,
     pub(crate) page: Mutex<Option<std::net::TcpListener>>,
     server: ApiServer,
     common: Common,
     tokens: Vec<String>,
     nodes: Arc<Mutex<BTreeMap<u8, Node>>>,
-    /// The number of the node that came last.
+    /// Number of the node that was added last.
     last: AtomicU8,
     standins: Vec<ControllerHandle>,
 }
@@ -129,12 +133,13 @@ fn account(name: &str) -> User {
     User::new(&format!("system:serviceaccount:kube-system:{name}"), groups)
 }
 
-/// Ends when whoever launched this world wants it to, or is gone.
+/// A token that is cancelled when the launcher closes its socket, to stop this world or because it
+/// has ended.
 pub fn until_told() -> CancellationToken {
     let token = CancellationToken::new();
     let told = token.clone();
     std::thread::spawn(move || {
-        // The launcher says nothing more: whatever comes is the end.
+        // The launcher sends nothing more, so a read returns only at the end.
         let mut byte = [0];
         let _ = io::Read::read(&mut io::stdin(), &mut byte);
         told.cancel();
@@ -143,11 +148,11 @@ pub fn until_told() -> CancellationToken {
 }
 
 impl World {
-    /// Makes the world that this process was started for.
+    /// Creates the world in the namespaces of this process.
     pub async fn enter(options: &WorldOptions) -> Result<Self, WorldError> {
         let doors = Doors::receive(io::stdin().as_fd()).map_err(WorldError::Doors)?;
-        let directory = options.directory.clone();
-        let program = blocking(move || make_mounts(&directory))
+        let (directory, weft) = (options.directory.clone(), options.weft.clone());
+        let programs = blocking(move || make_mounts(&directory, &weft))
             .await
             .map_err(|source| WorldError::Files("mounts", source))?;
         blocking(network::make_segment).await?;
@@ -174,7 +179,7 @@ impl World {
         let client = server.client();
         let cluster = Cluster::new("playground", client.clone());
         let common = Common {
-            program,
+            programs,
             nodes: Path::new(SHARED).join("nodes"),
             logs: state.join("logs"),
             authority,
@@ -206,7 +211,7 @@ impl World {
         &self.server
     }
 
-    /// Where browsers come in, once.
+    /// Listener of the live page; None after the first call.
     pub(crate) fn take_page_listener(&self) -> Option<std::net::TcpListener> {
         self.page
             .lock()
@@ -214,12 +219,12 @@ impl World {
             .take()
     }
 
-    /// The cluster as controllers in this process see it.
+    /// Client and caches of the controllers in this process.
     pub fn cluster(&self) -> &Cluster {
         &self.common.cluster
     }
 
-    /// The nodes there are.
+    /// Current nodes.
     pub fn nodes(&self) -> Vec<Node> {
         self.lock().values().cloned().collect()
     }
@@ -228,7 +233,7 @@ impl World {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of Weft's processes.
+    /// All processes of Weft: the controller and the agents of the nodes.
     pub fn agents(&self) -> Vec<Agent> {
         let nodes = self.nodes();
         let of_nodes = nodes.iter().flat_map(|node| node.agents.iter().cloned());
@@ -237,11 +242,12 @@ impl World {
             .collect()
     }
 
-    /// Adds a node, with the lowest number that is free.
+    /// Adds a node with the next free number after the last one; after [`MOST_NODES`] it continues
+    /// at 1.
     pub async fn add_node(&self) -> Result<Node, WorldError> {
         let last = self.last.load(Relaxed);
-        // A new number, as a new machine has: the addresses of one that is gone rest for minutes,
-        // and until then another of its name gets none.
+        // A new name, as for a new machine: the addresses of a removed node are reused only after
+        // minutes, and until then a node of the same name gets none.
         let number = {
             let nodes = self.lock();
             let mut numbers = (last + 1..=MOST_NODES).chain(1..=last);
@@ -255,8 +261,7 @@ impl World {
         Ok(node)
     }
 
-    /// Removes a node, as an administrator does who cares for its pods: no new ones, those there
-    /// go elsewhere, then the machine is switched off and forgotten.
+    /// Removes a node in order: cordons it, deletes its pods, stops the machine and deletes the Node.
     pub async fn remove_node(&self, name: &str) -> Result<(), WorldError> {
         let found = self
             .lock()
@@ -331,12 +336,12 @@ impl World {
         self.server.faults().drop_client(Matcher::any(), lasting)
     }
 
-    /// Lets them in again.
+    /// Accepts connections again.
     pub fn restore_api(&self, fault: FaultId) {
         self.server.faults().remove(fault);
     }
 
-    /// Ends everything in order.
+    /// Stops stand-ins, nodes, controller and API server, in this sequence.
     pub async fn stop(&self) {
         for handle in &self.standins {
             handle.stop().await;
@@ -349,7 +354,8 @@ impl World {
     }
 }
 
-/// Serves the API on the segment for agents, and on the host's loopback for people.
+/// Serves the API on the segment for agents, and on the host's loopback for kubectl. Returns the CA
+/// certificate and the address on the host.
 async fn open(
     server: &mut ApiServer,
     host: std::net::TcpListener,
@@ -378,7 +384,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     io::Write::write_all(&mut file, text.as_bytes())
 }
 
-/// Applies what an administrator would: definitions, rights, and a pool.
+/// Creates CRDs, RBAC objects and an IPPool, as an administrator would.
 async fn set_up(client: &Client) -> Result<(), WorldError> {
     for text in manifest::DEFINITIONS.iter().chain(&manifest::RIGHTS) {
         for object in manifest::objects(text)? {
@@ -389,7 +395,7 @@ async fn set_up(client: &Client) -> Result<(), WorldError> {
         "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "IPPool",
         "metadata": {"name": "nodes"}, "spec": {"nodeCIDRs": true},
     });
-    // A definition is served a moment after it was made.
+    // A CRD is served a moment after its creation.
     for _ in 0..100 {
         match create(client, &pool).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -408,7 +414,7 @@ fn controller(common: &Common, token: &str) -> Result<Agent, WorldError> {
     let container = manifest::containers(manifest::CONTROLLER)?;
     let container = container.into_iter().next();
     let line =
-        container.map(|container| container.line(&common.program.display().to_string(), &[]));
+        container.map(|container| container.line(&common.programs.weft.display().to_string(), &[]));
     let agent = Agent::new(AgentParts {
         node: None,
         component: "controller".to_owned(),
@@ -426,12 +432,10 @@ fn controller(common: &Common, token: &str) -> Result<Agent, WorldError> {
     Ok(agent)
 }
 
-/// Gives the world directories of its own where the host's would be in the way, without losing
-/// sight of this program and of the directory that the user looks into. Says where the program is.
-fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
-    let program = env::current_exe()?;
-    let name = program.file_name().unwrap_or_default().to_owned();
-    let programs = program.parent().unwrap_or(Path::new("/")).to_owned();
+/// Mounts private file systems over the host's `/run`, `/proc` and `/var/lib`, with the programs and
+/// the user's directory bound into `/run`. Returns the new paths of the programs.
+fn make_mounts(directory: &Path, weft: &Path) -> io::Result<Programs> {
+    let lab = env::current_exe()?;
     let fresh = directory.join("world");
     fs::create_dir_all(&fresh)?;
     mount_fresh(&fresh)?;
@@ -439,6 +443,7 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
     for path in [
         "/run/weft-world/state",
         "/run/weft-world/bin",
+        "/run/weft-world/lab",
         "/run/weft-world/nodes",
         "/run/netns",
         "/run/lock",
@@ -449,9 +454,12 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
     }
     fs::write(inside("/run/xtables.lock"), "")?;
     mount_bind(directory, inside("/run/weft-world/state"))?;
-    mount_bind(&programs, inside("/run/weft-world/bin"))?;
+    let parent = |program: &Path| program.parent().unwrap_or(Path::new("/")).to_owned();
+    // weft-cni is in the same directory as weft.
+    mount_bind(parent(weft), inside("/run/weft-world/bin"))?;
+    mount_bind(parent(&lab), inside("/run/weft-world/lab"))?;
     mount_move(&fresh, "/run")?;
-    // Plugins look for themselves there, by their numbers in this world.
+    // Plugins find themselves in /proc by their PIDs in this PID namespace.
     mount(
         "proc",
         "/proc",
@@ -463,13 +471,20 @@ fn make_mounts(directory: &Path) -> io::Result<PathBuf> {
         let said = io::Error::from(error);
         io::Error::new(
             said.kind(),
-            format!("/proc cannot be mounted, as in some containers: {said}"),
+            format!("cannot mount /proc, which some containers forbid: {said}"),
         )
     })?;
     mount_fresh(Path::new("/var/lib"))?;
     fs::create_dir_all("/var/lib/weft")?;
     fs::create_dir_all(Path::new(SHARED).join("state/logs"))?;
-    Ok(Path::new(SHARED).join("bin").join(name))
+    let mounted = |directory: &str, program: &Path| {
+        let name = program.file_name().unwrap_or_default();
+        Path::new(SHARED).join(directory).join(name)
+    };
+    Ok(Programs {
+        weft: mounted("bin", weft),
+        lab: mounted("lab", &lab),
+    })
 }
 
 fn mount_fresh(path: &Path) -> io::Result<()> {
@@ -482,5 +497,5 @@ fn mount_fresh(path: &Path) -> io::Result<()> {
     )?)
 }
 
-/// A world that several tasks share.
+/// A world shared by several tasks.
 pub type SharedWorld = Arc<World>;

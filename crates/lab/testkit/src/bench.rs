@@ -1,4 +1,4 @@
-//! Figures of a benchmark, in the form that `make bench` reads.
+//! Figures of a benchmark, as JSON that `make bench` reads.
 //!
 //! A benchmark is a `[[bench]]` target with a name of its own and `harness = false`:
 //!
@@ -23,15 +23,15 @@ use std::{
 
 use serde::Serialize;
 
-/// Whether to do only the least that shows that the benchmark runs.
+/// True if the benchmark should only show that it runs (`WEFT_BENCH_QUICK`).
 pub fn is_quick() -> bool {
     env::var("WEFT_BENCH_QUICK").is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// What a figure was promised to be.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
-    /// Nothing; it is shown for comparison.
+    /// No target: the figure is shown for comparison.
     None,
     /// Our figure is at most this.
     AtMost(f64),
@@ -44,7 +44,7 @@ pub enum Target {
 }
 
 impl Target {
-    fn words(self) -> Option<String> {
+    fn label(self) -> Option<String> {
         match self {
             Self::None => None,
             Self::AtMost(limit) => Some(format!("≤ {limit}")),
@@ -93,7 +93,7 @@ impl Report {
         self.push(name, unit, ours, None, target);
     }
 
-    /// Adds a figure beside the peer's of the same run.
+    /// Adds a figure with the peer's figure of the same run.
     pub fn comparison(&mut self, name: &str, unit: &str, ours: f64, peer: f64, target: Target) {
         self.push(name, unit, ours, Some(peer), target);
     }
@@ -118,15 +118,15 @@ impl Report {
             ours,
             peer,
             ratio,
-            target: target.words(),
+            target: target.label(),
             holds: target.holds(ours, ratio),
         });
     }
 }
 
-/// Measures ours and the peer's in turns, so that a busy moment of the machine hits both, and
-/// returns the two medians. Who begins changes as well: the second finds what the first left, warm
-/// caches and freed memory.
+/// Measures ours and the peer's in turn, so that a busy moment of the machine affects both, and
+/// returns the two medians. Rounds alternate in which side begins, because the second side finds
+/// warm caches and freed memory.
 pub fn alternate(
     rounds: usize,
     mut ours: impl FnMut() -> f64,
@@ -144,12 +144,11 @@ pub fn alternate(
     (median(ours), median(peer))
 }
 
-/// How many milliseconds a program takes from its start to its end, run after run; the start-up
-/// time of one that is given nothing to do. Its input is what the command says, and its output is
-/// not looked at.
+/// Milliseconds that a program takes from start to end, for each run. Its standard output is
+/// discarded.
 ///
 /// # Panics
-/// When it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn run_times(runs: usize, mut command: impl FnMut() -> Command) -> Vec<f64> {
     let run = |_| {
         let mut command = command();
@@ -163,10 +162,10 @@ pub fn run_times(runs: usize, mut command: impl FnMut() -> Command) -> Vec<f64> 
     (0..runs).map(run).collect()
 }
 
-/// The middle of the samples; the mean of the two middle ones where their number is even.
+/// The median; of an even number of samples the mean of the two in the middle.
 ///
 /// # Panics
-/// Without samples.
+/// If there are no samples.
 pub fn median(mut samples: Vec<f64>) -> f64 {
     assert!(!samples.is_empty(), "no samples");
     samples.sort_by(f64::total_cmp);
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_always_the_first() {
+    fn both_sides_begin_equally_often() {
         let turns = RefCell::new(String::new());
         let turn = |who| {
             turns.borrow_mut().push(who);
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_without_a_usable_peer_does_not_hold() {
+    fn a_ratio_without_a_usable_peer_does_not_pass() {
         let mut report = Report::new();
         report.figure("no peer", "s", 1.0, Target::RatioAtMost(2.0));
         report.comparison("idle peer", "s", 1.0, 0.0, Target::RatioAtMost(2.0));

@@ -1,17 +1,17 @@
-//! Doubles of cloud APIs: HTTP servers on loopback that answer as the real ones do, as far as route
-//! controllers use them, and count, delay, limit and fail on demand.
+//! Doubles of cloud APIs: HTTP servers on loopback that implement what route controllers use, count
+//! calls, and delay, limit and fail them on demand.
 //!
-//! Every double has a control API under `/_double/`, so that a program that is not ours can be
-//! measured and disturbed too:
+//! Every double has a control API under `/_double/`, so that tests can also measure and disturb
+//! programs of other projects:
 //!
 //! | request | effect |
 //! |---|---|
 //! | `GET /_double/counters` | calls by endpoint and result |
-//! | `GET /_double/table` | the routes that are there |
+//! | `GET /_double/table` | current routes |
 //! | `POST /_double/faults` | adds one [`Fault`] or a list of them |
-//! | `DELETE /_double/faults` | forgets those that are left |
+//! | `DELETE /_double/faults` | removes all faults |
 //! | `PUT /_double/machines` | replaces the servers or instances |
-//! | `POST /_double/reset` | no routes, no faults, all counters at zero |
+//! | `POST /_double/reset` | restores the initial routes, removes faults, sets counters to zero |
 
 mod bucket;
 mod counters;

@@ -1,9 +1,9 @@
 //! Random clusters: Services, EndpointSlices and Nodes with every feature that a service proxy
-//! knows, and edits of them.
+//! supports, and random edits of them.
 //!
-//! Objects are what the API server would hold, as JSON, so the same cluster can be given to a
-//! model, to an API server or to kube-proxy. A seed says all: the same seed makes the same objects
-//! and the same edits, on every machine.
+//! Objects are JSON as the API server returns it, so the same cluster can be given to a model, to an
+//! API server or to kube-proxy. The same seed gives the same objects and the same edits on every
+//! machine.
 
 use std::collections::BTreeMap;
 
@@ -32,16 +32,16 @@ pub struct ObjectName {
     pub kind: &'static str,
     /// Empty for nodes.
     pub namespace: String,
-    /// The name.
+    /// Name, unique per kind and namespace.
     pub name: String,
 }
 
 /// A change of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
-    /// An object appears or changes.
+    /// An object is created or replaced.
     Put(ObjectName, Value),
-    /// An object goes.
+    /// An object is deleted.
     Delete(ObjectName),
 }
 
@@ -51,7 +51,7 @@ pub struct RandomCluster {
     rng: Rng,
     namespace: String,
     objects: BTreeMap<ObjectName, Value>,
-    /// Addresses and NodePorts are never given out twice, as in a real cluster.
+    /// Cluster IPs and NodePorts are never reused.
     next_address: u32,
     next_node_port: u16,
     next_name: u32,
@@ -74,7 +74,7 @@ impl RandomCluster {
         cluster
     }
 
-    /// The namespace in which everything is.
+    /// The namespace of all Services and EndpointSlices.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -84,7 +84,7 @@ impl RandomCluster {
         self.objects.iter()
     }
 
-    /// How many Services there are.
+    /// Number of Services.
     pub fn services(&self) -> usize {
         self.names("Service").len()
     }
@@ -100,7 +100,7 @@ impl RandomCluster {
         edits
     }
 
-    /// Changes something at random.
+    /// Makes one random change and returns its edits.
     pub fn edit(&mut self) -> Vec<Edit> {
         match self.rng.u8(0..20) {
             0..4 => self.add_service(),
@@ -131,7 +131,7 @@ impl RandomCluster {
         }
     }
 
-    /// A change that means nothing: proxies should do nothing.
+    /// Changes an annotation only: a proxy must not write anything.
     fn annotate_slice(&mut self) -> Vec<Edit> {
         let Some(name) = self.any("EndpointSlice") else {
             return self.add_service();
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_says_all() {
+    fn the_same_seed_gives_the_same_edits() {
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
     }
 
     #[test]
-    fn every_feature_comes_up() {
+    fn every_feature_occurs() {
         let text = format!("{:?}", (0..20).flat_map(run).collect::<Vec<_>>());
         let features = [
             "NodePort",

@@ -1,8 +1,8 @@
-//! A throw-away network for one test.
+//! A throw-away network for one test, made of namespaces.
 //!
 //! A test calls [`inside`] (or [`with_programs`]) with a closure. The first time, the test binary
 //! runs itself again, only this test, as the first process of fresh network, mount and process
-//! namespaces with a private `/run`; there the closure runs. Whatever it starts or configures dies
+//! namespaces with a private `/run`; there the closure runs. All that it starts or configures dies
 //! with that process, so a lab can neither leak nor touch the host's network.
 //!
 //! ```no_run
@@ -21,7 +21,7 @@
 //! # Privileges
 //! Root gets plain namespaces; everyone else (and root with `WEFT_LAB_ROOTLESS=1`) gets them
 //! inside a user namespace in which they are root. Where neither works the test says so on stderr
-//! and passes, except with `CI=true`: then it fails, so that no kernel test is green by absence.
+//! and passes; with `CI=true` it fails, so that no kernel test passes without running.
 //!
 //! # When a test fails
 //! The failure carries everything the inner process printed and the `nsenter` line that would
@@ -60,11 +60,11 @@ const FINISHED: &str = "weft-lab: finished";
 
 /// Runs `test` in a network of its own.
 ///
-/// Call it once in a `#[test]` function. What stands before the call happens in both processes,
-/// what stands behind it only in the outer one, on the host.
+/// Call it once in a `#[test]` function. Code before the call runs in both processes, code after it
+/// only in the outer one, on the host.
 ///
 /// # Panics
-/// When the closure panics, and with `CI=true` also when no lab can be made here.
+/// If the closure panics, and with `CI=true` also if no lab can be made here.
 pub fn inside<F: FnOnce(&Lab)>(test: F) {
     with_programs(&[], test);
 }
@@ -79,7 +79,7 @@ pub fn with_programs<F: FnOnce(&Lab)>(programs: &[&'static str], test: F) {
     }
     let launch = match Privilege::available(programs) {
         Ok(privilege) => Launch::new(name, privilege),
-        Err(reason) => return skip(name, &reason),
+        Err(unavailable) => return skip(name, &unavailable.to_string()),
     };
     if let Err(failure) = launch.run() {
         panic!("{failure}");
@@ -149,24 +149,27 @@ fn run_inner<F: FnOnce(&Lab)>(test: F) -> ! {
     let outcome = catch_unwind(AssertUnwindSafe(|| test(&lab)));
     let Err(panic) = outcome else {
         println_raw(FINISHED);
-        // What follows the lab in the test is for the outer process.
+        // Code after the lab in the test runs in the outer process only.
         process::exit(0);
     };
-    println_raw(&format!("\nweft-lab: to look around: {}", lab.nsenter()));
-    if launch::holds() {
-        println_raw("weft-lab: holding the namespaces; interrupt to let go");
+    println_raw(&format!(
+        "\nweft-lab: to enter the namespaces: {}",
+        lab.nsenter()
+    ));
+    if launch::hold_requested() {
+        println_raw("weft-lab: keeping the namespaces until interrupted");
         loop {
             thread::park();
         }
     }
-    println_raw("weft-lab: the namespaces end now; WEFT_LAB_HOLD=1 keeps them alive");
+    println_raw("weft-lab: removing the namespaces; WEFT_LAB_HOLD=1 keeps them");
     resume_unwind(panic);
 }
 
 fn skip(name: &str, reason: &str) {
     assert!(
         env::var("CI").as_deref() != Ok("true"),
-        "{name} cannot run here and CI=true forbids to skip it: {reason}"
+        "cannot run {name}, and CI=true forbids skipping it: {reason}"
     );
     println_raw(&format!("\nweft-lab: SKIPPED {name}: {reason}"));
 }
@@ -174,7 +177,7 @@ fn skip(name: &str, reason: &str) {
 /// Writes past libtest's capture, which only sees the `print` macros.
 fn println_raw(text: &str) {
     use std::io::Write as _;
-    // A closed stderr is no reason to fail a test.
+    // A closed stderr must not fail a test.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -1,16 +1,16 @@
-//! What tests and benchmarks of several crates need and no program does.
+//! Helpers shared by the tests and benchmarks of several crates.
 //!
-//! - [`lab`]: networks of their own for tests that touch the kernel;
-//! - [`cluster`]: random Services, slices and nodes;
+//! - [`lab`]: throw-away networks for tests that touch the kernel.
+//! - [`cluster`]: random Services, EndpointSlices and Nodes.
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
-//! - [`clouds`]: doubles of the APIs of clouds.
+//! - [`clouds`]: doubles of cloud APIs.
 //! - [`Flood`]: clients that never finish a request.
-//! - [`peer`]: programs of other projects to test with.
-//! - [`free_port`]: ports that nobody else gets.
+//! - [`peer`]: paths of other projects' programs, such as kube-proxy.
+//! - [`free_port`]: ports that no other process gets by chance.
 //! - [`usage`]: processor time and memory of other processes.
 //!
-//! A dev-dependency, except that `weft testkit` starts the doubles and the comparisons are made with
-//! it: no verb that serves a cluster depends on it.
+//! A dev-dependency, except of `weft-lab testkit`, which starts the doubles, and of the comparisons
+//! (`make conformance`). No command that serves a cluster depends on it.
 
 pub mod bench;
 pub mod clouds;
@@ -19,6 +19,7 @@ mod flood;
 pub mod lab;
 mod peers;
 mod ports;
+pub mod program;
 pub mod usage;
 
 pub use flood::Flood;

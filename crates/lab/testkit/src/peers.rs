@@ -1,11 +1,11 @@
-//! Programs of other projects, where `make peers` built them.
+//! Paths of other projects' programs that `make peers` built.
 
 use std::{env, path::PathBuf};
 
-/// A peer's program; none is no failure unless `WEFT_MUST_RUN_PEERS` says so.
+/// The path of a peer's program, or None if it was not built.
 ///
 /// # Panics
-/// When it must be run and is not there.
+/// If it was not built and `WEFT_MUST_RUN_PEERS` is set.
 pub fn peer(name: &str) -> Option<PathBuf> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache/weft/peers/v1.36.4/bin"));
     let cache = env::var_os("WEFT_PEERS").map(PathBuf::from).or_else(home)?;

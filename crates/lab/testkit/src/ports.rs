@@ -1,4 +1,4 @@
-//! Ports for programs that have to be told one.
+//! Free ports for programs that need a port number before they start.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -6,29 +6,28 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// Below those that the kernel gives to whoever connects or does not care, which begin at 32768, and
-/// below the node ports.
+/// Below the kernel's ephemeral ports, which begin at 32768, and below the node ports.
 const FIRST: u16 = 20_000;
-/// Processes whose numbers differ by less than this look in different places.
-const PLACES: u32 = 500;
-/// Ports of a place.
+/// Blocks of ports. Processes whose IDs differ by less than this start in different blocks.
+const BLOCKS: u32 = 500;
+/// Ports per block.
 const SIZE: u16 = 20;
 
-/// A port of loopback that nobody listens on, and that nobody gets by chance before it is used. No
-/// two calls of a process return the same.
+/// A loopback port on which no process listens and that the kernel does not assign to another
+/// process. No two calls in one process return the same port.
 ///
 /// # Panics
-/// When a thousand of them are taken.
+/// If a thousand ports are taken.
 pub fn free_port() -> u16 {
     static RETURNED: AtomicU16 = AtomicU16::new(0);
-    let place = u16::try_from(process::id() % PLACES).unwrap_or_default();
+    let block = u16::try_from(process::id() % BLOCKS).unwrap_or_default();
     for _ in 0..1_000 {
-        let port = FIRST + place * SIZE + RETURNED.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + block * SIZE + RETURNED.fetch_add(1, Ordering::Relaxed);
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return port;
         }
     }
-    panic!("no port of a thousand is free");
+    panic!("cannot find a free port: 1000 are taken");
 }
 
 #[cfg(test)]
@@ -41,7 +40,7 @@ mod tests {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first + 1));
         let second = free_port();
         assert!(first < second && second < 30_000);
-        // Somebody else may have had it already.
+        // Another process may have had it already.
         assert!(taken.is_err() || second != first + 1);
         TcpListener::bind((Ipv4Addr::LOCALHOST, second)).unwrap();
     }

@@ -1,38 +1,37 @@
-//! What another process has used, as the kernel tells it from outside.
+//! Processor time and memory of other processes, read from `/proc`.
 
 use std::{fs, io, time::Duration};
 
-/// The kernel counts processor time in steps of this for everybody who reads it, whatever its own
-/// clock does.
+/// The unit of processor time in `/proc`, independent of the frequency of the kernel's own clock.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A process and its processor time, user and system together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Its number.
+    /// Process ID.
     pub process: u32,
-    /// The number of the process that started it.
+    /// Process ID of the parent.
     pub parent: u32,
-    /// Of all its threads.
+    /// Processor time of all its threads.
     pub own: Duration,
-    /// Of its children that have ended and were waited for, and of theirs.
+    /// Processor time of its children that have ended and were waited for, and of their children.
     pub ended_children: Duration,
 }
 
 impl Usage {
-    /// Of one process.
+    /// Reads the usage of one process.
     pub fn of(process: u32) -> io::Result<Self> {
         let file = format!("/proc/{process}/stat");
         Self::parse(&read(&file)?).ok_or_else(|| unexpected(&file))
     }
 
-    /// Of all processes that this one can see.
+    /// Reads the usage of all processes that this one can see.
     pub fn of_all() -> io::Result<Vec<Self>> {
         let mut all = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let process = name.to_str().and_then(|name| name.parse().ok());
-            // One that has ended meanwhile is not there any more.
+            // A process that has ended meanwhile has no entry any more.
             all.extend(process.and_then(|process| Self::of(process).ok()));
         }
         Ok(all)
@@ -40,7 +39,7 @@ impl Usage {
 
     fn parse(stat: &str) -> Option<Self> {
         let process = stat.split_whitespace().next()?.parse().ok()?;
-        // The second field is the program's name, in which anything may stand.
+        // The second field is the program's name, which may have any characters.
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok();
@@ -53,13 +52,13 @@ impl Usage {
     }
 }
 
-/// Memory of a process that no file can give back, in megabytes.
+/// Memory of a process that is not backed by files (`RssAnon`), in megabytes.
 pub fn anonymous_megabytes(process: u32) -> io::Result<f64> {
     let file = format!("/proc/{process}/status");
     anonymous(&read(&file)?).ok_or_else(|| unexpected(&file))
 }
 
-/// From a line like `RssAnon: 1234 kB`, whose unit is 1024 bytes.
+/// Reads a line like `RssAnon: 1234 kB`, whose unit is 1024 bytes.
 fn anonymous(status: &str) -> Option<f64> {
     let mut lines = status.lines();
     let line = lines.find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -69,13 +68,13 @@ fn anonymous(status: &str) -> Option<f64> {
 
 fn read(file: &str) -> io::Result<String> {
     fs::read_to_string(file)
-        .map_err(|error| io::Error::new(error.kind(), format!("read {file}: {error}")))
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read {file}: {error}")))
 }
 
 fn unexpected(file: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("{file} does not say what it should"),
+        format!("cannot parse {file}: a field is missing or not a number"),
     )
 }
 
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_behind_any_name() {
+    fn processor_time_is_read_after_any_program_name() {
         let text = "17 (a b) c) S 4 17 17 0 -1 4194560 1 2 0 0 100 20 3 4 20 0 9 0 53 1 2 3\n";
         let expected = Usage {
             process: 17,
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_among_all_and_uses_something() {
+    fn this_process_is_listed_with_its_parent_and_its_memory() {
         let own = std::process::id();
         let found = Usage::of_all().unwrap();
         let found = found.iter().find(|usage| usage.process == own).unwrap();

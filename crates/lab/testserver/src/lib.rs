@@ -1,4 +1,4 @@
-//! An embedded API server with the CRDs of `deploy/` for tests, and raw calls to it.
+//! The embedded API server with the CRDs of `deploy/`, and raw requests to it, for tests.
 #![expect(
     clippy::unwrap_used,
     reason = "a helper of tests may panic as tests do"
@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::Value;
 use weft_apiserver::{ApiServer, User};
 
-/// Path of our API group.
+/// Path of the API group `ipam.weft.dev`.
 pub const GROUP: &str = "/apis/ipam.weft.dev/v1alpha1";
 const DEFINITIONS: [&str; 4] = [
     include_str!("../../../../deploy/crds/nodenetworkconfigs.yaml"),
@@ -23,7 +23,7 @@ const ACCOUNTS: [&str; 2] = [
     "system:serviceaccounts:kube-system",
 ];
 
-/// The path of an object or, without a name, of all of a kind.
+/// The path of an object or, with an empty name, of its collection.
 pub fn path(plural: &str, name: &str) -> String {
     let scope = match plural {
         "nodenetworkconfigs" | "clustersubnetstates" => "namespaces/kube-system/",
@@ -37,7 +37,7 @@ pub fn path(plural: &str, name: &str) -> String {
     format!("{GROUP}/{scope}{plural}{name}")
 }
 
-/// Sends one request; PATCH is a merge patch, and a null body is none.
+/// Sends one request. PATCH is a merge patch; a null `body` sends an empty one.
 pub async fn call(
     client: &Client,
     method: Method,
@@ -61,7 +61,7 @@ pub async fn call(
     client.request(request).await
 }
 
-/// Installs the CRDs of `deploy/crds` and waits until it is served.
+/// Installs the CRDs of `deploy/crds` and waits until they are served.
 pub async fn install(client: &Client) {
     for text in DEFINITIONS {
         let definition: Value = serde_saphyr::from_str(text).unwrap();
@@ -78,14 +78,14 @@ pub async fn install(client: &Client) {
     }
 }
 
-/// A new server with the CRDs.
+/// Starts a server with the CRDs installed.
 pub async fn server() -> ApiServer {
     let server = ApiServer::builder().build();
     install(&server.client()).await;
     server
 }
 
-/// Applies a manifest as an administrator would.
+/// Creates the objects of a manifest.
 pub async fn apply(client: &Client, manifest: &str) {
     let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
     for object in objects {
@@ -105,7 +105,7 @@ pub async fn apply(client: &Client, manifest: &str) {
     }
 }
 
-/// A ServiceAccount in kube-system.
+/// The user of a ServiceAccount in kube-system.
 pub fn account(name: &str) -> User {
     User::new(
         &format!("system:serviceaccount:kube-system:{name}"),
@@ -113,7 +113,7 @@ pub fn account(name: &str) -> User {
     )
 }
 
-/// Polls a condition every 20 ms; tests pause the time. Panics after 100 s.
+/// Polls a condition every 20 ms. Panics after 100 s, which pass at once in tests with paused time.
 pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     for _ in 0..5_000 {
         if condition().await {
@@ -121,10 +121,11 @@ pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("never: {what}");
+    panic!("condition not met after 100 s: {what}");
 }
 
-/// Rights on Nodes beyond those in `deploy/`, so that nothing but the policy forbids them.
+/// A ClusterRole with more rights on Nodes than `deploy/` grants, so that only the admission policy
+/// can refuse a request.
 pub fn too_many_rights_on_nodes(account: &str) -> String {
     format!(
         "

@@ -1,4 +1,4 @@
-//! The addresses of this network namespace's interfaces.
+//! Addresses of this network namespace's interfaces.
 
 use std::net::IpAddr;
 
@@ -11,23 +11,23 @@ use crate::netlink::{
 };
 
 const GET_ADDRESS: u16 = 22;
-/// The far end of a point-to-point link, otherwise our own.
+/// `IFA_ADDRESS`: the far end of a point-to-point link, otherwise our own address.
 const ADDRESS: u16 = 1;
-/// Our own, where it differs from the above. IPv4 always has it.
+/// `IFA_LOCAL`: our own address, where it differs from `IFA_ADDRESS`. IPv4 always has it.
 const LOCAL: u16 = 2;
 /// Size of `ifaddrmsg`: family, prefix length, flags, scope, interface index.
 const FIXED_PART: usize = 8;
-/// How often a dump is begun again because the list changed under it.
+/// Number of dumps before a list that keeps changing is an error.
 const TRIES: u32 = 5;
 
-/// An address that packets can be sent to to reach this machine.
+/// An address of one of this machine's interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InterfaceAddress {
-    /// The address.
+    /// IP address without its prefix length.
     pub address: IpAddr,
-    /// How many bits of it name the network.
+    /// Length of the network prefix in bits.
     pub prefix_length: u8,
-    /// The number of its interface.
+    /// Index of its interface.
     pub interface: u32,
 }
 
@@ -41,9 +41,9 @@ pub fn interface_addresses(family: IpFamily) -> Result<Vec<InterfaceAddress>, Ne
         let mut found = Vec::new();
         let mut header = [0; FIXED_PART];
         header[0] = family_number(family);
-        let question = Request::new(GET_ADDRESS, FLAG_REQUEST | FLAG_DUMP, &header);
-        let outcome = socket.ask("list addresses", question, |payload| {
-            // A kernel without the family answers for all it has.
+        let request = Request::new(GET_ADDRESS, FLAG_REQUEST | FLAG_DUMP, &header);
+        let outcome = socket.request("list addresses", request, |payload| {
+            // A kernel without the family answers with all families it has.
             found.extend(parse(payload).filter(|entry| IpFamily::of(entry.address) == family));
         });
         tries += 1;

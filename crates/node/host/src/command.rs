@@ -1,8 +1,8 @@
 //! Runs one program to its end: input from memory, output as it comes, time measured and limited.
 //!
 //! Input and messages go through files in memory: they have no capacity that could fill up, so the
-//! program never waits for us there. Its output, which can be tens of megabytes, is the one pipe,
-//! and the one thing we wait for: no threads are needed.
+//! program never blocks on them. Its output, which can be tens of megabytes, is the only pipe and
+//! the only thing to wait for: no threads are needed.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,82 +23,82 @@ mod output;
 
 pub(crate) use lines::Lines;
 
-/// What a message of a program is cut to; the first lines name the cause.
+/// Longest message of a program in an error; the first lines name the cause.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// What a program cost.
+/// Time that a program took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// From before its start to its end.
+    /// Wall clock, from before the start to the end.
     pub wall: Duration,
     /// Processor time of the program, user and system together.
     pub cpu: Duration,
 }
 
-/// Why a program did not do what it was asked for.
+/// Failure of a program.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// It could not be started, or its input not be prepared.
-    #[error("`{command}` cannot be started")]
+    /// It could not be started, or its input could not be prepared.
+    #[error("cannot start `{command}`")]
     Start {
         /// Program and arguments.
         command: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// It ran, but its end or its output was lost.
-    #[error("`{command}` cannot be followed to its end")]
+    #[error("cannot read the output or status of `{command}`")]
     Follow {
         /// Program and arguments.
         command: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It was killed because it took too long. What it did until then is unknown.
+    /// It was killed at the time limit. Its effects until then are unknown.
     #[error("`{command}` was killed: still running after {limit:?}")]
     TimeLimit {
         /// Program and arguments.
         command: String,
-        /// The time it was given.
+        /// The time limit.
         limit: Duration,
     },
-    /// Somebody else held the xtables lock for longer than we were told to wait. Nothing happened;
-    /// trying again later is right.
-    #[error("`{command}` did not get the xtables lock: {said}")]
+    /// Another process held the xtables lock for longer than the lock limit. Nothing was changed; a
+    /// later retry is right.
+    #[error("`{command}` did not get the xtables lock: {message}")]
     LockBusy {
         /// Program and arguments.
         command: String,
-        /// What the program said.
-        said: String,
+        /// Message of the program.
+        message: String,
     },
     /// It ended with another status than success.
-    #[error("`{command}` failed ({status}): {said}")]
+    #[error("`{command}` failed ({status}): {message}")]
     Failed {
         /// Program and arguments.
         command: String,
-        /// How it ended.
+        /// Exit status or signal.
         status: ExitStatus,
-        /// What the program said, in one line.
-        said: String,
+        /// Message of the program, in one line.
+        message: String,
     },
 }
 
 impl CommandError {
-    /// Whether the same call is likely to work in a moment.
+    /// Returns whether a retry in a moment is likely to work.
     pub fn is_lock_busy(&self) -> bool {
         matches!(self, Self::LockBusy { .. })
     }
 
-    /// What the program said before it failed.
-    pub fn said(&self) -> Option<&str> {
+    /// Message of the program, if it failed.
+    pub fn message(&self) -> Option<&str> {
         match self {
-            Self::LockBusy { said, .. } | Self::Failed { said, .. } => Some(said),
+            Self::LockBusy { message, .. } | Self::Failed { message, .. } => Some(message),
             Self::Start { .. } | Self::Follow { .. } | Self::TimeLimit { .. } => None,
         }
     }
 }
 
-/// A program and how to run it.
+/// A program with arguments, environment, input and time limit.
 #[derive(Debug)]
 pub(crate) struct Invocation<'a> {
     pub(crate) program: &'a Path,
@@ -108,7 +108,7 @@ pub(crate) struct Invocation<'a> {
     pub(crate) limit: Duration,
 }
 
-/// What is left of a program that ended well.
+/// Output and cost of a program that succeeded.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) output: Vec<u8>,
@@ -116,17 +116,17 @@ pub(crate) struct Finished {
 }
 
 impl Invocation<'_> {
-    /// Runs it and keeps its output; any status but success is an error.
+    /// Runs it and returns its output; any status but success is an error.
     pub(crate) fn run(&self) -> Result<Finished, CommandError> {
         let mut output = Vec::new();
         let spent = self.stream(&mut |block| output.extend_from_slice(block))?;
         Ok(Finished { output, spent })
     }
 
-    /// Runs it and hands on its output in blocks, while it writes; any status but success is an
-    /// error, and what was handed on until then is then worth nothing.
+    /// Runs it and passes its output to `each` in blocks, while it writes. Any status but success
+    /// is an error; the blocks passed before it must not be used.
     pub(crate) fn stream(&self, each: &mut dyn FnMut(&[u8])) -> Result<Spent, CommandError> {
-        // Before it is started: when that returns, the program may have run for a while.
+        // Before the start: the program may run for a while before `start` returns.
         let started = Instant::now();
         let (child, output, mut errors) = self.start().map_err(|source| {
             let command = self.text();
@@ -157,8 +157,8 @@ impl Invocation<'_> {
             return Ok(spent);
         }
         let errors = content(&mut errors).map_err(lost)?;
-        let said = message(&errors).or_else(|| message(&beginning));
-        Err(self.failure(status, said.unwrap_or_else(|| "no message".to_owned())))
+        let message = message_of(&errors).or_else(|| message_of(&beginning));
+        Err(self.failure(status, message.unwrap_or_else(|| "no message".to_owned())))
     }
 
     fn start(&self) -> io::Result<(Child, ChildStdout, File)> {
@@ -174,19 +174,19 @@ impl Invocation<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::from(errors.try_clone()?))
             .spawn()?;
-        let output = child.stdout.take().expect("it was asked for");
+        let output = child.stdout.take().expect("stdout is piped");
         Ok((child, output, errors))
     }
 
-    fn failure(&self, status: ExitStatus, said: String) -> CommandError {
+    fn failure(&self, status: ExitStatus, message: String) -> CommandError {
         let command = self.text();
-        if is_lock_message(status, &said) {
-            CommandError::LockBusy { command, said }
+        if is_lock_message(status, &message) {
+            CommandError::LockBusy { command, message }
         } else {
             CommandError::Failed {
                 command,
                 status,
-                said,
+                message,
             }
         }
     }
@@ -203,12 +203,12 @@ impl Invocation<'_> {
 }
 
 /// Status 4 alone is not enough: iptables-nft also ends with it when the kernel refuses a
-/// transaction, as in `CHAIN_DEL failed (Device or resource busy)`, and that is no matter of time.
-fn is_lock_message(status: ExitStatus, said: &str) -> bool {
-    status.code() == Some(4) && said.contains("xtables lock")
+/// transaction, as in `CHAIN_DEL failed (Device or resource busy)`, which no wait cures.
+fn is_lock_message(status: ExitStatus, message: &str) -> bool {
+    status.code() == Some(4) && message.contains("xtables lock")
 }
 
-/// Follows it to its end, at most until the limit; then ends it by force and says so.
+/// Reads its output until it ends or the limit passes; then kills it and returns an error.
 fn follow(
     mut child: Child,
     output: ChildStdout,
@@ -228,26 +228,26 @@ fn memory_file(name: &str) -> io::Result<File> {
 }
 
 fn content(file: &mut File) -> io::Result<Vec<u8>> {
-    // Our descriptor and the program's share one position, which is at the end now.
+    // Our descriptor and the program's share one file position, which is at the end now.
     let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len()).unwrap_or(0));
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A program's words in one line, without those that say nothing about the failure.
-fn message(bytes: &[u8]) -> Option<String> {
+/// A program's message in one line, without lines that say nothing about the failure.
+fn message_of(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let telling = |line: &&str| {
         !line.is_empty() && !line.starts_with("Try `") && !line.starts_with("# Warning:")
     };
     let lines: Vec<&str> = text.lines().map(str::trim).filter(telling).collect();
-    let mut said = lines.join("; ");
-    if said.len() > LONGEST_MESSAGE {
-        said.truncate(said.floor_char_boundary(LONGEST_MESSAGE));
-        said.push('…');
+    let mut message = lines.join("; ");
+    if message.len() > LONGEST_MESSAGE {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        message.push('…');
     }
-    (!said.is_empty()).then_some(said)
+    (!message.is_empty()).then_some(message)
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
     fn output_is_handed_on_while_the_program_runs() {
         let directory = tempfile::tempdir().unwrap();
         let seen = directory.path().join("seen");
-        // It does not end before we have acted on its first word.
+        // It does not end before its first line was handled here.
         let script = format!(
             "echo one; until [ -e {0} ]; do sleep 0.01; done; echo two",
             seen.display()
@@ -331,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_a_message_is_told_in_words_of_the_output() {
+    fn a_failure_without_a_message_shows_the_output() {
         let error = run("echo sorry; exit 1", b"", PATIENCE).unwrap_err();
-        assert_eq!(error.said(), Some("sorry"));
+        assert_eq!(error.message(), Some("sorry"));
     }
 
     #[test]
@@ -386,10 +386,7 @@ mod tests {
         };
         let error = missing.run().unwrap_err();
         assert!(matches!(error, CommandError::Start { .. }));
-        assert_eq!(
-            error.to_string(),
-            "`/nowhere/iptables -S` cannot be started"
-        );
+        assert_eq!(error.to_string(), "cannot start `/nowhere/iptables -S`");
     }
 
     #[test]
@@ -397,7 +394,7 @@ mod tests {
         let finished = run("env", b"", PATIENCE).unwrap();
         let text = String::from_utf8(finished.output).unwrap();
         let mut names: Vec<&str> = text.lines().filter_map(|l| l.split('=').next()).collect();
-        // What the shell adds by itself.
+        // Variables that the shell adds by itself.
         names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
         assert_eq!(names, ["PATH"]);
     }
@@ -421,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        let said = message("ä".repeat(LONGEST_MESSAGE).as_bytes()).unwrap();
-        assert_eq!(said.len(), LONGEST_MESSAGE + '…'.len_utf8());
+        let message = message_of("ä".repeat(LONGEST_MESSAGE).as_bytes()).unwrap();
+        assert_eq!(message.len(), LONGEST_MESSAGE + '…'.len_utf8());
     }
 }

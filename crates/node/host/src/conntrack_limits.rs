@@ -1,16 +1,17 @@
-//! How many connections the kernel tracks, and for how long.
+//! Conntrack limits: table size and timeouts.
 //!
-//! What to write is decided by a function of what is wanted and what was observed. The rules are
-//! those of kube-proxy 1.36 (pkg/proxy/conntrack/sysctls.go), except that a setting which cannot
-//! be written here is reported and not fatal.
+//! `ConntrackLimits::writes` decides from the wanted and the present values; `apply` reads and
+//! writes. The rules are those of kube-proxy 1.36 (pkg/proxy/conntrack/sysctls.go), except that a
+//! sysctl which cannot be written here is reported and not fatal.
 
 use std::time::Duration;
 
 use crate::sysctl::{Setting, SettingError, Settings};
 
-/// Beyond this, memory is wasted on machines with many cores.
+/// Upper bound of the value scaled by processors: beyond it, machines with many cores would waste
+/// memory.
 const HIGHEST_SCALED: u64 = 1_048_576;
-/// Connections that share one slot of the hash table at most, on average.
+/// Average number of connections per slot of the hash table, at most.
 const CONNECTIONS_PER_SLOT: u64 = 4;
 
 const MAX: Setting<'_> = Setting::Sysctl("net/netfilter/nf_conntrack_max");
@@ -26,39 +27,39 @@ const HASH_SIZE: Setting<'_> = Setting::ModuleParameter {
     parameter: "hashsize",
 };
 
-/// What is wanted. Zero leaves the system's value alone.
+/// Wanted limits, kube-proxy's `conntrack` section. Zero leaves the system's value alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConntrackLimits {
-    /// Connections for each processor.
+    /// Connections per processor.
     pub max_per_core: u64,
-    /// Connections however few processors there are; of no effect without `max_per_core`.
+    /// Lower bound of the number of connections; no effect without `max_per_core`.
     pub min: u64,
-    /// How long an idle TCP connection is remembered.
+    /// Timeout of an idle established TCP connection.
     pub tcp_established_timeout: Duration,
-    /// How long a half-closed one is.
+    /// Timeout of a TCP connection in CLOSE_WAIT.
     pub tcp_close_wait_timeout: Duration,
-    /// How long a UDP flow is that was never answered.
+    /// Timeout of a UDP flow without a reply.
     pub udp_timeout: Duration,
-    /// How long an answered one is.
+    /// Timeout of a UDP flow with a reply.
     pub udp_stream_timeout: Duration,
-    /// Do not call packets outside of the TCP window invalid. `false` leaves the system's value.
+    /// Do not mark packets outside of the TCP window invalid. `false` leaves the system's value.
     pub tcp_be_liberal: bool,
 }
 
-/// One setting and the value it gets.
+/// A setting and its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Where.
+    /// The sysctl or module parameter.
     pub setting: Setting<'static>,
-    /// What.
+    /// New value.
     pub value: u64,
 }
 
 impl ConntrackLimits {
-    /// Which settings have to be written, in order, given how to find out their present values.
+    /// The settings to write, in order; `read` returns the present values.
     ///
-    /// A setting that has its value already is not written: in a container without the right to
-    /// write that would be a complaint about nothing.
+    /// A setting that has its value already is not written: in a container that may not write, that
+    /// would be a needless error.
     pub fn writes(
         &self,
         processors: u64,
@@ -79,7 +80,7 @@ impl ConntrackLimits {
             .filter(|(setting, value)| *value > 0 && observed(*setting) != Some(*value))
             .map(|(setting, value)| Write { setting, value })
             .collect();
-        // Raised only: a larger table costs memory, but a smaller one costs every packet.
+        // Only raised: a larger hash table costs memory, a smaller one costs time for every packet.
         let slots = max / CONNECTIONS_PER_SLOT;
         if slots > 0 && observed(HASH_SIZE).is_none_or(|size| size < slots) {
             writes.push(Write {
@@ -102,8 +103,8 @@ impl ConntrackLimits {
         }
     }
 
-    /// Observes, decides and writes. Returns what could not be written because it is read-only
-    /// here; any other failure ends it.
+    /// Reads, decides and writes. Returns the settings that could not be written because they are
+    /// read-only here; any other failure ends it.
     pub fn apply(
         &self,
         settings: &Settings,
@@ -113,9 +114,9 @@ impl ConntrackLimits {
         let mut read_only = Vec::new();
         for Write { setting, value } in self.writes(processors, observed) {
             match settings.write(setting, &value.to_string()) {
-                Ok(()) => tracing::info!(%setting, value, "changed a setting of the kernel"),
+                Ok(()) => tracing::info!(%setting, value, "sysctl changed"),
                 Err(error) if error.is_read_only() => {
-                    tracing::warn!(%setting, value, %error, "a setting of the kernel stays as it is");
+                    tracing::warn!(%setting, value, %error, "cannot change sysctl");
                     read_only.push(error);
                 }
                 Err(error) => return Err(error),
@@ -129,7 +130,7 @@ impl ConntrackLimits {
 mod tests {
     use super::*;
 
-    /// As kube-proxy has them.
+    /// kube-proxy's defaults.
     const DEFAULTS: ConntrackLimits = ConntrackLimits {
         max_per_core: 32_768,
         min: 131_072,

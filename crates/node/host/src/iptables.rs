@@ -1,8 +1,8 @@
 //! The iptables programs of one address family.
 //!
 //! Linux has two implementations with the same commands, [`Variant::Legacy`] and [`Variant::Nft`],
-//! and two rule sets to go with them. Everybody on a node must use the same one, so
-//! [`Iptables::detect`] looks for the traces of the kubelet before it trusts the default.
+//! and a rule set for each. All components on a node must use the same one, so [`Iptables::detect`]
+//! looks for the chains of the kubelet before it uses the default.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -22,17 +22,17 @@ pub use programs::{Programs, SearchPath};
 pub use restore::RestoreError;
 pub use version::{Variant, Version};
 
-/// How long to wait, and for what.
+/// Time limits of iptables programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For the xtables lock, in whole seconds (`-w`); rounded up.
+    /// Wait for the xtables lock, in whole seconds (`-w`); rounded up.
     pub lock: Duration,
-    /// For a program to end; then it is killed.
+    /// Run time of a program, after which it is killed.
     pub program: Duration,
 }
 
 impl Default for Limits {
-    /// Five seconds for the lock, as kube-proxy has it, and five minutes for a program.
+    /// Five seconds for the lock, as in kube-proxy, and five minutes for a program.
     fn default() -> Self {
         Self {
             lock: Duration::from_secs(5),
@@ -57,17 +57,17 @@ impl Iptables {
         self.family
     }
 
-    /// The implementation they belong to.
+    /// The implementation of the programs.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
-    /// The version they report.
+    /// The version that the programs report.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Where they are.
+    /// Paths of the programs.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
@@ -79,16 +79,16 @@ impl Iptables {
         self
     }
 
-    /// Whether `MASQUERADE` knows `--random-fully`.
+    /// Returns whether `MASQUERADE` supports `--random-fully` (iptables 1.6.2).
     pub fn supports_random_fully(&self) -> bool {
         self.version >= Version::new(1, 6, 2)
     }
 
-    /// Reads what `iptables-save` prints, for one table or for all that exist, and says what that
-    /// cost. There are no lines for a table that nobody has used yet. Takes no lock.
+    /// Passes on the lines of `iptables-save`, for one table or for all that exist, and returns the
+    /// cost. A table that was never used has no lines. Takes no lock.
     ///
-    /// Lines are read while the program writes, since the whole text can have tens of megabytes.
-    /// Those that came before an error are worth nothing.
+    /// Lines are passed on while the program writes, since the whole text can have tens of
+    /// megabytes. After an error they must not be used.
     pub fn save_lines(
         &self,
         table: Option<&str>,
@@ -100,21 +100,21 @@ impl Iptables {
         };
         let environment = programs::environment();
         let save = self.invocation(&self.programs.save, arguments, &environment, b"");
-        // Comments are the only place for bytes that are not UTF-8, and then it is not our rule.
+        // Only comments can hold bytes that are not UTF-8, and such a rule is not one of ours.
         let mut lines = Lines::default();
         let spent = save.stream(&mut |block| lines.block(block, each))?;
         lines.finish(each);
         Ok(spent)
     }
 
-    /// Feeds `iptables-restore --noflush`: chains that the input does not name stay as they are.
+    /// Runs `iptables-restore --noflush`: chains that the input does not name stay as they are.
     ///
     /// Each table of the input is committed by itself, in order: after an error the tables before
-    /// the failing one are written already.
+    /// the failing one are already written.
     pub fn restore(&self, input: &[u8]) -> Result<Spent, RestoreError> {
         let wait = self.lock_seconds();
         let mut arguments = vec!["--noflush"];
-        // Older ones do not know the flag. They neither wait nor fail for a busy lock.
+        // Older versions do not support the flag. They neither wait for a busy lock nor fail.
         if self.version >= Version::new(1, 6, 2) {
             arguments.splice(0..0, ["-w", &wait]);
         }
@@ -122,21 +122,21 @@ impl Iptables {
         Ok(finished.spent)
     }
 
-    /// Whether a chain exists.
+    /// Returns whether a chain exists.
     pub fn has_chain(&self, table: &str, chain: &str) -> Result<bool, CommandError> {
         match self.list(table, chain) {
             Ok(_) => Ok(true),
-            // Status 1 is the answer "no such chain", in words that differ between versions; a
-            // missing table, privilege or lock has other numbers.
+            // Status 1 means "no such chain", with texts that differ between versions; a missing
+            // table, privilege or lock has other numbers.
             Err(CommandError::Failed { status, .. }) if status.code() == Some(1) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The rules of one chain, as `iptables-save` prints them behind `-A` and the chain's name, and
-    /// what that cost. A chain that does not exist is an error.
+    /// The rules of one chain, as `iptables-save` prints them after `-A` and the chain's name, and
+    /// the cost. A chain that does not exist is an error.
     ///
-    /// With iptables-nft this reads that chain alone, however many there are.
+    /// iptables-nft reads only that chain, however many there are.
     pub fn chain_rules(
         &self,
         table: &str,

@@ -1,8 +1,8 @@
-//! The only door to the kernel: iptables programs, netlink, sysctls, addresses, routes.
+//! All access to the kernel: iptables programs, netlink, sysctls, addresses, routes.
 //!
 //! Everything here blocks the calling thread and acts in that thread's network namespace, except
-//! [`routing`], which is asynchronous. Nothing here decides: callers say what to read or write, and
-//! learn which call failed and what it said.
+//! [`routing`], which is asynchronous. Nothing here decides: callers choose what to read or write,
+//! and get an error that names the failing call.
 //!
 //! Start reading at [`iptables`]; `raw.rs` holds the unsafe calls.
 

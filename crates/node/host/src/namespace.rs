@@ -1,10 +1,10 @@
-//! Network namespaces as files, as `ip netns` keeps them.
+//! Network namespaces as files, in the way of `ip netns`.
 
 use std::{fs::File, io, os::fd::AsFd as _, panic, path::Path, thread};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Runs work on a thread of its own inside the network namespace that a file stands for.
+/// Runs work on a thread of its own inside the network namespace that a file refers to.
 ///
 /// Sockets opened there stay in the namespace wherever they are used afterwards.
 pub fn within<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
@@ -13,7 +13,7 @@ pub fn within<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Resu
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(work())
     };
-    // A namespace belongs to a thread: a new one keeps the caller where it is.
+    // A network namespace belongs to a thread: on a new one the caller's does not change.
     match thread::scope(|scope| scope.spawn(inside).join()) {
         Ok(result) => result,
         Err(panic) => panic::resume_unwind(panic),

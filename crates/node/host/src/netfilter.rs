@@ -1,5 +1,5 @@
-//! What the kernel's packet filter tells over netlink: the nftables generation and rules, named
-//! counters, tracked connections. And beside netlink, the size of the legacy tables.
+//! Netfilter over netlink: the nftables generation and rules, named counters, conntrack entries;
+//! and the size of the legacy tables.
 
 use crate::netlink::{NetlinkError, Protocol, Request, Socket};
 
@@ -14,9 +14,9 @@ pub use rules::RawRule;
 pub(crate) use rules::Step;
 pub use xtables::{FingerprintError, TableFingerprint, legacy_fingerprint, legacy_table_exists};
 
-/// A connection to the packet filter of the network namespace in which it was opened.
+/// A socket to netfilter in the network namespace in which it was opened.
 ///
-/// Needs the right to administrate that network (`CAP_NET_ADMIN`) for almost everything.
+/// Almost everything needs `CAP_NET_ADMIN` in that namespace.
 #[derive(Debug)]
 pub struct Netfilter {
     pub(crate) socket: Socket,
@@ -31,7 +31,7 @@ impl Netfilter {
     }
 }
 
-/// A part of the packet filter; the upper half of a message's kind.
+/// A netfilter subsystem; the upper half of a message's type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subsystem {
     Conntrack = 1,
@@ -49,12 +49,12 @@ pub(crate) fn request(subsystem: Subsystem, message: u8, flags: u16, family: u8)
     Request::new(kind, flags, &[family, 0, 0, 0])
 }
 
-/// What stands behind the fixed part of an answer.
+/// The attributes after the fixed part of an answer.
 pub(crate) fn body(payload: &[u8]) -> &[u8] {
     payload.get(FIXED_PART..).unwrap_or(&[])
 }
 
-/// As C ends its strings.
+/// The name with a terminating NUL.
 pub(crate) fn terminated(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.push(0);

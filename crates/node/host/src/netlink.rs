@@ -1,7 +1,7 @@
-//! Enough of netlink for a handful of questions: messages with attributes, and a blocking socket.
+//! A small netlink client: messages with attributes, and a blocking socket.
 //!
-//! Written by hand, since the questions are few and the crates that know these subsystems are
-//! either asynchronous or hold everything in generic attribute lists that we would parse again.
+//! Written by hand, since the requests are few and the crates for these subsystems are either
+//! asynchronous or keep everything in generic attribute lists that would have to be parsed again.
 
 use std::io;
 
@@ -15,25 +15,25 @@ pub(crate) use socket::{
     FLAG_ACKNOWLEDGE, FLAG_CREATE, FLAG_DUMP, FLAG_EXCLUSIVE, FLAG_REQUEST, Protocol, Socket,
 };
 
-/// A question to the kernel that was not answered.
+/// Failure of a netlink request.
 #[derive(Debug, Error)]
 #[error("netlink: cannot {operation}")]
 pub struct NetlinkError {
-    /// What was asked for.
+    /// The operation as a verb phrase, such as `list addresses`.
     pub operation: &'static str,
-    /// What the kernel said.
+    /// Error of the kernel or the socket.
     #[source]
     pub source: io::Error,
 }
 
 impl NetlinkError {
-    /// For an answer that lacks what it should hold.
+    /// Error for an answer that lacks a required attribute.
     pub(crate) fn incomplete(operation: &'static str) -> Self {
         let source = io::Error::new(io::ErrorKind::InvalidData, "the answer is incomplete");
         Self { operation, source }
     }
 
-    /// The kernel's number for it.
+    /// Error number of the kernel.
     pub fn errno(&self) -> Option<rustix::io::Errno> {
         rustix::io::Errno::from_io_error(&self.source)
     }

@@ -1,4 +1,4 @@
-//! What this process and its children have used.
+//! Processor time and memory of this process and its children.
 
 use std::{fs, io, time::Duration};
 
@@ -6,13 +6,13 @@ use thiserror::Error;
 
 use crate::raw;
 
-/// Why a figure is not known.
+/// Failure to read a figure.
 #[derive(Debug, Error)]
 pub enum UsageError {
     /// The system call or file failed.
     #[error("cannot read the usage of this process")]
     Read(#[source] io::Error),
-    /// The file does not hold the figure.
+    /// `/proc/self/status` does not contain the figure.
     #[error("/proc/self/status has no RssAnon")]
     NoFigure,
 }
@@ -27,29 +27,29 @@ pub fn children_processor_time() -> Result<Duration, UsageError> {
     raw::usage(raw::Who::Children).map_err(UsageError::Read)
 }
 
-/// Bytes of memory that belong to this process alone: heap and stacks, without mapped files.
+/// Anonymous memory in bytes: heap and stacks, without mapped files.
 pub fn anonymous_memory() -> Result<u64, UsageError> {
     let status = fs::read_to_string("/proc/self/status").map_err(UsageError::Read)?;
     anonymous(&status).ok_or(UsageError::NoFigure)
 }
 
-/// Lets large blocks of memory go back to the system as soon as they are freed, from now on.
+/// Makes glibc return large freed blocks to the system at once, from now on.
 ///
-/// glibc takes a large block that is freed for a sign of more to come. It then keeps up to twice
-/// its size at the end of each arena, so a process that handles one text of 16 MB at its start may
-/// hold some 10 MB for ever after, for nothing. The limit it is held to here is its own first one.
-/// Other allocators, as that of musl, do not learn in this way.
+/// glibc takes a large freed block for a sign of more to come: it raises its thresholds and then
+/// keeps up to twice that size at the end of each arena. A process that handles one text of 16 MB
+/// at its start may thus hold some 10 MB for ever. This fixes the threshold at its initial value.
+/// Other allocators, such as musl's, do not adapt in this way.
 pub fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     {
         const FIRST_LIMIT: i32 = 128 << 10;
         if !raw::fix_mapped_size(FIRST_LIMIT) {
-            tracing::debug!("the allocator keeps its habits");
+            tracing::debug!("mallopt(M_MMAP_THRESHOLD) failed");
         }
     }
 }
 
-/// From a line like `RssAnon: 1234 kB`.
+/// Parses a line like `RssAnon: 1234 kB`.
 fn anonymous(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_grows_with_work_and_is_told_apart_from_the_childrens() {
+    fn processor_time_grows_with_work_and_excludes_that_of_children() {
         let own = own_processor_time().unwrap();
         let mut sum = 0_u64;
         while own_processor_time().unwrap() < own + Duration::from_millis(20) {
@@ -85,7 +85,7 @@ mod tests {
         let before = anonymous_memory().unwrap();
         let pages = black_box(vec![1_u8; 64 << 20]);
         let grown = anonymous_memory().unwrap().saturating_sub(before);
-        // Other tests of this process may let go of some at the same time.
+        // Other tests of this process may free memory at the same time.
         assert!(grown > 32 << 20, "{grown} bytes");
         drop(pages);
     }
@@ -106,7 +106,7 @@ mod tests {
         }
         return_freed_memory();
         let before = anonymous_memory().unwrap();
-        // The first would teach the allocator to keep the second.
+        // The first block would raise the threshold for the second.
         for _ in 0..2 {
             drop(black_box(vec![1_u8; 16 << 20]));
         }

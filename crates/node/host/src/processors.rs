@@ -1,9 +1,9 @@
-//! How many processors the machine has.
+//! Number of online processors.
 
 use std::{fs, ops::RangeInclusive, thread};
 
-/// Processors that are switched on, whether or not this process may use them: what is shared by
-/// the whole machine, like the conntrack table, must not follow the limits of one container.
+/// Online processors, whether or not this process may use them: a resource of the whole machine,
+/// such as the conntrack table, must not follow the limits of one container.
 pub fn online() -> u64 {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").ok();
     text.as_deref().and_then(count).unwrap_or_else(|| {
@@ -12,7 +12,7 @@ pub fn online() -> u64 {
     })
 }
 
-/// From ranges like `0-3,5`.
+/// Counts ranges like `0-3,5`.
 fn count(text: &str) -> Option<u64> {
     let sizes: Option<Vec<u64>> = text
         .trim()

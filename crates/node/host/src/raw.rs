@@ -1,4 +1,4 @@
-//! The system calls for which no crate of ours has a safe wrapper, each behind a safe function.
+//! Unsafe system calls without a safe wrapper in our dependencies, each behind a safe function.
 
 #![expect(
     unsafe_code,
@@ -16,9 +16,10 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use weft_model::IpFamily;
 
-/// Waits for a child and says how much processor time it (and what it waited for) used.
+/// Waits for a child and returns its status and processor time, including that of its own children
+/// it waited for.
 ///
-/// Takes the child, since its number is free for others afterwards.
+/// Takes the child by value, since its process ID may be reused afterwards.
 pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     // Closes its stdin if that is a pipe: waiting with it open could last forever.
@@ -41,7 +42,7 @@ pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     Ok((ExitStatus::from_raw(status), processor_time(&usage)))
 }
 
-/// Whose processor time to ask for.
+/// Subject of a usage query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
     Process,
@@ -72,8 +73,8 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(part(time.tv_sec)) + Duration::from_micros(part(time.tv_usec))
 }
 
-/// Has the allocator map every block of at least so many bytes by itself, and no longer raise that
-/// limit, nor that for what it keeps, when such a block is freed. `false` if it did not accept.
+/// Makes the allocator map every block of at least this size separately, and stops it from raising
+/// that threshold and the trim threshold when such a block is freed. `false` if it refused.
 #[cfg(target_env = "gnu")]
 pub(crate) fn fix_mapped_size(bytes: libc::c_int) -> bool {
     // SAFETY: no pointers are involved, and glibc locks what it sets.
@@ -121,7 +122,7 @@ const GET_INFO: libc::c_int = 64;
 /// Entries and bytes of a legacy table. Creates the table if it does not exist.
 pub(crate) fn table_info(family: IpFamily, table: &str) -> io::Result<(u32, u32)> {
     let mut name = [0; 32];
-    // The last byte stays 0, as C wants it.
+    // The last byte stays 0, the terminator.
     name[..31]
         .get_mut(..table.len())
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?
@@ -135,7 +136,7 @@ pub(crate) fn table_info(family: IpFamily, table: &str) -> io::Result<(u32, u32)
         size: 0,
     };
     let mut length = libc::socklen_t::try_from(size_of::<TableInfo>()).map_err(io::Error::other)?;
-    // The option belongs to the family and not to the protocol: any socket can be asked.
+    // The option belongs to the family and not to the protocol: any socket of the family will do.
     let (domain, level) = match family {
         IpFamily::V4 => (AddressFamily::INET, libc::IPPROTO_IP),
         IpFamily::V6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),

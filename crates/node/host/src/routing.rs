@@ -1,11 +1,11 @@
-//! The kernel's routes, and what happens to them.
+//! Kernel routes over rtnetlink: read, write and follow.
 //!
-//! [`Routing`] reads and writes tables, [`Events`] tells what changed. Unlike the rest of this
-//! crate it is asynchronous, since whoever follows events waits most of the time.
+//! [`Routing`] reads and writes tables, [`Events`] follows changes. Unlike the rest of this crate
+//! it is asynchronous, since a follower of events waits most of the time.
 //!
-//! A netlink socket belongs to the network namespace of the thread that opened it, for ever and
-//! from whatever thread it is used. So opening is not asynchronous: a caller in the right namespace
-//! opens, and tasks anywhere may use what was opened.
+//! A netlink socket belongs to the network namespace of the thread that opened it, on whichever
+//! thread it is used later. So opening is not asynchronous: a caller in the right namespace opens,
+//! and tasks anywhere may use the result.
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
@@ -35,59 +35,59 @@ mod route;
 pub use event::{Change, Event, Events};
 pub use route::{Deletion, Hop, KernelRoute, Reach, RouteKind};
 
-/// The table that packets are routed by unless a rule says otherwise.
+/// The table of packets for which no rule selects another.
 pub const MAIN_TABLE: u32 = 254;
 
-/// The kernel answers at once; this only keeps a lost answer from hanging a task forever.
+/// The kernel answers at once; the limit only keeps a lost answer from blocking a task forever.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a dump is begun again because the list changed under it.
+/// Number of dumps before a list that keeps changing is an error.
 const TRIES: u32 = 5;
-/// How long the rest of a dump that was given up is waited for.
+/// Wait for the rest of an abandoned dump.
 const REST: Duration = Duration::from_millis(20);
 
-/// A connection to the routes of one network namespace. Clones share it.
+/// An rtnetlink connection of one network namespace. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Routing {
     handle: Handle,
     port: u32,
-    /// The kernel runs one dump for a socket at a time, and refuses a second one.
+    /// The kernel runs one dump per socket at a time and refuses a second one.
     dumping: Arc<Mutex<()>>,
 }
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub interface: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Whether somebody switched it on.
+    /// Administratively up.
     pub up: bool,
 }
 
-/// Whether a route may take the place of another one.
+/// Mode of writing a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Only if there is none with the same table, destination, type of service and metric.
-    /// Otherwise the kernel says `EEXIST`.
+    /// Fails with `EEXIST` if a route with the same table, destination, type of service and metric
+    /// exists.
     Add,
-    /// In the place of whatever route has these, *whoever made it*, without a moment of none.
+    /// Replaces the route with the same key atomically, *also one that another program created*.
     Replace,
 }
 
 impl Routing {
-    /// Connects to the routes of the calling thread's network namespace. Answers are received by a
-    /// task of the tokio runtime in whose context this is called.
+    /// Connects to the calling thread's network namespace. Answers are received by a task of the
+    /// current tokio runtime.
     pub fn open() -> Result<Self, NetlinkError> {
         let (mut connection, handle, _unsolicited) =
             rtnetlink::new_connection().map_err(opening)?;
-        // Without them the end of an answer looks like the end of the connection.
+        // Without acknowledgements the end of an answer looks like the end of the connection.
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         let socket = connection.socket_mut().socket_mut();
         let port = socket.bind_auto().map_err(opening)?.port_number();
-        // Lets the kernel leave out what was not asked for. One that is older than this option
-        // sends everything, and it is left out here.
+        // Lets the kernel filter dumps. An older kernel without this option sends everything, and
+        // the results are filtered here.
         let _ = socket.set_netlink_get_strict_chk(true);
         tokio::spawn(connection);
         Ok(Self {
@@ -97,8 +97,7 @@ impl Routing {
         })
     }
 
-    /// The number by which the kernel knows this connection: events of changes that it made carry
-    /// it.
+    /// The netlink port ID of this connection: events of changes made through it carry it.
     pub fn port(&self) -> u32 {
         self.port
     }
@@ -130,22 +129,23 @@ impl Routing {
             Write::Replace => NLM_F_CREATE | NLM_F_REPLACE,
         };
         let message = RouteNetlinkMessage::NewRoute(route.to_message());
-        self.ask("write a route", message, NLM_F_ACK | flags, |_| ())
+        self.request("write a route", message, NLM_F_ACK | flags, |_| ())
             .await
     }
 
-    /// Deletes a route. If there is none the kernel says `ESRCH`.
+    /// Deletes a route. Fails with `ESRCH` if there is none.
     pub async fn delete(&self, deletion: &Deletion) -> Result<(), NetlinkError> {
         let message = RouteNetlinkMessage::DelRoute(deletion.to_message());
-        self.ask("delete a route", message, NLM_F_ACK, |_| ()).await
+        self.request("delete a route", message, NLM_F_ACK, |_| ())
+            .await
     }
 
-    /// How a packet to an address would leave.
+    /// Looks up the route that a packet to an address would take.
     pub async fn reach(&self, address: IpAddr) -> Result<Reach, NetlinkError> {
-        const OPERATION: &str = "look an address up";
+        const OPERATION: &str = "look up a route";
         let question = RouteNetlinkMessage::GetRoute(route::to_address(address));
         let mut found = None;
-        let answered = self.ask(OPERATION, question, NLM_F_ACK, |message| {
+        let answered = self.request(OPERATION, question, NLM_F_ACK, |message| {
             if let RouteNetlinkMessage::NewRoute(message) = message {
                 found = Reach::parse(&message);
             }
@@ -174,7 +174,7 @@ impl Routing {
         self.dump("list links", question, read).await
     }
 
-    /// Asks for a list until one comes that did not change while it was read.
+    /// Repeats a dump until one is consistent.
     async fn dump<T>(
         &self,
         operation: &'static str,
@@ -186,11 +186,13 @@ impl Routing {
         loop {
             let mut found = Vec::new();
             let collect = |message| found.extend(read(message));
-            let outcome = self.ask(operation, question(), NLM_F_DUMP, collect).await;
+            let outcome = self
+                .request(operation, question(), NLM_F_DUMP, collect)
+                .await;
             tries += 1;
             match outcome {
                 Err(error) if error.errno() == Some(Errno::INTR) && tries < TRIES => {}
-                // Somebody gave up on a dump, whose rest is still being received.
+                // An abandoned dump is still being received.
                 Err(error) if error.errno() == Some(Errno::BUSY) && tries < TRIES => {
                     tokio::time::sleep(REST).await;
                 }
@@ -200,7 +202,7 @@ impl Routing {
         }
     }
 
-    async fn ask(
+    async fn request(
         &self,
         operation: &'static str,
         message: RouteNetlinkMessage,
@@ -215,7 +217,7 @@ impl Routing {
             .map_err(|source| NetlinkError { operation, source })
     }
 
-    /// Hands the parts of an answer to `each` until it is complete. A dump that the kernel calls
+    /// Passes the parts of an answer to `each` until it is complete. A dump that the kernel marks
     /// inconsistent ends with `EINTR`, after all of it was read.
     async fn exchange(
         &self,

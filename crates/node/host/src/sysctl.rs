@@ -1,4 +1,4 @@
-//! The kernel's settings under `/proc/sys`, and parameters of its modules under `/sys/module`.
+//! Sysctls under `/proc/sys`, and module parameters under `/sys/module`.
 
 use std::{
     fmt, fs, io,
@@ -7,17 +7,17 @@ use std::{
 
 use thiserror::Error;
 
-/// The name of one setting.
+/// Name of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting<'a> {
-    /// Below `/proc/sys`, with slashes: `net/ipv4/ip_forward`. Dots would be ambiguous, since they
-    /// may stand in the name of an interface.
+    /// Path under `/proc/sys`, with slashes: `net/ipv4/ip_forward`. Dots would be ambiguous, since
+    /// they may occur in the name of an interface.
     Sysctl(&'a str),
-    /// Below `/sys/module`.
+    /// Path under `/sys/module`.
     ModuleParameter {
-        /// `nf_conntrack`.
+        /// Module name, such as `nf_conntrack`.
         module: &'a str,
-        /// `hashsize`.
+        /// Parameter name, such as `hashsize`.
         parameter: &'a str,
     },
 }
@@ -33,52 +33,52 @@ impl fmt::Display for Setting<'_> {
     }
 }
 
-/// Why a setting was not read or written.
+/// Failure to read or write a setting.
 #[derive(Debug, Error)]
 pub enum SettingError {
-    /// This kernel does not have it, or its module is not loaded.
+    /// The kernel does not have it, or its module is not loaded.
     #[error("{setting} does not exist")]
     Missing {
-        /// Which one.
+        /// Path of the setting.
         setting: String,
     },
-    /// It can be read only: by a read-only mount, for lack of rights, or because it belongs to the
+    /// It is read-only: by a read-only mount, by lack of rights, or because it belongs to the
     /// initial network namespace.
-    #[error("{setting} cannot be written here")]
+    #[error("cannot write {setting}: read-only here")]
     ReadOnly {
-        /// Which one.
+        /// Path of the setting.
         setting: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It holds something else than the number we expected.
-    #[error("{setting} is {value:?}, which is no number")]
+    /// The value is not a number.
+    #[error("{setting} is {value:?}: expected a number")]
     NotANumber {
-        /// Which one.
+        /// Path of the setting.
         setting: String,
-        /// What it holds.
+        /// Its value.
         value: String,
     },
-    /// Anything else, such as a value that the kernel refuses.
-    #[error("{setting} cannot be {verb}")]
+    /// Any other failure, such as a value that the kernel refuses.
+    #[error("cannot {verb} {setting}")]
     Other {
-        /// Which one.
+        /// Path of the setting.
         setting: String,
-        /// `read`, or `set to` a value.
+        /// `read`, or `write` with the value.
         verb: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl SettingError {
-    /// Whether the setting exists and may not be changed by us.
+    /// Returns whether the setting exists but is read-only here.
     pub fn is_read_only(&self) -> bool {
         matches!(self, Self::ReadOnly { .. })
     }
 }
 
-/// Reads and writes settings, those of the network in the calling thread's namespace.
+/// Reads and writes settings; those of the network belong to the calling thread's namespace.
 #[derive(Clone, Debug)]
 pub struct Settings {
     root: PathBuf,
@@ -91,14 +91,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings whose `proc/sys` and `sys/module` are below another directory: the host's, mounted
+    /// Settings whose `proc/sys` and `sys/module` are under another directory: the host's, mounted
     /// into a container, or a test's.
     pub fn under(root: &Path) -> Self {
         let root = root.to_owned();
         Self { root }
     }
 
-    /// The value as text, without white space around it.
+    /// The value as text, trimmed.
     pub fn read(&self, setting: Setting<'_>) -> Result<String, SettingError> {
         match fs::read_to_string(self.path(setting)) {
             Ok(text) => Ok(text.trim().to_owned()),
@@ -120,7 +120,7 @@ impl Settings {
         })
     }
 
-    /// Writes a value, whatever it was before.
+    /// Writes a value unconditionally.
     pub fn write(&self, setting: Setting<'_>, value: &str) -> Result<(), SettingError> {
         let outcome = fs::OpenOptions::new()
             .write(true)
@@ -138,7 +138,7 @@ impl Settings {
             }
             _ => SettingError::Other {
                 setting: setting.to_string(),
-                verb: format!("set to {value:?}"),
+                verb: format!("write {value:?} to"),
                 source,
             },
         })

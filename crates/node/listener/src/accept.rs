@@ -1,4 +1,4 @@
-//! Accepting connections, from a listener into its pool.
+//! The accept loop, from a listener into its pool.
 
 use std::{future::Future, io, time::Duration};
 

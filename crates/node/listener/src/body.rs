@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::pool::{RequestInProgress, RequestProgress};
 
-/// Why a body ends early.
+/// Error that ends a body early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {
@@ -25,7 +25,8 @@ pin_project! {
         #[pin]
         body: Incoming,
         limit: Duration,
-        waiting: Option<Pin<Box<Sleep>>>,
+        timer: Option<Pin<Box<Sleep>>>,
+        is_waiting: bool,
         progress: RequestProgress,
     }
 }
@@ -35,7 +36,8 @@ impl RequestBody {
         Self {
             body,
             limit,
-            waiting: None,
+            timer: None,
+            is_waiting: false,
             progress,
         }
     }
@@ -51,15 +53,18 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.project();
         if let Poll::Ready(frame) = this.body.poll_frame(context) {
+            *this.is_waiting = false;
             this.progress.works();
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        if this.waiting.is_none() {
+        // Once for each part of the body that is missing: a client that sends one part and stops is
+        // as idle as one that never began.
+        if !std::mem::replace(this.is_waiting, true) {
             this.progress.waits_for_client();
         }
         // Not set back by a frame: a body that arrives byte by byte has no more time than another.
         let limit = *this.limit;
-        let timer = this.waiting.get_or_insert_with(|| Box::pin(sleep(limit)));
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(timer.as_mut().poll(context));
         let message = "cannot read the request body: time limit exceeded";
         let error = io::Error::new(io::ErrorKind::TimedOut, message);

@@ -1,4 +1,4 @@
-//! The process's limit of open file descriptors.
+//! Limit of the process's open file descriptors.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The soft limit of open file descriptors.
 pub fn descriptor_limit() -> u64 {
-    // No limit at all is reported as none.
+    // `None` means unlimited.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

@@ -8,12 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, Uri, header, uri::Authority};
 
-/// From where a listener can be reached.
+/// Clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// From this machine.
+    /// Clients on this machine.
     Loopback,
-    /// From wherever the address can be reached.
+    /// Every client that can reach the address.
     Anywhere,
 }
 
@@ -31,16 +31,16 @@ impl Reach {
 /// The hosts that a request may name.
 #[derive(Clone, Copy, Debug)]
 pub struct HostCheck {
-    /// The port that has to be named; any without. Forwarded ports have other numbers.
+    /// The port that a request must name; any if `None`, since forwarded ports have other numbers.
     pub port: Option<u16>,
-    /// Whether addresses other than loopback's are accepted.
+    /// With [`Reach::Anywhere`] numeric addresses other than loopback are accepted too.
     pub reach: Reach,
 }
 
-/// What a request that names another host is answered, with status 421.
+/// Body of the answer with status 421 to a request for another host.
 pub const MISDIRECTED: &str = "cannot answer: Host is not an address of this server\n";
 
-/// The scheme's port, which browsers leave out.
+/// The default port of `http`, which browsers leave out.
 const HTTP_PORT: u16 = 80;
 
 impl HostCheck {
@@ -53,7 +53,7 @@ impl HostCheck {
         })
     }
 
-    /// Whether one host, with or without port, is accepted.
+    /// Returns whether one host, with or without port, is accepted.
     fn accepts(self, authority: &str) -> bool {
         let Ok(parsed) = authority.parse::<Authority>() else {
             return false;
@@ -76,9 +76,9 @@ impl HostCheck {
         })
     }
 
-    /// Whether a request names an accepted host, in HTTP/1's header, HTTP/2's pseudo-header or a
-    /// full URL. One that names several is not accepted, and one that names none only without a
-    /// port to be named: browsers always name a host, some clients of diagnostics do not.
+    /// Returns whether a request names an accepted host, in HTTP/1's header, HTTP/2's pseudo-header
+    /// or a full URL. A request with several hosts is refused. One without a host is accepted only
+    /// if no port is demanded: browsers always send a host, some clients of diagnostics do not.
     pub fn accepts_request(self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut named = uri.authority().map(Authority::as_str).into_iter().chain(
             headers

@@ -82,7 +82,7 @@ impl Connection {
                 () = sleep_until(wake) => {
                     let now = Instant::now();
                     let next = match drained {
-                        None => self.next_look(now),
+                        None => self.next_idle_check(now),
                         Some(drained) => (self.is_busy() && now < drained).then_some(drained),
                     };
                     let Some(next) = next else {
@@ -96,8 +96,8 @@ impl Connection {
     }
 }
 
-/// After a stop, for a connection without a request in progress to close itself: HTTP/2 tells the
-/// client first.
+/// Time after a stop for a connection without a request in progress to close itself: HTTP/2
+/// notifies the client first.
 const GOODBYE: Duration = Duration::from_millis(100);
 
 /// A service whose requests mark their connection as busy.

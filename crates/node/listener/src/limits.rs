@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How many connections clients may have, and how long they may take.
+/// Limits of the connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Open connections, of all listeners that share a pool. A pool never takes more than

@@ -1,4 +1,4 @@
-//! Connections of one or more listeners: their number, and the order in which they became idle.
+//! The connection pool of one or more listeners: connection count, and idle connections by age.
 
 use std::{
     collections::BTreeMap,
@@ -98,7 +98,7 @@ impl ConnectionPool {
         &self.pool.limits
     }
 
-    /// How full it is, and what was closed so far.
+    /// Current size, and connections closed so far.
     pub fn stats(&self) -> PoolStats {
         let pool = &self.pool;
         PoolStats {
@@ -219,7 +219,7 @@ struct Activity {
     turn: Option<u64>,
     /// The last time at which it became idle, or at which its client sent or took something.
     since: Instant,
-    /// Whether it ever had a request.
+    /// At least one request was received.
     served: bool,
     closed: bool,
 }
@@ -246,8 +246,8 @@ impl Connection {
         self.activity.lock().requests > 0
     }
 
-    /// When to look again whether it has been idle for too long; `None` when it has.
-    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
+    /// Time of the next idle check; `None` if it has been idle for too long.
+    pub(crate) fn next_idle_check(&self, now: Instant) -> Option<Instant> {
         let limits = &self.pool.limits;
         let activity = self.activity.lock();
         let limit = if activity.waiting < activity.requests {
@@ -346,7 +346,7 @@ impl RequestTracker {
     }
 }
 
-/// What a request in progress waits for.
+/// Party that a request in progress waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The server: it is being worked on, or has nothing to send yet.

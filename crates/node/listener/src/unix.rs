@@ -18,12 +18,13 @@ pub struct PrivateSocket {
     own: u32,
 }
 
-/// Whether a process of this user may connect.
+/// Returns whether a process of this user may connect.
 fn may_connect(user: u32, own: u32) -> bool {
     user == 0 || user == own
 }
 
-/// Whether a process listens on a socket. One that was killed does not, though its file remains.
+/// Returns whether a process listens on a socket. After a kill the file remains, but no process
+/// listens.
 fn is_served(path: &Path) -> io::Result<bool> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Ok(true),
@@ -138,7 +139,7 @@ mod tests {
     /// Connects as another user and reads until the other side closes.
     fn connect_as_another_user(path: PathBuf) -> std::thread::JoinHandle<usize> {
         std::thread::spawn(move || {
-            // Of this thread only.
+            // For this thread only.
             let nobody = rustix::process::Uid::from_raw(65534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();

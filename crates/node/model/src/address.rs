@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads an address the way Kubernetes does: IPv4 numbers may have leading zeros (read as
-/// decimal), and an IPv4 address in IPv6 clothes is IPv4.
+/// Parses an address as Kubernetes does: IPv4 numbers may have leading zeros (read as decimal), and
+/// an IPv4-mapped IPv6 address is IPv4.
 pub fn parse_sloppy(text: &str) -> Option<IpAddr> {
     if let Some(address) = parse_ipv4(text) {
         return Some(address.into());

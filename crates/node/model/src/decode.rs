@@ -1,4 +1,4 @@
-//! Decoding of Kubernetes objects: what every slim type needs.
+//! Helpers for decoding Kubernetes objects.
 
 use serde::{Deserialize, Deserializer};
 

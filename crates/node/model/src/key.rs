@@ -1,3 +1,5 @@
+//! Keys of Kubernetes objects.
+
 use std::fmt;
 
 use crate::SharedStr;

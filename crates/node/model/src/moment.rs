@@ -1,3 +1,5 @@
+//! Points in time for code that must not read the clock.
+
 use std::{
     fmt,
     ops::{Add, Sub},
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time, counted from the start of the process, of the machine or of a simulation.
 ///
-/// The standard library's `Instant` cannot be made without asking the clock, which a decision
+/// The standard library's `Instant` cannot be created without reading the clock, which a decision
 /// must never do.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
@@ -16,30 +18,30 @@ use serde::{Deserialize, Serialize};
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The start.
+    /// The origin of the clock.
     pub const START: Self = Self(Duration::ZERO);
 
-    /// So long after the start.
+    /// The moment this long after the start.
     pub const fn after_start(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// So many seconds after the start.
+    /// The moment this many seconds after the start.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// So many milliseconds after the start.
+    /// The moment this many milliseconds after the start.
     pub const fn millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// How long after the start.
+    /// Time since the start.
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// How long after another moment; zero if before it.
+    /// Time since an earlier moment; zero if that is later.
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

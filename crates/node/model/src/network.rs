@@ -1,3 +1,5 @@
+//! IP families and transport protocols.
+
 use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
@@ -5,10 +7,10 @@ use serde::{Deserialize, Serialize};
 /// One of the two IP address families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum IpFamily {
-    /// IPv4.
+    /// Internet Protocol version 4.
     #[serde(rename = "IPv4")]
     V4,
-    /// IPv6.
+    /// Internet Protocol version 6.
     #[serde(rename = "IPv6")]
     V6,
 }
@@ -57,14 +59,14 @@ pub enum Protocol {
     /// TCP, the default of Kubernetes.
     #[default]
     Tcp,
-    /// UDP.
+    /// User Datagram Protocol.
     Udp,
-    /// SCTP.
+    /// Stream Control Transmission Protocol.
     Sctp,
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols, TCP first.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
     /// The name in lower case, as iptables spells it.

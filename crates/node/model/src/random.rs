@@ -1,6 +1,8 @@
+//! A seeded random number generator for simulations and jitter.
+
 use std::time::Duration;
 
-/// A small generator (SplitMix64) that repeats itself for the same seed; not meant for secrets.
+/// A small generator (SplitMix64) with a reproducible sequence; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

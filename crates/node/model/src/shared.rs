@@ -1,3 +1,5 @@
+//! Shared strings: cheap to clone, interned when decoded.
+
 use std::{
     borrow::Borrow,
     cell::RefCell,
@@ -9,8 +11,8 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An immutable string that is cheap to clone and, when decoded, shared with equal strings seen
-/// lately.
+/// An immutable string that is cheap to clone and, when decoded, shares its allocation with equal
+/// strings decoded recently.
 ///
 /// Namespaces, node names and label keys repeat in almost every object of a cluster: under 2 % of
 /// them are distinct. Sharing is best effort (a small direct-mapped table per thread), so memory
@@ -19,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct SharedStr(Arc<str>);
 
 /// Slots of the per-thread table: enough for the namespaces, nodes and label keys of a large
-/// cluster, small enough (16 bytes a slot) to forget about.
+/// cluster, at 16 bytes each.
 const SLOTS: usize = 4096;
 
 thread_local! {
@@ -27,12 +29,12 @@ thread_local! {
 }
 
 impl SharedStr {
-    /// A string of its own allocation.
+    /// A string with its own allocation.
     pub fn new(text: &str) -> Self {
         Self(Arc::from(text))
     }
 
-    /// A string that shares its allocation with an equal one interned on this thread lately.
+    /// A string that shares its allocation with an equal one interned recently on this thread.
     pub fn interned(text: &str) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
         let slot = usize::try_from(hash % SLOTS as u64).unwrap_or_default();
@@ -48,7 +50,7 @@ impl SharedStr {
         })
     }
 
-    /// The text itself.
+    /// The string slice.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -5,7 +5,7 @@ use std::{error::Error, path::PathBuf};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 /// The client configuration from a kubeconfig, or without one from the pod's ServiceAccount or
-/// `~/.kube/config`. `master` replaces the server's URL.
+/// `~/.kube/config`. `master` replaces the URL of the API server, as `--master` of kube-proxy does.
 pub async fn config(
     kubeconfig: Option<PathBuf>,
     master: Option<&str>,

@@ -1,8 +1,8 @@
-//! The identity of this process in leases, events and marks of its writes.
+//! Identity of this process in leases, events and the annotation of its writes.
 
 use weft_host::hostname;
 
-/// Host name and a UUID, in the format of the controllers of Kubernetes.
+/// Host name and a UUID, in the format of Kubernetes' controllers.
 pub fn identity() -> String {
     let host = hostname::node_name();
     let host = host.as_deref().unwrap_or("unknown");

@@ -1,5 +1,5 @@
-//! What every long-running process of Weft shares: the configuration of its API client, its identity
-//! in leases and events, the watch of its own Node, and the run of a manager.
+//! Shared parts of Weft's long-running processes: configuration of the API client, identity in
+//! leases and events, the watch of the own Node, and the run of a manager.
 
 pub mod client;
 mod identity;

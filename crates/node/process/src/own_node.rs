@@ -20,7 +20,7 @@ pub struct NodeView {
     /// Name, UID, labels.
     pub metadata: Metadata,
     #[serde(default, deserialize_with = "null_is_default")]
-    /// `spec`.
+    /// The fields of `spec` that agents use.
     pub spec: NodeSpec,
     #[serde(default, deserialize_with = "null_is_default")]
     status: NodeStatus,
@@ -35,7 +35,7 @@ pub struct NodeSpec {
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
     pod_cidrs: Vec<IpNet>,
     #[serde(deserialize_with = "null_is_default")]
-    /// `spec.taints`.
+    /// All taints of the Node.
     pub taints: Vec<Taint>,
 }
 
@@ -43,7 +43,7 @@ pub struct NodeSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Taint {
-    /// Its key.
+    /// Taint key, such as `node.kubernetes.io/unreachable`.
     pub key: SharedStr,
 }
 
@@ -67,7 +67,7 @@ impl NodeView {
         self.metadata.labels.get(ZONE_LABEL).map(SharedStr::new)
     }
 
-    /// `spec.podCIDRs`.
+    /// Pod CIDRs of the Node, from `spec.podCIDRs`.
     pub fn pod_networks(&self) -> &[IpNet] {
         &self.spec.pod_cidrs
     }

@@ -1,4 +1,4 @@
-//! The proxy as a component of a process.
+//! The proxy as a component of a process: starts the watcher and one loop per family.
 
 use std::{error::Error, sync::Arc};
 
@@ -13,7 +13,7 @@ use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
 
 use crate::{
     config_file::{self, ConfigFile, ConfigFileChanged},
-    family::{Announce, FamilyLoop, FamilyParts, Flows},
+    family::{EventSink, FamilyLoop, FamilyParts, Flows},
     health::HealthMonitor,
     inbox::Inbox,
     listen::Running,
@@ -21,58 +21,58 @@ use crate::{
     watcher::{HostAddresses, Watcher, WatcherParts, node_ip},
 };
 
-/// What the proxy of one family writes to.
+/// The kernel interfaces of one family.
 pub struct FamilyKernel {
     /// The family.
     pub family: IpFamily,
-    /// Programs its Services.
+    /// Writes its rules.
     pub backend: Box<dyn Backend>,
-    /// Its tracked flows.
+    /// Its conntrack entries.
     pub flows: Box<dyn Flows>,
     /// Notified when another process changed what the backend wrote.
     pub disturbed: Arc<Notify>,
 }
 
-/// What a life of a proxy begins with.
-pub struct Beginning {
-    /// How to treat traffic.
+/// The inputs of one run of the proxy.
+pub struct RunSetup {
+    /// The validated configuration.
     pub config: Arc<ProxyConfig>,
-    /// The kernel, for each family to serve.
+    /// The kernel interfaces, one for each family to serve.
     pub kernels: Vec<FamilyKernel>,
-    /// Ends the life when it changes.
+    /// Ends the run when it changes.
     pub file: Option<ConfigFile>,
 }
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Makes ready for a life, on a thread that may block.
-pub type Begin = Arc<dyn Fn() -> Result<Beginning, AnyError> + Send + Sync>;
+/// Prepares one run of the proxy, on a thread that may block.
+pub type PrepareRun = Arc<dyn Fn() -> Result<RunSetup, AnyError> + Send + Sync>;
 
-/// What a proxy is made of.
+/// The dependencies of a proxy.
 #[derive(Clone)]
 pub struct ProxyParts {
-    /// Where the objects are.
+    /// Caches and client of the API server.
     pub cluster: Cluster,
     /// This node's name.
     pub node: SharedStr,
-    /// What each life begins with.
-    pub begin: Begin,
+    /// Called at the start of each run.
+    pub prepare: PrepareRun,
     /// The host's addresses.
     pub addresses: Arc<dyn HostAddresses>,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: ProxyMetrics,
-    /// Where to say how it goes.
+    /// Health state to update.
     pub health: HealthMonitor,
-    /// Where to say what users of a Service should know.
+    /// Records events about Services and the node.
     pub events: EventRecorder,
 }
 
-/// Serves a node's Services from when it is started until it is stopped. Rules stay when it ends,
-/// and whoever starts it again begins with a full look.
+/// Serves a node's Services from start to stop. The rules stay when it ends, and the next run
+/// begins with a full sync.
 pub struct Proxy(ProxyParts);
 
 impl Proxy {
-    /// A proxy of these parts.
+    /// A proxy with these dependencies.
     pub fn new(parts: ProxyParts) -> Self {
         Self(parts)
     }
@@ -90,31 +90,31 @@ impl Component for Proxy {
     fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
         let parts = self.0.clone();
         Box::pin(async move {
-            let begin = parts.begin.clone();
-            let beginning = tokio::task::spawn_blocking(move || begin()).await??;
-            Settled { parts, beginning }.run(scope).await
+            let prepare = parts.prepare.clone();
+            let setup = tokio::task::spawn_blocking(move || prepare()).await??;
+            PreparedProxy { parts, setup }.run(scope).await
         })
     }
 }
 
-/// A proxy that knows what it works with.
-struct Settled {
+/// A proxy whose run is prepared.
+struct PreparedProxy {
     parts: ProxyParts,
-    beginning: Beginning,
+    setup: RunSetup,
 }
 
-impl Settled {
+impl PreparedProxy {
     async fn run(self, scope: ComponentScope) -> Result<(), AnyError> {
-        let Self { parts, beginning } = self;
-        let Beginning {
+        let Self { parts, setup } = self;
+        let RunSetup {
             config,
             kernels,
             file,
-        } = beginning;
+        } = setup;
         let stop = CancellationToken::new();
-        // Whatever ends first takes the others with it.
+        // When one task ends, all others are stopped.
         let _ends_all = stop.clone().drop_guard();
-        let announce = announcer(parts.events);
+        let event_sink = event_sink(parts.events);
         let mut inboxes = Vec::new();
         let mut loops = JoinSet::new();
         for kernel in kernels {
@@ -140,7 +140,7 @@ impl Settled {
                 disturbed: kernel.disturbed,
                 metrics: parts.metrics.clone(),
                 health: parts.health.clone(),
-                announce: announce.clone(),
+                event_sink: event_sink.clone(),
                 node: parts.node.to_string(),
                 min_sync_period: config.min_sync_period,
                 sync_period: config.sync_period,
@@ -187,7 +187,7 @@ fn flatten(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyErro
     ended?
 }
 
-fn announcer(events: EventRecorder) -> Announce {
+fn event_sink(events: EventRecorder) -> EventSink {
     Arc::new(move |service: &ObjectKey, note| {
         let regarding = k8s_openapi::api::core::v1::ObjectReference {
             kind: Some("Service".to_owned()),

@@ -1,4 +1,4 @@
-//! Notices that the configuration file was written or replaced. The process then ends, to be
+//! Notices that the configuration file was written or replaced. The process then exits, to be
 //! started again with the new one, as kube-proxy does.
 
 use std::{
@@ -10,29 +10,29 @@ use std::{
 
 use thiserror::Error;
 
-/// How often the file is looked at.
+/// Time between two checks of the file.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A configuration file as it was when it was read.
+/// A configuration file in the version that was read.
 #[derive(Debug)]
 pub struct ConfigFile {
     path: PathBuf,
     version: Version,
 }
 
-/// Why a process ends for the sake of its configuration.
+/// A change of the configuration file, which ends the process.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ConfigFileChanged {
-    /// It has other content, or another file has its name.
-    #[error("the configuration file {} was changed; a restart takes it over", .0.display())]
+    /// It has other content, or was replaced.
+    #[error("configuration file {} changed, restart required", .0.display())]
     Written(PathBuf),
-    /// It has gone.
-    #[error("the configuration file {} was removed or renamed", .0.display())]
+    /// It does not exist any more.
+    #[error("configuration file {} was removed or renamed", .0.display())]
     Gone(PathBuf),
 }
 
-/// What differs when a file was written or replaced. A link that points elsewhere now, as in a
-/// mounted ConfigMap, counts as a replacement.
+/// The attributes that differ after a file was written or replaced. A link with another target, as
+/// in a mounted ConfigMap, counts as a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     device: u64,
@@ -54,8 +54,8 @@ impl Version {
 }
 
 impl ConfigFile {
-    /// Reads a file and remembers which version that was. It is looked at before it is read, so
-    /// that a change in between is noticed later and not missed.
+    /// Reads a file and records its version. The version is taken first, so that a change in
+    /// between is noticed later and not missed.
     pub fn read(path: &Path) -> io::Result<(Self, String)> {
         let version = Version::of(path)?;
         let text = fs::read_to_string(path)?;
@@ -63,12 +63,12 @@ impl ConfigFile {
         Ok((Self { path, version }, text))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Resolves when the file is not that version any more.
+    /// Resolves when the file changed or was removed.
     pub async fn changed(self, interval: Duration) -> ConfigFileChanged {
         loop {
             tokio::time::sleep(interval).await;
@@ -78,10 +78,10 @@ impl ConfigFile {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return ConfigFileChanged::Gone(self.path);
                 }
-                // Not knowing is no reason to end.
+                // The version is unknown, which is not a reason to exit.
                 Err(error) => {
                     let path = self.path.display();
-                    tracing::warn!(%path, %error, "cannot look at the configuration file");
+                    tracing::warn!(%path, %error, "cannot stat the configuration file");
                 }
             }
         }
@@ -146,7 +146,7 @@ mod tests {
     async fn a_file_that_stays_is_left_alone() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (watched, _) = ConfigFile::read(file.path()).unwrap();
-        // Reading is no change.
+        // Reading does not change it.
         fs::read(file.path()).unwrap();
         let changed = watched.changed(INTERVAL);
         let waited = tokio::time::timeout(INTERVAL * 1000, changed).await;

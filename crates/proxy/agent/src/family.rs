@@ -1,4 +1,4 @@
-//! The loop of one family: sync when something changed, audit when nothing did.
+//! The loop of one family: syncs after changes, audits in between.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use weft_host::NetlinkError;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
     AuditReport, Backend, Desired, NodePortTail, Quarantine, Scope, Service, Settings, SyncError,
@@ -25,27 +26,27 @@ use crate::{
     health::{HealthMonitor, Moment, Outcome},
     inbox::Inbox,
     metrics::{ProxyMetrics, SyncKind},
-    schedule::{Due, Schedule},
+    schedule::{Due, Schedule, SyncResult},
     service_health::{LocalEndpoints, ServiceHealth},
 };
 
-/// A Service that fails again and again is reported once in this time.
+/// Repeated failures of a Service are reported once in this time.
 const REPORT_EVERY: Duration = Duration::from_mins(10);
 
-/// The UDP flows that the kernel tracks.
+/// The conntrack entries of UDP flows.
 pub trait Flows: Send {
-    /// Forgets the flows that are stale, and says how many these were.
-    fn forget(
+    /// Deletes stale flows. Returns their number.
+    fn delete_stale(
         &mut self,
         family: IpFamily,
         is_stale: &dyn Fn(FlowEnds) -> bool,
-    ) -> Result<u64, String>;
+    ) -> Result<u64, NetlinkError>;
 }
 
-/// Where one can say something about a Service that its users see.
-pub(crate) type Announce = Arc<dyn Fn(&ObjectKey, EventNote) + Send + Sync>;
+/// Records an event about a Service, for its users to see.
+pub(crate) type EventSink = Arc<dyn Fn(&ObjectKey, EventNote) + Send + Sync>;
 
-/// What a family's loop needs.
+/// The dependencies of a family's loop.
 pub(crate) struct FamilyParts {
     pub(crate) family: IpFamily,
     pub(crate) inbox: Arc<Inbox>,
@@ -55,7 +56,7 @@ pub(crate) struct FamilyParts {
     pub(crate) disturbed: Arc<Notify>,
     pub(crate) metrics: ProxyMetrics,
     pub(crate) health: HealthMonitor,
-    pub(crate) announce: Announce,
+    pub(crate) event_sink: EventSink,
     pub(crate) node: String,
     pub(crate) min_sync_period: Duration,
     pub(crate) sync_period: Duration,
@@ -68,33 +69,33 @@ pub(crate) struct FamilyLoop {
     disturbed: Arc<Notify>,
     metrics: ProxyMetrics,
     health: HealthMonitor,
-    announce: Announce,
+    event_sink: EventSink,
     node: String,
     service_health: ServiceHealth,
     schedule: Schedule,
-    /// When changes happened that are not in the kernel yet.
+    /// Times of the changes that are not in the kernel yet.
     triggers: BTreeMap<ObjectKey, Vec<Timestamp>>,
-    /// When a failure of a Service was last reported, by the reason of its event.
+    /// Time of the last report of each failure of a Service, by event reason.
     reported: BTreeMap<(ObjectKey, &'static str), Instant>,
-    /// What is worked on, in a thread that may block; absent only while it is there.
+    /// State of the loop; `None` only while a blocking thread has it.
     work: Option<Box<Work>>,
 }
 
-/// What goes to and fro between the loop and the threads that may block.
+/// State that moves between the loop and the threads that may block.
 struct Work {
     family: IpFamily,
     backend: Box<dyn Backend>,
     flows: Box<dyn Flows>,
-    /// What is to be in the kernel: all Services but those that are quarantined.
+    /// The Services that should be in the kernel: all but the quarantined ones.
     desired: Desired,
     quarantine: Quarantine,
-    /// The health checks that load balancers make, of all Services that are desired.
+    /// The health checks for load balancers, of all desired Services.
     health_checks: LocalEndpoints,
     settings: Settings,
-    /// Services that changed since the last sync that worked.
+    /// Services that changed since the last successful sync.
     pending: BTreeSet<ObjectKey>,
-    /// UDP Services as they were before they changed or went, since flows were last forgotten.
-    /// Kept until that worked: a failed sync must not lose it.
+    /// Former values of UDP Services that changed or were deleted since stale flows were last
+    /// deleted. Kept until that succeeds, also if a sync fails.
     former: Vec<Arc<Service>>,
     flows_due: bool,
 }
@@ -109,7 +110,7 @@ impl FamilyLoop {
             disturbed: parts.disturbed,
             metrics: parts.metrics,
             health: parts.health.clone(),
-            announce: parts.announce,
+            event_sink: parts.event_sink,
             node: parts.node,
             service_health: ServiceHealth::new(parts.family, restricted, parts.health),
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, Instant::now()),
@@ -130,7 +131,7 @@ impl FamilyLoop {
         }
     }
 
-    /// Runs until told to stop, which waits for a sync that is under way.
+    /// Runs until `stop`, and then finishes a running sync.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -170,8 +171,8 @@ impl FamilyLoop {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
-        let moved = self.take_news(&mut work).await;
-        // Whatever becomes of the sync: descriptors of Services that went may be what it needs.
+        let moved = self.take_changes(&mut work).await;
+        // Before the sync, even if that fails: it may need the descriptors of deleted Services.
         self.service_health
             .close_unwanted(&work.health_checks)
             .await;
@@ -181,7 +182,7 @@ impl FamilyLoop {
         if work.pending.is_empty() && !full && !moved && !has_trials {
             self.schedule.set_trial(next.map(Instant::from_std));
             self.work = Some(work);
-            // Whatever triggered this changed nothing: there is no latency to tell of.
+            // Nothing changed, so there is no latency to measure.
             self.triggers.clear();
             self.health
                 .with(|health| health.updated(self.family, Moment::now()));
@@ -194,12 +195,13 @@ impl FamilyLoop {
         })
         .await?;
         let took = started.elapsed();
-        self.note_quarantine(&mut work);
-        let worked = result.is_ok();
-        let was_full = match &result {
-            Ok(report) => report.full,
-            Err(_) => true,
+        self.report_quarantine(&mut work);
+        let summary = match &result {
+            Ok(report) if report.full => SyncResult::Full,
+            Ok(_) => SyncResult::Partial,
+            Err(_) => SyncResult::Failed,
         };
+        let worked = summary != SyncResult::Failed;
         match result {
             Ok(report) => {
                 self.succeeded(&report, took);
@@ -208,19 +210,19 @@ impl FamilyLoop {
             Err(failure) => self.failed(failure, took),
         }
         let next = work.quarantine.next_trial();
-        // After a failure everything is tried again after the retry period.
+        // A failed sync tries all Services again after the retry period.
         self.schedule
             .set_trial(next.filter(|_| worked).map(Instant::from_std));
         self.work = Some(work);
-        self.schedule.synced(Instant::now(), was_full, worked);
+        self.schedule.synced(Instant::now(), summary);
         if worked {
-            self.forget_flows().await?;
+            self.delete_stale_flows().await?;
         }
         Ok(())
     }
 
-    /// Moves what came in over to what is wanted. Says whether settings changed.
-    async fn take_news(&mut self, work: &mut Work) -> bool {
+    /// Applies the changes from the inbox. Returns whether settings changed.
+    async fn take_changes(&mut self, work: &mut Work) -> bool {
         let (changes, settings) = {
             let mut content = self.inbox.lock();
             let triggers = std::mem::take(&mut content.triggers);
@@ -273,7 +275,7 @@ impl FamilyLoop {
             health.updated(self.family, now);
         });
         if let Some(failure) = &report.partial_failure {
-            tracing::warn!(family = %self.family, error = %failure, "a partial sync failed; a full one worked");
+            tracing::warn!(family = %self.family, error = %failure, "partial sync failed, full sync succeeded");
         }
         tracing::debug!(
             family = %self.family, full = report.full, bytes = report.bytes, ?took,
@@ -281,8 +283,8 @@ impl FamilyLoop {
         );
     }
 
-    /// Says which Services are left out, wherever an operator or the Service's users may look.
-    fn note_quarantine(&mut self, work: &mut Work) {
+    /// Reports quarantined Services in log, events, metrics and health.
+    fn report_quarantine(&mut self, work: &mut Work) {
         let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine
@@ -299,7 +301,7 @@ impl FamilyLoop {
                     family = %self.family, service = %key, error = message,
                     "Service refused by the kernel, quarantined"
                 );
-                (self.announce)(key, event);
+                (self.event_sink)(key, event);
             }
         }
         self.metrics.quarantined(self.family, held.len(), new.len());
@@ -315,12 +317,13 @@ impl FamilyLoop {
                     error = %failure, cause = %failure.source,
                     "cannot answer health checks of a load balancer"
                 );
-                (self.announce)(&failure.service, event);
+                (self.event_sink)(&failure.service, event);
             }
         }
     }
 
-    /// Whether a failure of a Service was not reported for [`REPORT_EVERY`]; then it is now.
+    /// True if this failure of a Service was not reported within [`REPORT_EVERY`]; records the
+    /// report.
     fn may_report(&mut self, key: &ObjectKey, reason: &'static str) -> bool {
         let now = Instant::now();
         self.reported
@@ -333,14 +336,14 @@ impl FamilyLoop {
         is_due
     }
 
-    /// What failed last was a full sync, whatever was tried before it.
+    /// Records a failed sync. It always ended with a full one, even if a partial one came first.
     fn failed(&mut self, failure: SyncError, took: Duration) {
         self.metrics.sync_ended(self.family, SyncKind::Full, took);
         self.metrics.sync_failed(self.family, &failure);
         if let Some(partial) = failure.partial() {
-            tracing::warn!(family = %self.family, error = %partial, "a partial sync failed first");
+            tracing::warn!(family = %self.family, error = %partial, "partial sync failed before the full sync");
         }
-        tracing::error!(family = %self.family, error = %failure, "cannot write the rules; trying again");
+        tracing::error!(family = %self.family, error = %failure, "sync failed, will retry");
         let now = Moment::now();
         self.health.with(|health| {
             health.failed(self.family, now, failure, Outcome::Unresolved);
@@ -348,7 +351,7 @@ impl FamilyLoop {
         });
     }
 
-    async fn forget_flows(&mut self) -> Result<(), JoinError> {
+    async fn delete_stale_flows(&mut self) -> Result<(), JoinError> {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
@@ -358,7 +361,7 @@ impl FamilyLoop {
         }
         let started = Instant::now();
         let (work, result) = tokio::task::spawn_blocking(move || {
-            let result = work.forget_flows();
+            let result = work.delete_stale_flows();
             (work, result)
         })
         .await?;
@@ -367,9 +370,9 @@ impl FamilyLoop {
             Ok(count) => self
                 .metrics
                 .conntrack_cleaned(self.family, started.elapsed(), count),
-            // It stays due, and is tried again with the next sync.
+            // They stay due, and the next sync tries again.
             Err(error) => {
-                tracing::error!(family = %self.family, error, "cannot clean connection tracking");
+                tracing::error!(family = %self.family, %error, "cannot delete stale conntrack entries");
             }
         }
         Ok(())
@@ -401,12 +404,12 @@ impl FamilyLoop {
                     let first = &repaired[..repaired.len().min(20)];
                     tracing::warn!(
                         family = %self.family, count = repaired.len(), ?first,
-                        "somebody changed our rules; repaired"
+                        "rules were changed by another process, repaired"
                     );
                 }
             }
             Err(error) => {
-                tracing::error!(family = %self.family, %error, "an audit failed");
+                tracing::error!(family = %self.family, %error, "audit failed");
                 self.schedule.audit_failed(now);
             }
         }
@@ -417,13 +420,13 @@ impl FamilyLoop {
 impl Work {
     fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
         let former = self.quarantine.change(&mut self.desired, &key, service);
-        // One that is left out is not served before it is accepted.
+        // A quarantined Service is not served before it is accepted.
         let service = service.filter(|_| self.desired.contains_key(&key));
         self.replaced(former, service);
         self.pending.insert(key);
     }
 
-    /// Another value of a Service is desired from now on, or none.
+    /// Follows a change of the desired value of a Service, in health checks and stale flows.
     fn replaced(&mut self, former: Option<Arc<Service>>, service: Option<&Arc<Service>>) {
         if let Some(check) = former.as_deref().and_then(health_check) {
             self.health_checks.remove(&check);
@@ -434,7 +437,7 @@ impl Work {
         if conntrack::is_concerned(former.as_deref(), service.map(|service| &**service)) {
             self.flows_due = true;
             if let Some(former) = former {
-                // One for each set of addresses: more would not tell more.
+                // One former value for each set of addresses is enough.
                 self.former
                     .retain(|known| !conntrack::have_same_addresses(known, &former));
                 self.former.push(former);
@@ -459,8 +462,8 @@ impl Work {
         Ok(report)
     }
 
-    /// The Services that the last sync found to be refused. All that were left out are treated as if they were gone: their
-    /// health checks are not answered, and their flows are forgotten.
+    /// Takes the Services that the last sync found to be refused. All quarantined ones are treated
+    /// as deleted: their health checks are closed, and their flows are stale.
     fn take_quarantine_changes(&mut self) -> Vec<ObjectKey> {
         let changes = self.quarantine.take_changes();
         let held = self.quarantine.held();
@@ -478,19 +481,19 @@ impl Work {
         changes.refused
     }
 
-    fn forget_flows(&mut self) -> Result<u64, String> {
+    fn delete_stale_flows(&mut self) -> Result<u64, NetlinkError> {
         let former = self.former.iter().map(|service| &**service);
         let reconciler = Reconciler::new(&self.desired, former);
         let count = self
             .flows
-            .forget(self.family, &|flow| reconciler.is_stale(flow))?;
+            .delete_stale(self.family, &|flow| reconciler.is_stale(flow))?;
         self.former.clear();
         self.flows_due = false;
         Ok(count)
     }
 }
 
-/// What to say about a Service that the kernel refuses.
+/// The event about a Service that the kernel refuses.
 fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
     EventNote {
         level: EventLevel::Warning,
@@ -504,8 +507,8 @@ fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
     }
 }
 
-/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`. Lines
-/// and chains differ with each attempt and would make each event a new one.
+/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`.
+/// Lines and chains differ with each attempt and would make each event a new one.
 fn refusal_reason(message: &str) -> &str {
     let reasons = message.split("failed (").skip(1);
     let mut reasons = reasons.filter_map(|rest| Some(rest.split_once(')')?.0));
@@ -513,7 +516,7 @@ fn refusal_reason(message: &str) -> &str {
     reasons.find(is_reason).unwrap_or("refused by the kernel")
 }
 
-/// Processor time of the calling thread.
+/// CPU time of the calling thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
@@ -590,7 +593,11 @@ mod tests {
     struct NoFlows;
 
     impl Flows for NoFlows {
-        fn forget(&mut self, _: IpFamily, _: &dyn Fn(FlowEnds) -> bool) -> Result<u64, String> {
+        fn delete_stale(
+            &mut self,
+            _: IpFamily,
+            _: &dyn Fn(FlowEnds) -> bool,
+        ) -> Result<u64, NetlinkError> {
             Ok(0)
         }
     }
@@ -636,7 +643,9 @@ mod tests {
             disturbed: Arc::default(),
             metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
             health: health.clone(),
-            announce: Arc::new(move |key, note| sink.lock().unwrap().push((key.to_string(), note))),
+            event_sink: Arc::new(move |key, note| {
+                sink.lock().unwrap().push((key.to_string(), note))
+            }),
             node: "here".to_owned(),
             min_sync_period: Duration::ZERO,
             sync_period: Duration::from_secs(30),
@@ -671,7 +680,7 @@ mod tests {
         );
         {
             let events = events.lock().unwrap();
-            assert_eq!(events.len(), 1, "told once, not with each sync");
+            assert_eq!(events.len(), 1, "reported once, not with each sync");
             let (about, note) = &events[0];
             assert_eq!(
                 (about.as_str(), note.reason),
@@ -696,7 +705,7 @@ mod tests {
         assert_eq!(gauge(&registry), "0");
         assert!(!body().contains("quarantined"), "{}", body());
 
-        // Refused again, soon after: that is not said again.
+        // Refused again soon after: not reported again.
         inbox.lock().model.set(&service("poison", "10.96.0.66"));
         family.sync(false).await.unwrap();
         assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);

@@ -1,10 +1,10 @@
-//! How well the syncs go: what `/healthz` and `/livez` answer.
+//! Health of the syncs, as `/healthz` and `/livez` report it.
 //!
-//! A family is well unless a sync has been waiting for too long. The rules are kube-proxy's, and
-//! so are the bodies, byte for byte, while all is well. While syncs fail, each family also tells
-//! the last error and how often it came (kubernetes #105742); what was given to the kernel then is
-//! kept for people to look at (kubernetes #104234). While Services are quarantined, each family
-//! names them; that makes it no less healthy, since all others are served.
+//! A family is healthy unless a sync has been pending for too long. The rules are kube-proxy's, and
+//! so are the bodies, byte for byte, while all is well. While syncs fail, each family also reports
+//! the last error and the number of failures (kubernetes #105742); the input of the failed write is
+//! kept for people to read (kubernetes #104234). Quarantined Services are listed; a family with
+//! some is still healthy, since all others are served.
 
 use std::{
     collections::BTreeMap,
@@ -20,17 +20,17 @@ use weft_proxy::SyncError;
 
 use crate::syncs::SyncLog;
 
-/// A moment, as both clocks have it: one to tell people, one to measure by.
+/// A point in time on both clocks: wall time to print, monotonic time to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// The time of day.
+    /// Wall time.
     pub wall: Timestamp,
-    /// A clock that nobody sets.
+    /// Monotonic time.
     pub steady: Instant,
 }
 
 impl Moment {
-    /// This moment.
+    /// The current time.
     pub fn now() -> Self {
         Self {
             wall: Timestamp::now(),
@@ -39,21 +39,21 @@ impl Moment {
     }
 }
 
-/// What became of a sync that failed.
+/// The outcome of a failed sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The kernel is not what it should be, and it will be tried again.
+    /// The rules are not up to date; the sync will be retried.
     Unresolved,
-    /// A full sync worked at once.
+    /// The full sync that followed succeeded.
     Recovered,
     /// The Services at fault were quarantined, and everything else was written.
     Quarantined,
 }
 
-/// A body names at most this many quarantined Services: one poisoned chart can have thousands.
+/// Number of quarantined Services that a body lists at most: one bad chart can have thousands.
 const NAMED: usize = 16;
 
-/// How the families fare. Knows no clock: each call says when it happens.
+/// Health of all families. Reads no clock: each call passes the time.
 #[derive(Clone, Debug)]
 pub struct Health {
     timeout: Duration,
@@ -63,12 +63,12 @@ pub struct Health {
 
 #[derive(Clone, Debug, Default)]
 struct FamilyHealth {
-    /// `None` until its loop has begun: before, it has no say in anything.
+    /// `None` until its loop starts: before, the family does not count.
     last_updated: Option<Timestamp>,
     oldest_pending: Option<Instant>,
     consecutive_failures: u64,
     last_failure: Option<Failure>,
-    /// Services that are left out, with what was said about each.
+    /// Quarantined Services, each with the kernel's message.
     quarantined: BTreeMap<ObjectKey, String>,
 }
 
@@ -79,7 +79,7 @@ struct Failure {
     outcome: Outcome,
 }
 
-/// The answer to `/healthz` and `/livez`.
+/// The body of `/healthz` and `/livez`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthReport {
@@ -110,10 +110,10 @@ struct QuarantineReport {
     services: Vec<String>,
 }
 
-/// The taint by which the cluster autoscaler announces that a node will go.
+/// The taint that the cluster autoscaler sets on a node before it deletes it.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Whether load balancers should send traffic to a node that exists.
+/// True if load balancers should send traffic to an existing node.
 pub fn node_is_eligible<'a>(
     being_deleted: bool,
     taints: impl IntoIterator<Item = &'a str>,
@@ -122,8 +122,8 @@ pub fn node_is_eligible<'a>(
 }
 
 impl Health {
-    /// A sync that waits for as long as `timeout` makes its family unhealthy. The node is not
-    /// known yet, and so not eligible.
+    /// A sync that is pending for `timeout` makes its family unhealthy. The node is unknown at
+    /// first, and so not eligible.
     pub fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -132,13 +132,13 @@ impl Health {
         }
     }
 
-    /// A sync was asked for.
+    /// Records a requested sync.
     pub fn queued(&mut self, family: IpFamily, now: Moment) {
         let family = self.families.entry(family).or_default();
         family.oldest_pending.get_or_insert(now.steady);
     }
 
-    /// The family's loop began, or a sync succeeded.
+    /// Records the start of the family's loop, or a successful sync.
     pub fn updated(&mut self, family: IpFamily, now: Moment) {
         let family = self.families.entry(family).or_default();
         family.last_updated = Some(now.wall);
@@ -146,7 +146,7 @@ impl Health {
         family.consecutive_failures = 0;
     }
 
-    /// A sync failed. One that recovered does not count as a failure, but is worth a look.
+    /// Records a failed sync. One that recovered is kept for people to read, but not counted.
     pub fn failed(&mut self, family: IpFamily, now: Moment, error: SyncError, outcome: Outcome) {
         let family = self.families.entry(family).or_default();
         family.consecutive_failures += u64::from(outcome == Outcome::Unresolved);
@@ -157,17 +157,17 @@ impl Health {
         });
     }
 
-    /// These Services of a family are left out now, each with what was said about it.
+    /// Sets the quarantined Services of a family, each with the kernel's message.
     pub fn set_quarantined(&mut self, family: IpFamily, services: BTreeMap<ObjectKey, String>) {
         self.families.entry(family).or_default().quarantined = services;
     }
 
-    /// What is known about the node by now; see [`node_is_eligible`].
+    /// Sets whether the node is eligible for traffic; see [`node_is_eligible`].
     pub fn set_node_eligible(&mut self, eligible: bool) {
         self.node_eligible = eligible;
     }
 
-    /// Whether all families are well.
+    /// True if all families are healthy.
     pub fn is_healthy(&self, now: Moment) -> bool {
         let mut running = self.families.values().filter(|f| f.last_updated.is_some());
         running.all(|family| self.is_family_healthy(family, now))
@@ -179,12 +179,12 @@ impl Health {
             .is_none_or(|since| now.steady.saturating_duration_since(since) < self.timeout)
     }
 
-    /// The answer to `/livez`, and whether it is a good one.
+    /// The result and body of `/livez`.
     pub fn live(&self, now: Moment) -> (bool, HealthReport) {
         self.report(now, None)
     }
 
-    /// The answer to `/healthz`, and whether it is a good one.
+    /// The result and body of `/healthz`.
     pub fn healthy(&self, now: Moment) -> (bool, HealthReport) {
         self.report(now, Some(self.node_eligible))
     }
@@ -210,7 +210,7 @@ impl Health {
         let good = healthy && node_eligible.unwrap_or(true);
         let newest = status.values().map(|family| family.last_updated).max();
         let report = HealthReport {
-            // As kube-proxy has it, a good answer is always fresh.
+            // As in kube-proxy, a healthy response is always as of now.
             last_updated: newest.filter(|_| !good).unwrap_or(now.wall),
             current_time: now.wall,
             node_eligible,
@@ -220,7 +220,7 @@ impl Health {
         (good, report)
     }
 
-    /// The last failure of each family with what was given to the kernel, for people.
+    /// The last failure of each family with its input, as text for people.
     pub fn last_failures(&self) -> String {
         let mut text = String::new();
         for (name, family) in &self.families {
@@ -228,9 +228,9 @@ impl Health {
                 continue;
             };
             let state = match (failure.outcome, family.consecutive_failures) {
-                (Outcome::Recovered, _) => "a full sync worked at once".to_owned(),
+                (Outcome::Recovered, _) => "the full sync that followed succeeded".to_owned(),
                 (Outcome::Quarantined, _) => "everything else was written".to_owned(),
-                (Outcome::Unresolved, 0) => "a later sync worked".to_owned(),
+                (Outcome::Unresolved, 0) => "a later sync succeeded".to_owned(),
                 (Outcome::Unresolved, 1) => "not resolved".to_owned(),
                 (Outcome::Unresolved, times) => format!("{times} times in a row, not resolved"),
             };
@@ -268,14 +268,14 @@ impl FamilyHealth {
 }
 
 impl HealthReport {
-    /// The body, one line without an end.
+    /// The body as JSON, without a line end.
     pub fn to_body(&self) -> String {
         serde_json::to_string(self)
             .unwrap_or_else(|_| unreachable!("a report has text for keys and plain values"))
     }
 }
 
-/// The health of this process: shared by the loops that report and the servers that answer.
+/// The health of this process, shared by the loops that update it and the servers that report it.
 #[derive(Clone, Debug)]
 pub struct HealthMonitor {
     health: Arc<Mutex<Health>>,
@@ -283,7 +283,7 @@ pub struct HealthMonitor {
 }
 
 impl HealthMonitor {
-    /// Shares it.
+    /// Wraps a health state.
     pub fn new(health: Health) -> Self {
         Self {
             health: Arc::new(Mutex::new(health)),
@@ -291,18 +291,18 @@ impl HealthMonitor {
         }
     }
 
-    /// What the last syncs wrote.
+    /// The last syncs.
     pub fn syncs(&self) -> &SyncLog {
         &self.syncs
     }
 
-    /// Looks at it or changes it. Nothing may wait meanwhile.
+    /// Reads or changes it under a lock; `look` must not block.
     pub fn with<T>(&self, look: impl FnOnce(&mut Health) -> T) -> T {
         look(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Health> {
-        // Every change is a single assignment, so what a panic leaves behind is sound.
+        // No method panics between two assignments, so the state after a panic is sound.
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,7 +313,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Moments by seconds after the start.
+    /// Times in seconds after the start.
     struct Time {
         wall: Timestamp,
         steady: Instant,
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_whose_loop_has_not_begun_has_no_say() {
+    fn a_family_whose_loop_has_not_begun_does_not_count() {
         let time = Time::new();
         let mut health = Health::new(TIMEOUT);
         health.queued(IpFamily::V4, time.at(0));
@@ -449,14 +449,14 @@ mod tests {
         health.set_node_eligible(false);
         let (good, report) = health.healthy(time.at(1));
         assert!(!good);
-        assert!(report.healthy, "the body tells the syncs' health alone");
+        assert!(report.healthy, "the body shows the syncs' health alone");
         assert_eq!(report.last_updated, time.at(0).wall);
         assert!(health.live(time.at(1)).0);
         assert!(!Health::new(TIMEOUT).healthy(time.at(0)).0, "not known yet");
     }
 
     #[test]
-    fn failures_are_told_after_kube_proxys_keys_until_a_sync_succeeds() {
+    fn failures_are_reported_after_kube_proxys_keys_until_a_sync_succeeds() {
         let time = Time::new();
         let mut health = started(&time);
         for second in 1..=2 {
@@ -464,8 +464,8 @@ mod tests {
             health.failed(IpFamily::V4, time.at(second), error, Outcome::Unresolved);
         }
         let body = health.live(time.at(3)).1.to_body();
-        let told = "\"healthy\":true,\"lastError\":\"line 3 failed\",\"consecutiveFailures\":2}";
-        assert!(body.contains(told), "{body}");
+        let shown = "\"healthy\":true,\"lastError\":\"line 3 failed\",\"consecutiveFailures\":2}";
+        assert!(body.contains(shown), "{body}");
         health.updated(IpFamily::V4, time.at(4));
         let body = health.live(time.at(5)).1.to_body();
         assert!(!body.contains("lastError"), "{body}");
@@ -484,11 +484,11 @@ mod tests {
             health.last_failures(),
             "IPv4: a sync failed at 2026-01-02T03:04:06.1204Z; not resolved\n\
              line 2 failed\ninput:\n*nat\n-A X\nCOMMIT\n\n\
-             IPv6: a sync failed at 2026-01-02T03:04:07.1204Z; a full sync worked at once\n\
+             IPv6: a sync failed at 2026-01-02T03:04:07.1204Z; the full sync that followed succeeded\n\
              lock is busy\n\n"
         );
         health.updated(IpFamily::V4, time.at(3));
         let text = health.last_failures();
-        assert!(text.contains("; a later sync worked\n"), "{text}");
+        assert!(text.contains("; a later sync succeeded\n"), "{text}");
     }
 }

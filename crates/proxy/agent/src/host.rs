@@ -1,4 +1,4 @@
-//! The host's kernel, as a proxy needs it.
+//! The host's kernel: iptables programs, conntrack, addresses and packet counters.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -13,7 +13,7 @@ use weft_host::{
     netfilter::{Flow, Netfilter},
     sysctl::{self, Setting},
 };
-use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, can_count};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, supports_nfacct};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
@@ -23,12 +23,12 @@ use crate::{family::Flows, metrics::PacketCounters, watcher::HostAddresses};
 /// A host on which Services cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// There are no iptables programs for the family that is needed.
-    #[error("find the iptables programs for {family}")]
+    /// There are no iptables programs for a required family.
+    #[error("cannot find the iptables programs for {family}")]
     Programs {
         /// The family.
         family: IpFamily,
-        /// Why not.
+        /// The cause.
         #[source]
         source: DetectError,
     },
@@ -40,24 +40,24 @@ pub enum HostError {
         /// What is missing.
         reason: String,
     },
-    /// The programs are there, but the kernel does not work with them.
-    #[error("{family} is needed but cannot be used here: {reason}")]
+    /// The programs exist, but the kernel does not support them.
+    #[error("{family} is required but not available on this host: {reason}")]
     Family {
         /// The family.
         family: IpFamily,
-        /// Why not.
+        /// The cause.
         reason: Absence,
     },
 }
 
-/// Enough for a very large ruleset on a slow node. A program that hangs must not hold up its
-/// family for ever.
+/// Time limit of a program: enough for a very large ruleset on a slow node. A program that hangs
+/// must not block its family forever.
 const PROGRAM_LIMIT: Duration = Duration::from_hours(1);
 
-/// A busy lock is no reason to do without a family or an ability until the next start.
+/// Attempts of a probe: a busy lock must not disable a family or a feature until the next start.
 const ATTEMPTS: usize = 3;
 
-/// The programs of the families that this host has: at least one, and the one that is required.
+/// The programs of the families that this host has: at least one, and the required one.
 pub fn families(
     required: Option<IpFamily>,
     variant: VariantChoice,
@@ -69,7 +69,7 @@ pub fn families(
             Ok(programs) => found.push((family, programs)),
             Err(error) if required == Some(family) => return Err(error),
             Err(error) => {
-                tracing::warn!(%family, reason = %error, "this family is not served");
+                tracing::warn!(%family, reason = %error, "address family not served");
                 missing.get_or_insert(error);
             }
         }
@@ -96,25 +96,25 @@ fn programs(family: IpFamily, variant: VariantChoice) -> Result<Programs, HostEr
     }))
 }
 
-/// Makes the kernel load the module of connection tracking, by reading entries of which there are few.
+/// Makes the kernel load the conntrack module, by reading entries of SCTP, of which there are few.
 pub(super) fn load_conntrack() -> Result<(), NetlinkError> {
     let mut netfilter = Netfilter::open()?;
     netfilter.flows(IpFamily::V4, Protocol::Sctp).map(drop)
 }
 
-/// A backend that writes through these programs.
+/// A backend that writes through these programs. With `minimize`, syncs write only what changed.
 pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
     let random_fully = programs.supports_random_fully();
     let family = programs.family();
     let mut kernel = HostKernel::new(programs, own_writes);
-    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| can_count(&mut kernel));
+    let nfacct = ensure_counters() && (0..ATTEMPTS).any(|_| supports_nfacct(&mut kernel));
     let options = Options {
         random_fully,
         drop_invalid: !is_liberal(),
         nfacct,
         minimize,
     };
-    tracing::info!(%family, ?options, "ready to write rules");
+    tracing::info!(%family, ?options, "iptables backend ready");
     Box::new(Iptables::new(kernel, options))
 }
 
@@ -129,12 +129,12 @@ fn ensure_counters() -> bool {
         Ok(true)
     });
     ensured.unwrap_or_else(|error| {
-        tracing::info!(%error, "packets are not counted");
+        tracing::info!(%error, "nfacct counters not available");
         false
     })
 }
 
-/// Whether connection tracking lets through what it would otherwise call invalid.
+/// True if conntrack accepts TCP segments outside the window, instead of calling them INVALID.
 pub fn is_liberal() -> bool {
     let setting = Setting::Sysctl("net/netfilter/nf_conntrack_tcp_be_liberal");
     sysctl::Settings::default()
@@ -142,27 +142,23 @@ pub fn is_liberal() -> bool {
         .is_ok_and(|value| value != 0)
 }
 
-/// Connection tracking of this host.
+/// The conntrack entries of this host.
 #[derive(Debug, Default)]
 pub struct HostFlows;
 
 impl Flows for HostFlows {
-    fn forget(
+    fn delete_stale(
         &mut self,
         family: IpFamily,
         is_stale: &dyn Fn(FlowEnds) -> bool,
-    ) -> Result<u64, String> {
-        let forget = || {
-            let mut netfilter = Netfilter::open()?;
-            let mut count = 0;
-            let stale =
-                netfilter.flows_where(family, Protocol::Udp, |flow| is_stale(ends(flow)))?;
-            for flow in stale {
-                count += u64::from(netfilter.delete_flow(&flow)?);
-            }
-            Ok(count)
-        };
-        forget().map_err(|error: NetlinkError| error.to_string())
+    ) -> Result<u64, NetlinkError> {
+        let mut netfilter = Netfilter::open()?;
+        let stale = netfilter.flows_where(family, Protocol::Udp, |flow| is_stale(ends(flow)))?;
+        let mut count = 0;
+        for flow in stale {
+            count += u64::from(netfilter.delete_flow(&flow)?);
+        }
+        Ok(count)
     }
 }
 
@@ -174,7 +170,7 @@ fn ends(flow: &Flow) -> FlowEnds {
     }
 }
 
-/// The addresses of this host.
+/// The interface addresses of this host.
 #[derive(Debug, Default)]
 pub struct HostDevices;
 
@@ -194,7 +190,7 @@ impl HostAddresses for HostDevices {
     }
 }
 
-/// The kernel's packet counters, as metrics ask for them.
+/// The kernel's nfacct counters, read for each scrape.
 #[derive(Debug, Default)]
 pub struct HostCounters(Mutex<Option<Netfilter>>);
 

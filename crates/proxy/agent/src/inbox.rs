@@ -1,4 +1,4 @@
-//! What the watches hand over to one family's loop.
+//! The inbox of a family's loop, filled by the watcher.
 
 use std::{
     collections::BTreeMap,
@@ -10,23 +10,23 @@ use tokio::sync::{Notify, watch};
 use weft_model::ObjectKey;
 use weft_proxy::{Model, Settings};
 
-/// Shared between the watches, which fill it, and one family's loop, which empties it.
+/// Shared by the watcher, which fills it, and one family's loop, which empties it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     content: Mutex<Content>,
     arrived: Notify,
-    /// Whether everything that existed at the start is in, and the node is known.
+    /// True once all initial lists have arrived and the node is known.
     complete: watch::Sender<bool>,
 }
 
-/// What came in.
+/// The state to sync.
 #[derive(Debug)]
 pub(crate) struct Content {
     /// The Services.
     pub(crate) model: Model,
-    /// Everything besides them.
+    /// Everything but Services.
     pub(crate) settings: Settings,
-    /// For each Service, when the changes happened that are not in the kernel yet.
+    /// For each Service, the times of changes that are not in the kernel yet.
     pub(crate) triggers: BTreeMap<ObjectKey, Vec<Timestamp>>,
 }
 
@@ -52,20 +52,20 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Resolves when something came in since the last time.
+    /// Resolves when something arrived since the last call.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
 
-    /// Lets the loop begin.
+    /// Lets the loop start.
     pub(crate) fn complete(&self) {
         self.complete
             .send_if_modified(|complete| !std::mem::replace(complete, true));
     }
 
-    /// Resolves when the loop may begin.
+    /// Resolves when the loop may start.
     pub(crate) async fn completed(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.complete.subscribe().wait_for(|done| *done).await;
     }
 }

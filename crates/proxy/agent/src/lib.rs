@@ -1,8 +1,14 @@
-//! The service proxy of a node: what it tells about itself.
+//! The service proxy of a node: watches Services, EndpointSlices and the Node, and keeps the
+//! kernel's rules in step with them.
 //!
-//! [`health`] knows how well the syncs go and [`service_health`] how many endpoints each Service
-//! has here; both are asked over HTTP. [`metrics`] holds the figures, [`pages`] shows them, on
-//! addresses that [`listen`] waits for, and [`config_file`] notices a new configuration.
+//! The `watcher` feeds one model per address family. Each family's loop (`family`) takes the
+//! changes, syncs them through a [`Backend`](weft_proxy::Backend), and audits the rules when
+//! nothing changed; its `schedule` decides when. [`process`] puts a whole process together.
+//!
+//! The rest reports on it: [`health`] tracks how syncs go and [`service_health`] how many endpoints
+//! each Service has on this node; both are served over HTTP. [`metrics`] has the figures, [`pages`]
+//! the diagnostic pages, on addresses that [`listen`] binds. [`config_file`] notices a new
+//! configuration.
 
 mod agent;
 pub mod config_file;
@@ -23,6 +29,6 @@ pub mod syncs;
 mod views;
 mod watcher;
 
-pub use agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts};
+pub use agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup};
 pub use family::Flows;
 pub use watcher::HostAddresses;

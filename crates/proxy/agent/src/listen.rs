@@ -1,20 +1,20 @@
-//! Addresses that may be taken when we come: tried again, or given up at once.
+//! Servers whose address may be taken at the start: they retry to bind, or fail at once.
 
 use std::{error::Error, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use weft_runtime::{Component, ComponentScope, Phase};
 
-/// How long after a failure the address is tried again.
+/// Time between two attempts to bind.
 const RETRY: Duration = Duration::from_secs(5);
 
 pub(super) type Running =
     Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>>;
 
-/// What to do when an address cannot be bound.
+/// The reaction to an address that cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindPolicy {
-    /// Try again every five seconds; the rest of the process goes on meanwhile.
+    /// Retry every five seconds; the rest of the process runs meanwhile.
     Retry,
     /// End the process.
     HardFail,
@@ -22,21 +22,21 @@ pub enum BindPolicy {
 
 /// An address that cannot be bound.
 #[derive(Debug, Error)]
-#[error("bind {address} for the {name}")]
+#[error("cannot bind {address} for the {name}")]
 pub struct BindError {
-    /// The server.
+    /// Name of the server.
     pub name: &'static str,
     /// Its address.
     pub address: SocketAddr,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
 type Open = Box<dyn Fn() -> io::Result<Arc<dyn Component>> + Send + Sync>;
 type Report = Box<dyn Fn(&BindError) + Send + Sync>;
 
-/// A server that is opened again and again until it is there.
-pub struct PatientServer {
+/// A server that retries to bind its address.
+pub struct RetryingServer {
     name: &'static str,
     address: SocketAddr,
     policy: BindPolicy,
@@ -44,8 +44,8 @@ pub struct PatientServer {
     report: Report,
 }
 
-impl PatientServer {
-    /// `open` binds the address; what it returns is run in this server's place.
+impl RetryingServer {
+    /// `open` binds the address; the component that it returns runs in place of this one.
     pub fn new<S: Component>(
         name: &'static str,
         address: SocketAddr,
@@ -61,7 +61,8 @@ impl PatientServer {
         }
     }
 
-    /// Tells of every failure to bind, besides the log: for an event.
+    /// Calls `report` for every failure to bind, for example to record an event. All are logged
+    /// too.
     #[must_use]
     pub fn report(mut self, report: impl Fn(&BindError) + Send + Sync + 'static) -> Self {
         self.report = Box::new(report);
@@ -69,7 +70,7 @@ impl PatientServer {
     }
 }
 
-impl Component for PatientServer {
+impl Component for RetryingServer {
     fn name(&self) -> &str {
         self.name
     }
@@ -98,9 +99,9 @@ impl Component for PatientServer {
                     server = self.name,
                     address = %self.address,
                     error = %error.source,
-                    "cannot bind; trying again"
+                    "cannot bind, retrying"
                 );
-                // Nobody has to wait for a port.
+                // Readiness does not depend on the port.
                 scope.ready();
                 tokio::select! {
                     () = scope.stopped() => return Ok(()),

@@ -1,7 +1,7 @@
-//! The proxy's figures: kube-proxy's under their names, ours under `weft_proxy_`.
+//! Metrics: kube-proxy's under their own names, ours under `weft_proxy_`.
 //!
 //! Names, labels, types and buckets are those of kube-proxy 1.36, so that dashboards and alerts
-//! go on working. A series with labels appears when it is first used.
+//! keep working. A series with labels appears on first use.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -20,16 +20,15 @@ use prometheus_client::{
 use weft_model::IpFamily;
 use weft_proxy::{AuditReport, SyncError, SyncReport};
 
-/// The packets that the kernel counted, asked for when metrics are read. `None` where the kernel
-/// has no such counter.
+/// The kernel's packet counters, read for each scrape. `None` if the kernel has no such counter.
 pub trait PacketCounters: Send + Sync + 'static {
-    /// Packets dropped because connection tracking called them invalid.
+    /// Packets dropped in conntrack state INVALID.
     fn invalid_dropped(&self) -> Option<u64>;
     /// Packets to NodePorts on localhost.
     fn localhost_node_ports_accepted(&self) -> Option<u64>;
 }
 
-/// A kernel that counts nothing.
+/// A kernel without counters.
 impl PacketCounters for () {
     fn invalid_dropped(&self) -> Option<u64> {
         None
@@ -40,21 +39,21 @@ impl PacketCounters for () {
     }
 }
 
-/// How much a sync looked at.
+/// The scope of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
-    /// Everything.
+    /// All rules were read and compared.
     Full,
-    /// What changed.
+    /// Only rules of changed Services.
     Partial,
 }
 
 /// A page of the health server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthPage {
-    /// `/healthz`
+    /// The page `/healthz`.
     Healthz,
-    /// `/livez`
+    /// The page `/livez`.
     Livez,
 }
 
@@ -106,12 +105,12 @@ fn label(family: IpFamily) -> FamilyLabel {
     }
 }
 
-/// A millisecond to 16 seconds, by twos.
+/// Buckets from 1 ms to 16 s, doubling.
 fn sync_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
-/// A quarter of a second to five minutes, ever coarser.
+/// Buckets from 0.25 s to 5 min, with growing width.
 fn programming_histogram() -> Histogram {
     let seconds = (1..60)
         .chain((60..120).step_by(5))
@@ -119,7 +118,7 @@ fn programming_histogram() -> Histogram {
     Histogram::new([0.25, 0.5].into_iter().chain(seconds.map(f64::from)))
 }
 
-/// All figures. Clones are handles of the same figures.
+/// All metrics. Clones share the same series.
 #[derive(Clone)]
 pub struct ProxyMetrics {
     sync: Durations,
@@ -163,7 +162,7 @@ impl fmt::Debug for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// Metrics registered with a registry.
+    /// Creates the metrics and registers them.
     pub fn register(registry: &mut Registry, counters: Arc<dyn PacketCounters>) -> Self {
         let metrics = Self::unregistered();
         metrics.register_upstream(registry.sub_registry_with_prefix("kubeproxy"));
@@ -200,61 +199,61 @@ impl ProxyMetrics {
         }
     }
 
-    /// A counter's `_total` is written by the encoder; a gauge that is called so says it itself.
+    /// The encoder appends `_total` to counters; a gauge with that suffix has it in its name.
     fn register_upstream(&self, registry: &mut Registry) {
         registry.register(
             "sync_proxy_rules_duration_seconds",
-            "How long a sync took",
+            "Duration of a sync",
             self.sync.clone(),
         );
         registry.register(
             "sync_full_proxy_rules_duration_seconds",
-            "How long a full sync took",
+            "Duration of a full sync",
             self.sync_full.clone(),
         );
         registry.register(
             "sync_partial_proxy_rules_duration_seconds",
-            "How long a partial sync took",
+            "Duration of a partial sync",
             self.sync_partial.clone(),
         );
         registry.register(
             "sync_proxy_rules_last_timestamp_seconds",
-            "When the last sync succeeded",
+            "Time of the last successful sync",
             self.last_synced.clone(),
         );
         registry.register(
             "sync_proxy_rules_last_queued_timestamp_seconds",
-            "When a sync was last asked for",
+            "Time of the last request for a sync",
             self.last_queued.clone(),
         );
         registry.register(
             "network_programming_duration_seconds",
-            "Time from a change of endpoints to rules that follow it",
+            "Time from a change of endpoints to the rules for it",
             self.programming.clone(),
         );
         registry.register(
             "sync_proxy_rules_endpoint_changes_pending",
-            "Changes of EndpointSlices that wait for a sync",
+            "EndpointSlice changes that wait for a sync",
             self.endpoint_changes_pending.clone(),
         );
         registry.register(
             "sync_proxy_rules_endpoint_changes",
-            "Changes of EndpointSlices seen",
+            "EndpointSlice changes received",
             self.endpoint_changes.clone(),
         );
         registry.register(
             "sync_proxy_rules_service_changes_pending",
-            "Changes of Services that wait for a sync",
+            "Service changes that wait for a sync",
             self.service_changes_pending.clone(),
         );
         registry.register(
             "sync_proxy_rules_service_changes",
-            "Changes of Services seen",
+            "Service changes received",
             self.service_changes.clone(),
         );
         registry.register(
             "sync_proxy_rules_iptables_total",
-            "Rules that should be there",
+            "Rules that should exist",
             self.rules_total.clone(),
         );
         registry.register(
@@ -264,12 +263,12 @@ impl ProxyMetrics {
         );
         registry.register(
             "sync_proxy_rules_iptables_restore_failures",
-            "Restores that failed",
+            "Failed restores",
             self.restore_failures.clone(),
         );
         registry.register(
             "sync_proxy_rules_iptables_partial_restore_failures",
-            "Partial syncs that failed and were followed by a full one",
+            "Failed partial syncs that were followed by a full one",
             self.partial_failures.clone(),
         );
         registry.register(
@@ -277,26 +276,30 @@ impl ProxyMetrics {
             "Service ports with policy Local and no endpoint on this node",
             self.no_local_endpoints.clone(),
         );
-        registry.register("proxy_healthz", "Answers of /healthz", self.healthz.clone());
-        registry.register("proxy_livez", "Answers of /livez", self.livez.clone());
+        registry.register(
+            "proxy_healthz",
+            "Responses of /healthz",
+            self.healthz.clone(),
+        );
+        registry.register("proxy_livez", "Responses of /livez", self.livez.clone());
         registry.register(
             "conntrack_reconciler_sync_duration_seconds",
-            "How long it took to clean connection tracking",
+            "Duration of deleting stale conntrack entries",
             self.conntrack.clone(),
         );
         registry.register(
             "conntrack_reconciler_deleted_entries",
-            "Entries deleted from connection tracking",
+            "Conntrack entries deleted",
             self.conntrack_deleted.clone(),
         );
     }
 
-    /// A sync was asked for. Times are seconds since 1970.
+    /// Records a requested sync. Times are Unix times in seconds.
     pub fn sync_queued(&self, family: IpFamily, at: f64) {
         self.last_queued.get_or_create(&label(family)).set(at);
     }
 
-    /// A sync ended, well or not.
+    /// Records the end of a sync, successful or not.
     pub fn sync_ended(&self, family: IpFamily, kind: SyncKind, took: Duration) {
         let seconds = took.as_secs_f64();
         let of_kind = match kind {
@@ -308,7 +311,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// A sync ended well, and did this.
+    /// Records a successful sync and its report.
     pub fn sync_succeeded(&self, family: IpFamily, at: f64, report: &SyncReport) {
         let family_label = label(family);
         self.last_synced.get_or_create(&family_label).set(at);
@@ -355,8 +358,8 @@ impl ProxyMetrics {
         failures.get_or_create(&family_label).set(0);
     }
 
-    /// A sync failed for good: the full one, after which there is nothing but to try again.
-    /// Only a refused input is a failed restore; a state that cannot be read is not.
+    /// Records a failed sync: the full one failed, and a retry follows later. Only a refused input
+    /// counts as a failed restore, not a state that cannot be read.
     pub fn sync_failed(&self, family: IpFamily, failure: &SyncError) {
         let labels = label(family);
         let tried = std::iter::once(failure).chain(failure.partial());
@@ -369,16 +372,15 @@ impl ProxyMetrics {
         self.own.consecutive_failures.get_or_create(&labels).inc();
     }
 
-    /// A partial sync failed and a full one follows, so a restore failed as well.
-    /// [`sync_succeeded`](Self::sync_succeeded) counts those it is told about; this one is for
-    /// those whose full sync failed too.
+    /// Records a failed partial sync whose full sync failed too; its restore counts as failed.
+    /// [`sync_succeeded`](Self::sync_succeeded) counts those whose full sync succeeded.
     pub fn partial_restore_failed(&self, family: IpFamily) {
         let family = label(family);
         self.restore_failures.get_or_create(&family).inc();
         self.partial_failures.get_or_create(&family).inc();
     }
 
-    /// Sets how many Services are quarantined, and counts those added by this sync.
+    /// Sets the number of quarantined Services, and counts those added by this sync.
     pub fn quarantined(&self, family: IpFamily, count: usize, new: usize) {
         let family = label(family);
         self.own
@@ -391,13 +393,13 @@ impl ProxyMetrics {
             .inc_by(new as u64);
     }
 
-    /// A change of endpoints took so long to become rules.
+    /// Records the time from a change of endpoints to its rules.
     pub fn network_programmed(&self, family: IpFamily, took: Duration) {
         let programming = self.programming.get_or_create(&label(family));
         programming.observe(took.as_secs_f64());
     }
 
-    /// A slice changed, or was said to. `pending` if a sync has to follow.
+    /// Records a change of a slice. `pending` if a sync has to follow.
     pub fn endpoints_changed(&self, pending: bool) {
         self.endpoint_changes.inc();
         if pending {
@@ -405,23 +407,23 @@ impl ProxyMetrics {
         }
     }
 
-    /// A sync takes all changes of endpoints.
+    /// Records that a sync took all changes of endpoints.
     pub fn endpoints_taken(&self) {
         self.endpoint_changes_pending.set(0);
     }
 
-    /// A Service changed, or was said to; so many wait now.
+    /// Records a change of a Service, with the number that wait for a sync.
     pub fn service_changed(&self, pending: usize) {
         self.service_changes.inc();
         self.service_changes_pending.set(signed(pending));
     }
 
-    /// A sync takes all changes of Services.
+    /// Records that a sync took all changes of Services.
     pub fn services_taken(&self) {
         self.service_changes_pending.set(0);
     }
 
-    /// Connection tracking was cleaned.
+    /// Records that stale conntrack entries were deleted.
     pub fn conntrack_cleaned(&self, family: IpFamily, took: Duration, deleted: u64) {
         let family = label(family);
         let durations = self.conntrack.get_or_create(&family);
@@ -432,7 +434,7 @@ impl ProxyMetrics {
             .inc_by(deleted);
     }
 
-    /// The health server answered.
+    /// Records a response of the health server.
     pub fn health_answered(&self, page: HealthPage, healthy: bool) {
         let code = if healthy { "200" } else { "503" };
         let answers = match page {
@@ -442,7 +444,7 @@ impl ProxyMetrics {
         answers.get_or_create(&CodeLabel { code }).inc();
     }
 
-    /// An audit ended: with a report, or `None` if it failed.
+    /// Records an audit: its report, or `None` if it failed.
     pub fn audited(&self, family: IpFamily, report: Option<&AuditReport>) {
         let repaired = match report {
             Some(AuditReport::Read { repaired, .. }) => repaired.as_slice(),
@@ -460,14 +462,14 @@ impl ProxyMetrics {
         };
         self.own.audits.get_or_create(&labels).inc();
         for chain in repaired {
-            // Named by table and chain: "nat KUBE-SERVICES differs".
+            // The text begins with the table: "nat KUBE-SERVICES differs".
             let table = chain.split(' ').next().unwrap_or_default();
             let labels = TableLabels::of(table, family);
             self.own.repaired_chains.get_or_create(&labels).inc();
         }
     }
 
-    /// An object has something in it that cannot be used.
+    /// Counts an invalid value in an object.
     pub fn object_problem(&self, kind: &'static str) {
         self.own
             .object_problems
@@ -489,32 +491,32 @@ impl OwnMetrics {
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "audits",
-            "Comparisons of the kernel with what was written, by result",
+            "Comparisons of the kernel's rules with those written, by result",
             self.audits.clone(),
         );
         registry.register(
             "repaired_chains",
-            "Chains that somebody else had changed and that were repaired",
+            "Chains changed by another process and repaired",
             self.repaired_chains.clone(),
         );
         registry.register(
             "restore_bytes",
-            "Bytes of restore input given to the kernel",
+            "Bytes of restore input written",
             self.restore_bytes.clone(),
         );
         registry.register(
             "object_problems",
-            "Values in objects that were left out or clamped",
+            "Invalid values in objects that were left out or clamped",
             self.object_problems.clone(),
         );
         registry.register(
             "partial_failures_recovered",
-            "Failed partial syncs after which the full one worked at once",
+            "Failed partial syncs whose full sync succeeded",
             self.recovered.clone(),
         );
         registry.register(
             "consecutive_sync_failures",
-            "Syncs that failed since the last that did not",
+            "Failed syncs since the last successful one",
             self.consecutive_failures.clone(),
         );
         registry.register(
@@ -554,12 +556,12 @@ impl Collector for PacketCollector {
         };
         counter(
             "kubeproxy_iptables_ct_state_invalid_dropped_packets",
-            "Packets dropped because connection tracking called them invalid.",
+            "Packets dropped in conntrack state INVALID.",
             self.0.invalid_dropped(),
         )?;
         counter(
             "kubeproxy_iptables_localhost_nodeports_accepted_packets",
-            "Packets to NodePorts on localhost.",
+            "Packets accepted for NodePorts on localhost.",
             self.0.localhost_node_ports_accepted(),
         )
     }

@@ -1,4 +1,4 @@
-//! The proxy's view of objects at rest: for tools that look and do not act.
+//! Derives the proxy's state from given objects, for tools that write nothing.
 
 use std::net::IpAddr;
 
@@ -18,23 +18,23 @@ use weft_proxy::{
 
 use crate::watcher::node_ip;
 
-/// Objects of a cluster at one moment.
+/// The objects of a cluster at one time.
 #[derive(Debug, Default)]
 pub struct Snapshot(Vec<Object>);
 
-/// What a proxy would make of a snapshot, for one family.
+/// The state that a proxy would program for a snapshot, for one family.
 #[derive(Debug)]
-pub struct Outlook {
+pub struct FamilyState {
     /// The Services.
     pub desired: Desired,
-    /// Everything besides them.
+    /// Everything but Services.
     pub settings: Settings,
-    /// What of the objects cannot be used.
+    /// Invalid values in the objects.
     pub problems: Vec<Problem>,
 }
 
 impl Snapshot {
-    /// Takes in an object or a list of them; kinds that do not matter are left out.
+    /// Adds an object or a list of them; other kinds are ignored.
     pub fn add(&mut self, object: &Value) -> Result<(), DecodeError> {
         if let Some(items) = object["items"].as_array() {
             return items.iter().try_for_each(|item| self.add(item));
@@ -43,7 +43,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Reads a cluster's objects.
+    /// Lists a cluster's objects.
     pub async fn read(client: &Client) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let mut snapshot = Self::default();
         for (group, version, kind) in [
@@ -62,14 +62,14 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The Services as the proxy of a node sees them.
-    pub fn outlook(
+    /// The state that the proxy of a node would program.
+    pub fn family_state(
         &self,
         config: &ProxyConfig,
         family: IpFamily,
         node: &str,
         host_addresses: Vec<IpAddr>,
-    ) -> Outlook {
+    ) -> FamilyState {
         let facts = NodeFacts {
             name: SharedStr::new(node),
             zone: None,
@@ -84,7 +84,7 @@ impl Snapshot {
             addresses: host_addresses,
         };
         let changes = model.take_changes().into_iter();
-        Outlook {
+        FamilyState {
             desired: changes
                 .filter_map(|(key, service)| Some((key, service?)))
                 .collect(),

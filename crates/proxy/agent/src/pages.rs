@@ -1,8 +1,8 @@
-//! The pages of the proxy, and the addresses they are served on.
+//! The HTTP pages of the proxy, and the servers for them.
 //!
-//! Health has an address of its own, which load balancers ask. Everything else is on the metrics
-//! address, where the runtime's [`StatusServer`] serves the pages that any of our processes has;
-//! [`diagnostics`] adds those that kube-proxy has besides.
+//! Health has an address of its own, which load balancers probe. Everything else is on the metrics
+//! address, where the runtime's [`StatusServer`] serves the pages of every Weft process;
+//! [`diagnostics`] adds those of kube-proxy.
 
 use std::{
     fmt::Write,
@@ -36,10 +36,10 @@ use crate::{
     metrics::{HealthPage, ProxyMetrics},
 };
 
-/// What the diagnostic pages tell.
+/// The data of the diagnostic pages.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
-    /// How the syncs go.
+    /// Health of the syncs.
     pub health: HealthMonitor,
     /// The effective configuration, for `/configz`.
     pub configuration: Value,
@@ -47,7 +47,7 @@ pub struct Diagnostics {
     pub flags: Vec<(String, String)>,
     /// This program's version.
     pub version: String,
-    /// When it was started.
+    /// Start time of the process.
     pub started: Timestamp,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn health_answer(good: bool, body: String) -> Response {
     (code, typed("application/json", body)).into_response()
 }
 
-/// A body of a type that no browser may guess.
+/// A response with a content type that browsers may not guess.
 fn typed(content_type: &'static str, body: String) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
@@ -95,8 +95,8 @@ fn typed(content_type: &'static str, body: String) -> Response {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// The pages of the metrics address that kube-proxy has and other processes have not, and the
-/// last failures.
+/// Pages of the metrics address that kube-proxy has and other Weft processes do not, and the last
+/// failures.
 pub fn diagnostics(diagnostics: Diagnostics) -> Router {
     let pages = Arc::new(Pages {
         diagnostics,
@@ -132,7 +132,7 @@ async fn configz(State(pages): DiagnosticPages) -> Response {
     typed("application/json", all.to_string())
 }
 
-/// The first lines of both pages. The name is the one that tools look for.
+/// The first lines of both pages. The name is the one that tools search for.
 fn heading(page: &str) -> String {
     format!("\nkube-proxy {page}\nFor people to read; programs should not rely on its form.\n")
 }
@@ -174,7 +174,7 @@ async fn syncs(State(pages): DiagnosticPages) -> Response {
     }
 }
 
-/// Results of the checks so far. They are made when somebody reads them.
+/// Results of the health checks so far. A check is made for each request.
 #[derive(Default)]
 struct Checks {
     pings: AtomicU64,
@@ -185,11 +185,11 @@ struct Checks {
 async fn slis(State(pages): DiagnosticPages) -> Response {
     let health = &pages.diagnostics.health;
     let healthy = health.with(|health| health.is_healthy(Moment::now()));
-    typed(PROMETHEUS_CONTENT_TYPE, pages.checks.made(healthy))
+    typed(PROMETHEUS_CONTENT_TYPE, pages.checks.record(healthy))
 }
 
 impl Checks {
-    fn made(&self, healthy: bool) -> String {
+    fn record(&self, healthy: bool) -> String {
         let pings = self.pings.fetch_add(1, Relaxed) + 1;
         let result = if healthy { &self.synced } else { &self.late };
         result.fetch_add(1, Relaxed);
@@ -217,10 +217,10 @@ impl Checks {
     }
 }
 
-/// Load balancers ask from many addresses, and the port is open to the whole network.
+/// Load balancers probe from many addresses, and the port is open to the whole network.
 const LIMITS: Limits = Limits::PAGES;
 
-/// Binds the health address and serves its pages.
+/// Serves the pages of the health address.
 pub struct HealthServer {
     listener: Mutex<Option<std::net::TcpListener>>,
     address: SocketAddr,
@@ -228,7 +228,7 @@ pub struct HealthServer {
 }
 
 impl HealthServer {
-    /// Binds at once.
+    /// Binds the address at once.
     pub fn bind(address: SocketAddr, router: Router) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -271,8 +271,8 @@ impl Component for HealthServer {
     }
 }
 
-/// Binds the metrics address. What is under `/debug/` shows the cluster's insides, so whoever
-/// does not come from this host has to bring a token.
+/// Binds the metrics address. Pages under `/debug/` show internals of the cluster, so clients from
+/// other hosts need a token.
 pub fn bind_metrics(
     manager: &Manager,
     address: SocketAddr,

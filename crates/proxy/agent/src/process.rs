@@ -1,4 +1,4 @@
-//! A whole process that proxies: the host prepared, the parts put together, the servers opened.
+//! A whole proxy process: prepares the host, builds the parts, opens the servers.
 
 use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,42 +25,42 @@ use weft_runtime::{
 use weft_process::{client, run_until, serve_control_socket};
 
 use crate::{
-    agent::{Begin, Beginning, FamilyKernel, Proxy, ProxyParts},
+    agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup},
     config_file::{self, ConfigFile},
     first_sync::FirstSync,
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
-    listen::{BindError, BindPolicy, PatientServer},
+    listen::{BindError, BindPolicy, RetryingServer},
     metrics::ProxyMetrics,
     nftables,
     pages::{self, Diagnostics, HealthServer},
 };
 
-/// How a proxy works with its host, and what it tells of its configuration.
+/// Configuration of a proxy and of the pages that show it.
 #[derive(Clone, Debug)]
 pub struct ProxySetup {
-    /// The checked configuration.
+    /// The validated configuration.
     pub config: Arc<ProxyConfig>,
-    /// The same in kube-proxy's words, for `/configz`.
+    /// The same in kube-proxy's format, for `/configz`.
     pub configuration: Value,
     /// All flags with their values, for `/flagz`.
     pub flags: Vec<(String, String)>,
-    /// Which iptables to use.
+    /// The iptables variant to use.
     pub variant: VariantChoice,
-    /// Whether syncs write only what changed.
+    /// Write only what changed in a sync.
     pub minimize: bool,
 }
 
-/// What a proxy process is told.
+/// The arguments of a proxy process.
 #[derive(Debug)]
 pub struct ProxyProcess {
-    /// How to proxy.
+    /// Configuration of the proxy.
     pub setup: ProxySetup,
-    /// Another API server than the kubeconfig's.
+    /// URL of an API server that overrides the kubeconfig's.
     pub master: Option<String>,
     /// Ends the process when it changes.
     pub file: Option<ConfigFile>,
-    /// Where orders are taken.
+    /// Path of the control socket.
     pub control: Option<PathBuf>,
     /// This program's version.
     pub version: String,
@@ -69,7 +69,7 @@ pub struct ProxyProcess {
 type AnyError = Box<dyn Error + Send + Sync>;
 
 impl ProxyProcess {
-    /// Proxies until `stop`, or until something makes it impossible.
+    /// Runs the proxy until `stop` or until a fatal error.
     pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
@@ -85,8 +85,8 @@ impl ProxyProcess {
         let node = node_name(&config)?;
         let servers = Servers::new(&manager, &config, &node, &cluster);
         let setup = self.setup.clone();
-        let begin: Begin = Arc::new(move || setup.begin(None));
-        let (proxy, health) = servers.proxy(&cluster, metrics, begin)?;
+        let prepare: PrepareRun = Arc::new(move || setup.prepare_run(None));
+        let (proxy, health) = servers.proxy(&cluster, metrics, prepare)?;
         let diagnostics = pages::diagnostics(self.setup.diagnostics(health, self.version));
         servers.open_metrics(diagnostics, Access::Review(client))?;
         serve_control_socket(&manager, self.control.as_deref())?;
@@ -100,15 +100,15 @@ impl ProxyProcess {
         };
         tokio::select! {
             ended = run_until(&manager, failed, stop) => ended,
-            // What is under way is cut off: the next process begins with a full look.
+            // A running sync is cut off: the next process starts with a full one.
             changed = changed => Err(changed.into()),
         }
     }
 }
 
 impl ProxySetup {
-    /// Prepares the host and finds its programs, for one life.
-    pub fn begin(&self, file: Option<ConfigFile>) -> Result<Beginning, AnyError> {
+    /// Prepares the host and finds its programs, for one run.
+    pub fn prepare_run(&self, file: Option<ConfigFile>) -> Result<RunSetup, AnyError> {
         // The first sync handles the text of all rules; later ones write a few lines.
         return_freed_memory();
         prepare_host(&self.config)?;
@@ -116,14 +116,14 @@ impl ProxySetup {
             Mode::Iptables => kernels(&self.config, self.variant, self.minimize)?,
             Mode::Nftables => nftables::kernels(&self.config, self.variant)?,
         };
-        Ok(Beginning {
+        Ok(RunSetup {
             config: self.config.clone(),
             kernels,
             file,
         })
     }
 
-    /// What the diagnostics pages show of this configuration.
+    /// The data of the diagnostic pages.
     pub fn diagnostics(self, health: HealthMonitor, version: String) -> Diagnostics {
         Diagnostics {
             health,
@@ -135,11 +135,11 @@ impl ProxySetup {
     }
 }
 
-/// Does what needs full privileges, once for each boot of a host: afterwards `CAP_NET_ADMIN` is
-/// enough, and `CAP_NET_RAW` for legacy iptables.
+/// Does what needs full privileges, once per boot of a host: afterwards `CAP_NET_ADMIN` is enough,
+/// and `CAP_NET_RAW` for legacy iptables.
 ///
-/// Modules come first. Legacy iptables loads its own by `modprobe`, and the sysctls of connection
-/// tracking exist only with its module.
+/// Modules come first. Legacy iptables loads its own by `modprobe`, and the conntrack sysctls exist
+/// only with its module.
 pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
     match config.mode {
         Mode::Iptables => drop(host::families(required_family(config), variant)?),
@@ -151,12 +151,12 @@ pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), An
     Ok(prepare_host(config)?)
 }
 
-/// Sets what the kernel has to have. Settings that cannot be written here are left as they are.
+/// Sets oom_score_adj and sysctls. A sysctl on a read-only file system is left as it is.
 fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
     let settings = sysctl::Settings::default();
     let adjusted = std::fs::write("/proc/self/oom_score_adj", config.oom_score_adj.to_string());
     if let Err(error) = adjusted {
-        tracing::warn!(%error, "the process may be ended for want of memory");
+        tracing::warn!(%error, "cannot set oom_score_adj");
     }
     limits(config).apply(&settings, processors::online())?;
     if !config.serves_localhost() {
@@ -168,7 +168,7 @@ fn prepare_host(config: &ProxyConfig) -> Result<(), SettingError> {
     }
     match settings.write(setting, "1") {
         Err(error) if error.is_read_only() => {
-            tracing::warn!(%error, "NodePorts will not answer on 127.0.0.1");
+            tracing::warn!(%error, "cannot set route_localnet, NodePorts will not answer on 127.0.0.1");
             Ok(())
         }
         other => other,
@@ -189,8 +189,8 @@ fn limits(config: &ProxyConfig) -> ConntrackLimits {
     }
 }
 
-/// Removes what a service proxy programmed, in every family that there is, and with `auto` in both
-/// variants. What fails does not keep the rest from being removed.
+/// Removes the rules of a service proxy in every available family, and with `auto` in both
+/// variants. Continues after a failure.
 pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
     let mut outcome = remove_iptables_rules(variant, &IpFamily::ALL);
     for family in IpFamily::ALL {
@@ -252,7 +252,7 @@ pub(crate) fn remove_table(family: IpFamily, table: &str) -> std::io::Result<()>
     }
 }
 
-/// The family that the configuration insists on.
+/// The family that the configured node address requires.
 pub fn required_family(config: &ProxyConfig) -> Option<IpFamily> {
     config.node_ip.map(IpFamily::of)
 }
@@ -282,7 +282,7 @@ fn kernels(
     Ok(families.into_iter().map(kernel).collect())
 }
 
-/// As given, or the host's, in lower case as Kubernetes has it.
+/// The node's name: as configured, or the host's in lower case as Kubernetes has it.
 pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
     if let Some(name) = &config.hostname_override {
         return Ok(name.as_str().into());
@@ -290,7 +290,7 @@ pub fn node_name(config: &ProxyConfig) -> std::io::Result<SharedStr> {
     Ok(hostname::node_name()?.as_str().into())
 }
 
-/// What a proxy serves over HTTP, and how it tells of failures there.
+/// The HTTP servers of a proxy.
 pub struct Servers<'a> {
     manager: &'a Manager,
     config: &'a ProxyConfig,
@@ -314,12 +314,12 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Opens the health pages; the proxy that they tell of is the caller's to run.
+    /// Opens the health pages. Returns the proxy that they report on, for the caller to run.
     pub fn proxy(
         &self,
         cluster: &Cluster,
         metrics: ProxyMetrics,
-        begin: Begin,
+        prepare: PrepareRun,
     ) -> Result<(Proxy, HealthMonitor), AnyError> {
         let health = HealthMonitor::new(Health::new(self.config.health_timeout()));
         self.open_health(&health, &metrics)?;
@@ -328,7 +328,7 @@ impl<'a> Servers<'a> {
         let proxy = Proxy::new(ProxyParts {
             cluster: cluster.clone(),
             node: self.node.clone(),
-            begin,
+            prepare,
             addresses: Arc::new(HostDevices),
             metrics,
             health: health.clone(),
@@ -343,7 +343,7 @@ impl<'a> Servers<'a> {
         };
         let router = pages::health(health.clone(), metrics.clone());
         let open = move || HealthServer::bind(address, router.clone());
-        let server = PatientServer::new("health-server", address, self.policy(), open)
+        let server = RetryingServer::new("health-server", address, self.policy(), open)
             .report(self.report("FailedToStartProxierHealthcheck"));
         self.manager.add_component(server)?;
         Ok(())
@@ -355,7 +355,7 @@ impl<'a> Servers<'a> {
         };
         let manager = self.manager.clone();
         let open = move || pages::bind_metrics(&manager, address, routes.clone(), beyond.clone());
-        let server = PatientServer::new("metrics-server", address, self.policy(), open)
+        let server = RetryingServer::new("metrics-server", address, self.policy(), open)
             .report(self.report("FailedToStartMetricServer"));
         self.manager.add_component(server)?;
         Ok(())
@@ -392,7 +392,7 @@ fn starting() -> EventNote {
     }
 }
 
-/// kube-proxy gives the node's name where its UID should be; so do we, for those who look for it.
+/// A reference with the node's name as UID, as in kube-proxy, for programs that search by it.
 fn node_reference(node: &str) -> ObjectReference {
     ObjectReference {
         kind: Some("Node".to_owned()),

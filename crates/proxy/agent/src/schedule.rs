@@ -1,47 +1,58 @@
-//! When a family syncs, and when it audits.
+//! Schedules syncs and audits of one family.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A full look at least this often.
+/// Longest time between two full syncs.
 const FULL_PERIOD: Duration = Duration::from_hours(1);
 
-/// Of a processor's time, audits may take one part in this many.
+/// Reading audits may take one part in this many of a CPU's time.
 const AUDIT_SHARE: u32 = 100;
 
-/// What is to be done now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing before the next deadline.
+    /// Wait until the deadline or a request.
     Nothing,
-    /// A sync; the whole state if it was too long ago or the last sync failed.
+    /// A sync; full if the last full one was too long ago or the last sync failed.
     Sync {
-        /// Whether the whole state is to be looked at.
+        /// Read and compare all rules.
         full: bool,
     },
     /// An audit.
     Audit {
-        /// Whether it may read the whole state.
+        /// Reading all rules is allowed.
         may_read: bool,
     },
 }
 
-/// Decides from requests, results and the time. Knows no clock.
+/// The result of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncResult {
+    /// A full sync succeeded.
+    Full,
+    /// A partial sync succeeded.
+    Partial,
+    /// The sync failed.
+    Failed,
+}
+
+/// A state machine of requests, results and time. Reads no clock.
 ///
-/// As kube-proxy's runner: at least `min` between the end of a sync and the beginning of the next,
-/// another try `retry` after a failure unless a request comes sooner, and a full look each hour.
+/// As in kube-proxy's runner: at least `min` between the end of a sync and the start of the next, a
+/// retry `retry` after a failure unless a request comes sooner, and a full sync each hour.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     min: Duration,
     retry: Duration,
     requested: bool,
     failed: bool,
-    /// No sync before this.
-    rested: Instant,
-    /// Another try after a failure.
+    /// Earliest time of the next sync.
+    not_before: Instant,
+    /// Time of the retry after a failure.
     retry_at: Option<Instant>,
-    /// A Service that is left out is to be tried again.
+    /// Time of the next trial of a quarantined Service.
     trial_at: Option<Instant>,
     next_full: Instant,
     next_audit: Instant,
@@ -49,14 +60,14 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Wants a full sync at once.
+    /// A schedule with a full sync due at once.
     pub(crate) fn new(min: Duration, retry: Duration, now: Instant) -> Self {
         Self {
             min,
             retry,
             requested: true,
             failed: false,
-            rested: now,
+            not_before: now,
             retry_at: None,
             trial_at: None,
             next_full: now,
@@ -65,7 +76,7 @@ impl Schedule {
         }
     }
 
-    /// Something changed.
+    /// Requests a sync, because something changed.
     pub(crate) fn request(&mut self) {
         self.requested = true;
     }
@@ -75,13 +86,13 @@ impl Schedule {
         self.next_audit = self.next_audit.min(now);
     }
 
-    /// What to do.
+    /// The action that is due.
     pub(crate) fn due(&self, now: Instant) -> Due {
         let full = now >= self.next_full || self.failed;
         let retry = self.retry_at.is_some_and(|at| now >= at);
         let trial = self.trial_at.is_some_and(|at| now >= at);
         let wanted = self.requested || retry || trial || now >= self.next_full;
-        if wanted && now >= self.rested {
+        if wanted && now >= self.not_before {
             return Due::Sync { full };
         }
         if now >= self.next_audit && !self.failed {
@@ -92,13 +103,15 @@ impl Schedule {
         Due::Nothing
     }
 
-    /// When [`due`](Self::due) will next say something else, without a request.
+    /// Time at which [`due`](Self::due) changes without a request.
     pub(crate) fn deadline(&self) -> Instant {
         let sync = if self.requested {
-            self.rested
+            self.not_before
         } else {
             let early = [self.retry_at, self.trial_at].into_iter().flatten();
-            early.fold(self.next_full, Instant::min).max(self.rested)
+            early
+                .fold(self.next_full, Instant::min)
+                .max(self.not_before)
         };
         if self.failed {
             sync
@@ -107,22 +120,23 @@ impl Schedule {
         }
     }
 
-    /// A sync took all that was requested.
+    /// Records that a sync took all requests.
     pub(crate) fn begin_sync(&mut self) {
         self.requested = false;
     }
 
-    /// Services that are left out are to be tried at this time, by a sync of their own if need be.
+    /// Sets the time of the next trial of quarantined Services, which may need a sync of its own.
     pub(crate) fn set_trial(&mut self, at: Option<Instant>) {
         self.trial_at = at;
     }
 
-    /// A sync ended.
-    pub(crate) fn synced(&mut self, now: Instant, full: bool, worked: bool) {
-        self.rested = now + self.min;
+    /// Records the end of a sync.
+    pub(crate) fn synced(&mut self, now: Instant, result: SyncResult) {
+        let worked = result != SyncResult::Failed;
+        self.not_before = now + self.min;
         self.failed = !worked;
         self.retry_at = (!worked).then(|| now + self.retry.max(self.min));
-        if worked && full {
+        if result == SyncResult::Full {
             self.next_full = now + FULL_PERIOD;
         }
         if !worked {
@@ -130,10 +144,10 @@ impl Schedule {
         }
     }
 
-    /// An audit ended; if it read the whole state, that took this much of a processor's time.
+    /// Records the end of an audit, with its CPU time if it read all rules.
     ///
-    /// Not of the clock's: on a busy machine an audit takes long and costs as little as ever, and
-    /// what others do to the rules must not stay for longer because of that.
+    /// CPU time and not elapsed time: on a busy machine an audit takes longer at the same cost, and
+    /// foreign changes must not stay longer because of that.
     pub(crate) fn audited(&mut self, now: Instant, reading: Option<Duration>) {
         self.next_audit = now + self.retry;
         if let Some(cost) = reading {
@@ -141,7 +155,7 @@ impl Schedule {
         }
     }
 
-    /// An audit failed: the state is not known any more.
+    /// Records a failed audit: the state of the rules is unknown.
     pub(crate) fn audit_failed(&mut self, now: Instant) {
         self.next_audit = now + self.retry;
         self.failed = true;
@@ -160,7 +174,7 @@ mod tests {
         let mut schedule = Schedule::new(SECOND, 30 * SECOND, now);
         assert_eq!(schedule.due(now), Due::Sync { full: true });
         schedule.begin_sync();
-        schedule.synced(now, true, true);
+        schedule.synced(now, SyncResult::Full);
         (schedule, now)
     }
 
@@ -178,7 +192,7 @@ mod tests {
         let (mut schedule, now) = schedule();
         schedule.request();
         schedule.begin_sync();
-        schedule.synced(now, false, false);
+        schedule.synced(now, SyncResult::Failed);
         assert_eq!(schedule.due(now + 29 * SECOND), Due::Nothing);
         assert_eq!(schedule.deadline(), now + 30 * SECOND);
         assert_eq!(schedule.due(now + 30 * SECOND), Due::Sync { full: true });

@@ -1,5 +1,5 @@
-//! The health checks of single Services, for load balancers that send traffic only to nodes with
-//! endpoints: a port for each Service with `healthCheckNodePort`.
+//! Health checks of single Services, for load balancers that send traffic only to nodes with
+//! endpoints: one port for each Service with `healthCheckNodePort`.
 
 use std::{
     collections::BTreeMap,
@@ -32,23 +32,23 @@ use crate::{
     pages::health_answer,
 };
 
-/// For each Service and its port, the addresses of ready endpoints on this node.
+/// Number of ready endpoint addresses on this node, by Service and health check port.
 pub type LocalEndpoints = BTreeMap<(ObjectKey, u16), usize>;
 
-/// A port that could not be listened on. It is tried again with the next sync.
+/// A port that cannot be opened. The next sync tries again.
 #[derive(Debug, thiserror::Error)]
-#[error("listen on {address} for the health check of {service}")]
+#[error("cannot listen on {address} for the health check of {service}")]
 pub struct ListenError {
     /// The Service.
     pub service: ObjectKey,
-    /// Where.
+    /// Address and port.
     pub address: SocketAddr,
-    /// Why not.
+    /// The cause.
     pub source: io::Error,
 }
 
 impl ListenError {
-    /// What to say about the Service.
+    /// The event about the Service.
     pub fn event(&self, node: &str) -> EventNote {
         let Self {
             service,
@@ -72,9 +72,9 @@ pub struct ServiceHealth {
     addresses: Vec<IpAddr>,
     health: HealthMonitor,
     open: BTreeMap<(ObjectKey, u16), Open>,
-    /// Shared by all ports, however many Services have one.
+    /// Shared by all ports, for any number of Services.
     pool: ConnectionPool,
-    /// At most this many sockets are open, of all Services together.
+    /// Maximum number of sockets of all Services together.
     most_sockets: usize,
 }
 
@@ -86,12 +86,12 @@ struct Open {
     endpoints: Arc<AtomicUsize>,
     /// Ends the servers when it is dropped.
     servers: DropGuard,
-    /// Each resolves when its socket is closed.
+    /// Resolve when their sockets are closed.
     closed: Vec<oneshot::Receiver<()>>,
 }
 
 impl ServiceHealth {
-    /// No ports yet. They will be open on all addresses of the family, or on those that
+    /// Without ports at first. They are opened on all addresses of the family, or on those that
     /// NodePorts are restricted to.
     pub fn new(family: IpFamily, restricted: Option<Vec<IpAddr>>, health: HealthMonitor) -> Self {
         // Half of the share for each of two families.
@@ -105,21 +105,21 @@ impl ServiceHealth {
         }
     }
 
-    /// Opens at most this many sockets instead of a share of the process's descriptors.
+    /// Limits the number of sockets, instead of a share of the process's descriptors.
     #[must_use]
     pub fn with_most_sockets(mut self, most: usize) -> Self {
         self.most_sockets = most;
         self
     }
 
-    /// Closes the ports of Services that went. Unlike [`sync`](Self::sync), this does not need the
-    /// rules to be written.
+    /// Closes the ports of deleted Services. Unlike [`sync`](Self::sync), this does not require
+    /// that the rules are written.
     pub async fn close_unwanted(&mut self, wanted: &LocalEndpoints) {
         self.close(|key| !wanted.contains_key(key)).await;
     }
 
-    /// Opens and closes ports, and takes over the numbers. Returns the ports that could not be
-    /// opened. To be called after each successful sync, within a tokio runtime.
+    /// Opens and closes ports and updates the numbers. Returns the ports that could not be opened.
+    /// Must be called after each successful sync, within a tokio runtime.
     pub async fn sync(&mut self, wanted: &LocalEndpoints) -> Vec<ListenError> {
         self.close_unwanted(wanted).await;
         let mut failures = Vec::new();
@@ -138,7 +138,7 @@ impl ServiceHealth {
         failures
     }
 
-    /// The addresses changed: what is open moves there with the next sync.
+    /// Sets the addresses; open ports move there with the next sync.
     pub async fn set_addresses(&mut self, family: IpFamily, restricted: Option<Vec<IpAddr>>) {
         let addresses = restricted.unwrap_or_else(|| vec![any(family)]);
         if self.addresses != addresses {
@@ -147,7 +147,7 @@ impl ServiceHealth {
         }
     }
 
-    /// Another Service may get the port at once, so a port is closed when this returns.
+    /// Closes ports and waits until they are closed: another Service may need a port at once.
     async fn close(&mut self, which: impl Fn(&(ObjectKey, u16)) -> bool) {
         let closing: Vec<Open> = self
             .open
@@ -157,13 +157,13 @@ impl ServiceHealth {
         for open in closing {
             drop(open.servers);
             for closed in open.closed {
-                // An error means that the sender is gone, and the socket with it.
+                // An error means that the sender was dropped, and the socket with it.
                 let _closed = closed.await;
             }
         }
     }
 
-    /// All addresses or none: half a health check would confuse a load balancer.
+    /// Opens a port on all addresses or on none: half a health check would confuse a load balancer.
     fn listen(&self, key: &(ObjectKey, u16), count: usize) -> Result<Open, ListenError> {
         let (service, port) = key;
         let open = self.open.values().map(|open| open.closed.len());
@@ -197,7 +197,7 @@ impl ServiceHealth {
         });
         let stop = CancellationToken::new();
         let closed = sockets.into_iter().map(|socket| {
-            let (listener, closed) = Announced::new(socket);
+            let (listener, closed) = NotifyOnClose::new(socket);
             let (router, pool) = (router.clone(), self.pool.clone());
             let stopped = stop.clone().cancelled_owned();
             tokio::spawn(async move { serve(listener, &pool, router, stopped).await });
@@ -218,7 +218,7 @@ fn any(family: IpFamily) -> IpAddr {
     }
 }
 
-/// Each family has its own listener on the same port, so IPv6 must leave IPv4 alone.
+/// Each family has its own listener on the same port, so IPv6 must not bind IPv4.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -235,13 +235,13 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// A listener that tells when it is closed. Fields are dropped in their order.
-struct Announced {
+/// A listener that reports when it is closed. Fields are dropped in their order.
+struct NotifyOnClose {
     tcp: TcpListener,
     _closed: oneshot::Sender<()>,
 }
 
-impl Announced {
+impl NotifyOnClose {
     fn new(tcp: TcpListener) -> (Self, oneshot::Receiver<()>) {
         let (sender, closed) = oneshot::channel();
         let listener = Self {
@@ -252,7 +252,7 @@ impl Announced {
     }
 }
 
-impl Listener for Announced {
+impl Listener for NotifyOnClose {
     type Stream = TcpStream;
 
     fn widen_backlog(&self) {

@@ -1,4 +1,4 @@
-//! What the last syncs wrote, for people who want to see what a change costs.
+//! A log of the last syncs, to see what a change costs.
 
 use std::{
     collections::VecDeque,
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 use weft_model::IpFamily;
 use weft_proxy::SyncReport;
 
-/// How many are remembered.
-const REMEMBERED: usize = 256;
+/// Number of syncs that are kept.
+const CAPACITY: usize = 256;
 
-/// A sync that worked.
+/// A successful sync.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SyncRecord {
-    /// Counts from the start of the process.
+    /// Sequence number within the process.
     pub number: u64,
-    /// When it ended.
+    /// Time of its end.
     pub at: Timestamp,
     /// `IPv4` or `IPv6`.
     pub family: String,
-    /// Whether everything was looked at.
+    /// All rules were read and compared.
     pub full: bool,
-    /// Bytes given to the kernel.
+    /// Bytes of input.
     pub bytes: usize,
     /// Chains created, replaced or edited.
     pub chains_written: usize,
@@ -33,13 +33,13 @@ pub struct SyncRecord {
     pub chains_removed: usize,
     /// Rules written.
     pub written: usize,
-    /// Rules that are there now.
+    /// Rules that should exist now.
     pub rules: usize,
-    /// How long it took.
+    /// Wall time from start to end.
     pub milliseconds: f64,
 }
 
-/// The last syncs. Clones are handles of the same.
+/// The last syncs. Clones share the same log.
 #[derive(Clone, Debug, Default)]
 pub struct SyncLog(Arc<Mutex<Records>>);
 
@@ -65,13 +65,13 @@ impl SyncLog {
             rules: report.rules.iter().map(|(_, count)| count.total).sum(),
             milliseconds: took.as_secs_f64() * 1000.0,
         };
-        if records.last.len() == REMEMBERED {
+        if records.last.len() == CAPACITY {
             records.last.pop_front();
         }
         records.last.push_back(record);
     }
 
-    /// Those remembered, the oldest first.
+    /// The records, oldest first.
     pub fn read(&self) -> Vec<SyncRecord> {
         let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         records.last.iter().cloned().collect()
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_last_ones_are_remembered_and_keep_their_numbers() {
         let log = SyncLog::default();
-        for bytes in 0..REMEMBERED + 3 {
+        for bytes in 0..CAPACITY + 3 {
             let count = |written, total| RuleCount { total, written };
             let report = SyncReport {
                 bytes,
@@ -102,7 +102,7 @@ mod tests {
             );
         }
         let records = log.read();
-        assert_eq!(records.len(), REMEMBERED);
+        assert_eq!(records.len(), CAPACITY);
         assert_eq!((records[0].number, records[0].bytes), (4, 3));
         assert_eq!((records[0].written, records[0].rules), (3, 50));
     }

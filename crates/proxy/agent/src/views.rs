@@ -1,4 +1,4 @@
-//! The objects that a proxy watches, decoded to what it reads.
+//! The watched objects, decoded to the fields that the proxy reads.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -42,7 +42,7 @@ projection!(
 );
 
 impl EndpointSliceView {
-    /// What it says.
+    /// The fields that the model uses.
     pub(crate) fn view(&self) -> SliceView<'_> {
         SliceView {
             service: self.service(),
@@ -58,7 +58,7 @@ impl EndpointSliceView {
         labels.get(SERVICE_NAME_LABEL).unwrap_or_default()
     }
 
-    /// When the change happened that led to this state of the slice.
+    /// Time of the change that led to this state of the slice.
     pub(crate) fn trigger_time(&self) -> Option<Timestamp> {
         self.metadata.annotations.time.as_deref()?.parse().ok()
     }

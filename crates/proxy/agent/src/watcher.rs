@@ -21,12 +21,12 @@ use crate::{
 };
 use weft_process::own_node::{self, NodeView};
 
-/// How long the first sync waits for the node's addresses, and for its pod networks where they
-/// are needed to tell local traffic.
-const NODE_PATIENCE: Duration = Duration::from_secs(30);
-const POD_NETWORK_PATIENCE: Duration = Duration::from_mins(5);
+/// Longest wait of the first sync for the node's addresses, and for its pod networks where they are
+/// needed to recognise local traffic.
+const NODE_TIMEOUT: Duration = Duration::from_secs(30);
+const POD_NETWORK_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A watch that will tell nothing more: better to start anew than to be stale in silence.
+/// A watch that ended for good: restarting is better than serving stale data.
 #[derive(Debug, thiserror::Error)]
 #[error("the watch of {0} ended")]
 pub(crate) struct WatchEnded(&'static str);
@@ -50,18 +50,18 @@ pub(crate) struct Watcher {
     pub(crate) health: HealthMonitor,
     pub(crate) started: Timestamp,
     progress: Progress,
-    /// What was said about an object last, so that it is said once.
+    /// The last reported problems of each object, so that each is reported once.
     problems: HashMap<(&'static str, ObjectKey), Vec<(Effect, String)>>,
     node_known: Option<KnownNode>,
 }
 
-/// The addresses of the host's devices.
+/// The addresses of the host's interfaces.
 pub trait HostAddresses: Send + Sync {
     /// All of them, of both families; `None` if they cannot be read now.
     fn addresses(&self) -> Option<Vec<IpAddr>>;
 }
 
-/// What is known so far of what existed at the start.
+/// The initial lists that have arrived.
 #[derive(Debug, Default)]
 struct Progress {
     services: bool,
@@ -76,7 +76,7 @@ struct KnownNode {
     host_addresses: Vec<IpAddr>,
 }
 
-/// What a watcher needs besides its watches.
+/// The dependencies of a watcher.
 pub(crate) struct WatcherParts {
     pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
     pub(crate) config: Arc<ProxyConfig>,
@@ -86,7 +86,7 @@ pub(crate) struct WatcherParts {
 }
 
 impl Watcher {
-    /// Subscribes.
+    /// Subscribes to the three watches.
     pub(crate) fn new(
         cache: &Cache,
         node: &str,
@@ -113,13 +113,13 @@ impl Watcher {
         })
     }
 
-    /// Follows the watches until told to stop.
+    /// Processes watch events until `stop`.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), WatchEnded> {
-        let patience = match self.config.detect_local {
-            DetectLocal::NodeNetworks => POD_NETWORK_PATIENCE,
-            _ => NODE_PATIENCE,
+        let timeout = match self.config.detect_local {
+            DetectLocal::NodeNetworks => POD_NETWORK_TIMEOUT,
+            _ => NODE_TIMEOUT,
         };
-        let give_up = Instant::now() + patience;
+        let give_up = Instant::now() + timeout;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -132,8 +132,8 @@ impl Watcher {
                 change = self.node.next() => self.node(still_open("the Node", change)?),
                 () = sleep_until(give_up), if !self.progress.node => {
                     tracing::warn!(
-                        ?patience,
-                        "the node's addresses are still not known; going on without"
+                        ?timeout,
+                        "node addresses still unknown, starting without them"
                     );
                     self.progress.node = true;
                 }
@@ -177,7 +177,7 @@ impl Watcher {
             for (_, inbox) in &self.inboxes {
                 self.metrics.service_changed(inbox.lock().model.news());
             }
-            self.tell("Service", key, problems);
+            self.report_problems("Service", key, problems);
         }
     }
 
@@ -187,7 +187,7 @@ impl Watcher {
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
-                // Times from before this process started say nothing about it.
+                // Changes from before this process started say nothing about its latency.
                 let trigger = new.trigger_time().filter(|time| *time > self.started);
                 let service = ObjectKey::new(new.namespace(), new.service());
                 changed = self.update(|_, content| {
@@ -223,12 +223,12 @@ impl Watcher {
         }
         if let Some(key) = change.key() {
             self.metrics.endpoints_changed(changed);
-            self.tell("EndpointSlice", key, problems);
+            self.report_problems("EndpointSlice", key, problems);
         }
     }
 
-    /// Takes something in for every family, and wakes those for which it changes something: a
-    /// sync is queued from this moment on, even if the loop is busy. Says whether there was one.
+    /// Applies a change to every family, and wakes those that it changes: a sync counts as queued
+    /// from now on, even if the loop is busy. Returns whether there was one.
     fn update(&self, mut take: impl FnMut(IpFamily, &mut Content)) -> bool {
         let mut any = false;
         for (family, inbox) in &self.inboxes {
@@ -250,24 +250,24 @@ impl Watcher {
 
     fn node(&mut self, change: Change<NodeView>) {
         match change {
-            Change::Added { new, .. } | Change::Updated { new, .. } => self.know_node(&new),
+            Change::Added { new, .. } | Change::Updated { new, .. } => self.update_node(&new),
             Change::Deleted { .. } => self.health.with(|health| health.set_node_eligible(false)),
             Change::Undecodable(object) => {
-                tracing::warn!(node = %object.key, error = %object.error, "cannot read the Node");
+                tracing::warn!(node = %object.key, error = %object.error, "cannot decode the Node");
             }
             Change::Synced if !self.progress.node => {
-                tracing::info!("no rules yet: waiting for the Node to tell its addresses");
+                tracing::info!("waiting for the Node's addresses before writing rules");
             }
             Change::Synced | Change::Closed(_) => {}
         }
     }
 
-    fn know_node(&mut self, node: &NodeView) {
+    fn update_node(&mut self, node: &NodeView) {
         let taints = node.spec.taints.iter().map(|taint| &*taint.key);
         let eligible = node_is_eligible(node.metadata.is_terminating(), taints);
         self.health
             .with(|health| health.set_node_eligible(eligible));
-        // A Node that is made anew has nothing to say at first: what was known stays.
+        // A Node that was created again has no addresses at first: the known ones stay.
         let known = self.node_known.get_or_insert_default();
         let (addresses, pod_networks) = (node.addresses(), node.pod_networks());
         if !addresses.is_empty() {
@@ -288,7 +288,7 @@ impl Watcher {
             let settings = self.settings(family);
             content.model.set_zone(node.zone());
             if content.settings != settings {
-                tracing::info!(%family, "the node's addresses or networks changed");
+                tracing::info!(%family, "node addresses or pod networks changed");
                 content.settings = settings;
             }
         });
@@ -307,7 +307,7 @@ impl Watcher {
         )
     }
 
-    fn tell(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
+    fn report_problems(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
         let mut found: Vec<(Effect, String)> = problems
             .into_iter()
             .map(|problem| (problem.effect, problem.what))
@@ -333,7 +333,7 @@ impl Watcher {
     }
 }
 
-/// The node's address of a family: as configured, as the Node says, or loopback.
+/// The node's address of a family: as configured, else the Node's, else loopback.
 pub(crate) fn node_ip(config: &ProxyConfig, family: IpFamily, addresses: &[IpAddr]) -> IpAddr {
     let configured = config.node_ip.into_iter();
     configured
@@ -356,9 +356,9 @@ mod tests {
     use crate::health::Health;
 
     /// A host whose addresses cannot be read.
-    struct Blind;
+    struct UnreadableHost;
 
-    impl HostAddresses for Blind {
+    impl HostAddresses for UnreadableHost {
         fn addresses(&self) -> Option<Vec<IpAddr>> {
             None
         }
@@ -387,7 +387,7 @@ mod tests {
         let parts = WatcherParts {
             inboxes: inboxes.into(),
             config,
-            host: Arc::new(Blind),
+            host: Arc::new(UnreadableHost),
             metrics,
             health: HealthMonitor::new(Health::new(Duration::from_secs(60))),
         };
@@ -420,7 +420,7 @@ mod tests {
             content.triggers.values().flatten().count()
         };
         assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
-        // Once more the same: nothing changed, so there is nothing to time.
+        // The same again: nothing changed, so there is nothing to time.
         watcher.slice(&change);
         assert_eq!((samples(&watcher, 0), samples(&watcher, 1)), (1, 0));
         let page = weft_runtime::prometheus_text(&registry);
@@ -433,16 +433,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_with_nothing_to_say_does_not_undo_what_was_known() {
+    async fn a_node_without_addresses_keeps_the_known_ones() {
         let (mut watcher, _) = watcher(|c| c.detect_local_mode = "NodeCIDR".to_owned());
         let settings = |watcher: &Watcher| watcher.inboxes[0].1.lock().settings.clone();
         let unknown = settings(&watcher);
         let address = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
-        watcher.know_node(&node(&address, &json!(["10.0.0.0/24"])));
+        watcher.update_node(&node(&address, &json!(["10.0.0.0/24"])));
         let known = settings(&watcher);
         assert_ne!(known, unknown);
         assert!(known.local_detector.is_some());
-        watcher.know_node(&node(&json!([]), &json!(null)));
+        watcher.update_node(&node(&json!([]), &json!(null)));
         assert_eq!(settings(&watcher), known);
     }
 

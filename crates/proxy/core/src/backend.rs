@@ -1,7 +1,7 @@
-//! The contract between the proxy and what programs its Services into a kernel.
+//! The contract between the proxy and a backend that programs its Services into a kernel.
 //!
-//! A backend that is refused says whose rules were refused; [`Quarantine`](crate::Quarantine) then
-//! leaves that Service out and has the rest written.
+//! A backend whose input is refused reports which Services own the refused rules;
+//! [`Quarantine`](crate::Quarantine) then leaves those Services out and has the rest written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +17,23 @@ use crate::{Service, Settings};
 /// All Services of one family that should be served.
 pub type Desired = BTreeMap<ObjectKey, Arc<Service>>;
 
-/// How much of the kernel's state a sync looks at.
+/// The part of the kernel's state that a sync reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
-    /// All of it: read what is there, write what differs.
+    /// All of it: reads what is there and writes what differs.
     Full,
-    /// Only what these Services need; everything else is as it was last written.
+    /// Only the rules of these Services; the rest is assumed to be as last written.
     Changed(&'a BTreeSet<ObjectKey>),
 }
 
 /// Programs Services into a kernel, for one family.
 pub trait Backend: Send {
-    /// Makes the kernel agree with `desired`.
+    /// Makes the kernel's rules match `desired`.
     ///
-    /// A partial sync that fails is followed by a full one at once, so an error means that the
-    /// full one failed too. The exception is a refusal that has an [`Owner`]: then the next partial
-    /// sync, which must name again what this one named, goes on from where this one stopped. One
-    /// refused Service never costs a look at all others.
+    /// A partial sync that fails is followed by a full one at once, so an error means that the full
+    /// one failed too. The exception is a refusal with a known [`Owner`]: then the next partial
+    /// sync must name at least the same Services again and continues where this one stopped, so
+    /// that one refused Service never costs a read of all rules.
     fn sync(
         &mut self,
         desired: &Desired,
@@ -41,36 +41,37 @@ pub trait Backend: Send {
         scope: Scope<'_>,
     ) -> Result<SyncReport, SyncError>;
 
-    /// Compares the kernel with what was last written, and repairs what differs.
+    /// Compares the kernel's rules with what was last written and repairs differences.
     ///
-    /// Where a cheap look shows that nothing changed, that is all. Reading the whole state costs
-    /// more, and is done only if `may_read`.
+    /// A cheap check comes first and ends the audit if nothing changed. Reading all rules costs
+    /// more and is done only if `may_read`.
     fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError>;
 }
 
-/// What a successful sync did.
+/// The outcome of a successful sync.
 #[derive(Clone, Debug, Default)]
 pub struct SyncReport {
-    /// Whether the whole state was looked at.
+    /// True if all rules were read.
     pub full: bool,
-    /// Why the partial sync before the full one failed, if one did.
+    /// The failure of the partial sync that preceded this full one, if any.
     pub partial_failure: Option<SyncError>,
-    /// What was refused on the way to this success; the Services at fault are quarantined.
+    /// Refusals on the way to this success; the Services at fault are quarantined.
     pub refusals: Vec<SyncError>,
     /// Bytes given to the kernel.
     pub bytes: usize,
-    /// Processor time of the programs that were started for it.
+    /// CPU time of the child processes that it started.
     pub children: Duration,
-    /// Chains of all tables.
+    /// Chains of all tables together.
     pub chains: ChainCount,
-    /// For each table, rules that should be there and rules written now.
+    /// Per table: rules that should exist, and rules written by this sync.
     pub rules: Vec<(&'static str, RuleCount)>,
-    /// Service ports whose policy allows only endpoints of this node, of which there are none.
+    /// Service ports whose traffic policy allows only endpoints of this node, which has none.
     pub without_local_endpoints: WithoutLocalEndpoints,
 }
 
 impl SyncReport {
-    /// Adds a sync that followed this one: what was written adds up, what is there is the later's.
+    /// Adds the report of a sync that followed this one: written amounts add up, totals are the
+    /// later one's.
     pub(crate) fn absorb(&mut self, later: Self) {
         let earlier = std::mem::replace(self, later);
         self.full |= earlier.full;
@@ -87,19 +88,19 @@ impl SyncReport {
     }
 }
 
-/// Chains that a sync touches.
+/// Number of chains that a sync changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainCount {
     /// Created, replaced or edited.
     pub written: usize,
-    /// Removed.
+    /// Deleted from the kernel.
     pub removed: usize,
 }
 
-/// Rules of one table.
+/// Number of rules in one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
-    /// Rules that should be there.
+    /// Rules that should exist.
     pub total: usize,
     /// Rules written in this sync.
     pub written: usize,
@@ -108,14 +109,14 @@ pub struct RuleCount {
 /// Service ports that drop traffic on this node, though they have endpoints elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithoutLocalEndpoints {
-    /// By internalTrafficPolicy.
+    /// Ports with internalTrafficPolicy Local.
     pub internal: usize,
-    /// By externalTrafficPolicy.
+    /// Ports with externalTrafficPolicy Local.
     pub external: usize,
 }
 
 impl WithoutLocalEndpoints {
-    /// Those of one Service.
+    /// The ports of one Service.
     pub fn of(service: &Service) -> Self {
         let mut count = Self::default();
         for port in service.ports.iter().filter(|port| port.has_endpoints) {
@@ -140,81 +141,81 @@ impl SubAssign for WithoutLocalEndpoints {
     }
 }
 
-/// What an audit did.
+/// The outcome of a successful audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditReport {
-    /// A cheap look was enough to know that nothing changed.
+    /// A cheap check showed that nothing changed.
     Unchanged,
-    /// Somebody else wrote something; what, is for an audit that may read.
+    /// The rules changed; comparing them was deferred because `may_read` was false.
     Postponed,
-    /// The whole state was read.
+    /// All rules were read.
     Read {
-        /// What differed and was repaired: table, chain, and what was the matter.
+        /// Differences found and repaired: table, chain and kind of difference.
         repaired: Vec<String>,
-        /// Processor time of the programs that were started for it.
+        /// CPU time of the child processes that it started.
         children: Duration,
     },
 }
 
-/// A sync or audit that failed, by what can be done about it.
+/// A failed sync or audit, classified by what the caller can do about it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The kernel's rules cannot be read, or are not known.
+    /// The kernel's rules cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// An input was judged and refused: the same input will be refused again.
+    /// An input was checked and refused: the same input will be refused again.
     #[error("{}", .0.message)]
     Refused(Box<Refusal>),
-    /// An input was never judged: the program is missing, its lock is held, or memory, descriptors
+    /// An input was not checked: the program is missing, its lock is held, or memory, descriptors
     /// or time ran out. The same input may be accepted later.
     #[error("{message}")]
     Unavailable {
-        /// What went wrong.
+        /// The cause.
         message: String,
-        /// What was to be written; the beginning, if it is very long.
+        /// The input, cut off after 256 KiB.
         input: Arc<str>,
     },
-    /// A partial sync failed, and the full one that followed it did too.
+    /// A partial sync failed, and so did the full one that followed it.
     #[error("{full}")]
     Both {
-        /// Why the full one failed.
+        /// Error of the full sync.
         full: Box<SyncError>,
-        /// Why the partial one failed.
+        /// Error of the partial sync.
         partial: Box<SyncError>,
     },
 }
 
-/// An input that the kernel or its program refused.
+/// An input that the kernel, or the program that writes to it, refused.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// What was said about it.
+    /// The message of the program or kernel.
     pub message: String,
-    /// The line at fault, counted from 1, where the backend has lines and one was named.
+    /// The line at fault, counted from 1, if the backend has lines and one was named.
     pub line: Option<usize>,
-    /// Whose rules were refused.
+    /// The Services that the refused rules belong to.
     pub owner: Owner,
-    /// What was to be written; the beginning, if it is very long.
+    /// The input, cut off after 256 KiB.
     pub input: Arc<str>,
 }
 
-/// Whose rules a refused input holds.
+/// The Services that refused rules belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// This Service's.
+    /// One Service.
     Service(ObjectKey),
-    /// Rules of each of these Services were refused.
+    /// Several Services: rules of each of them were refused.
     Services(BTreeSet<ObjectKey>),
-    /// At least one of these Services is at fault; which, was not said.
+    /// At least one of these Services; the message does not say which.
     OneOf(BTreeSet<ObjectKey>),
-    /// No Service's: rules that are always there, or rules that were to be deleted.
+    /// No Service: static rules, or rules that were to be deleted.
     NoService,
 }
 
-/// Of a refused input, the beginning of this many bytes is kept.
+/// Bytes of a refused input that are kept for the report.
 const INPUT_LIMIT: usize = 256 << 10;
 
 impl SyncError {
-    /// An input was refused.
+    /// An input that was checked and refused.
     pub fn refused(message: String, line: Option<usize>, owner: Owner, input: &str) -> Self {
         Self::Refused(Box::new(Refusal {
             message,
@@ -224,7 +225,7 @@ impl SyncError {
         }))
     }
 
-    /// An input was never judged.
+    /// An input that was not checked.
     pub fn unavailable(message: String, input: &str) -> Self {
         Self::Unavailable {
             message,
@@ -232,7 +233,7 @@ impl SyncError {
         }
     }
 
-    /// A full sync failed with this, after a partial one had failed.
+    /// Combines the error of a full sync with that of the partial sync before it.
     #[must_use]
     pub fn after(self, partial: Self) -> Self {
         Self::Both {
@@ -241,7 +242,7 @@ impl SyncError {
         }
     }
 
-    /// What was to be written, unless it failed before there was anything to write.
+    /// The input of the failed write; `None` if it failed before there was one.
     pub fn input(&self) -> Option<&Arc<str>> {
         match self {
             Self::Unreadable(_) => None,
@@ -251,7 +252,7 @@ impl SyncError {
         }
     }
 
-    /// The failure of the partial sync that came before, if one did.
+    /// The failure of the partial sync that preceded the full one.
     pub fn partial(&self) -> Option<&Self> {
         match self {
             Self::Both { partial, .. } => Some(partial),
@@ -259,7 +260,7 @@ impl SyncError {
         }
     }
 
-    /// What was refused last, if it failed for that.
+    /// The last refusal, if a refusal is the cause.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),

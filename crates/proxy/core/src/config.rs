@@ -1,8 +1,8 @@
 //! kube-proxy's configuration, `kubeproxy.config.k8s.io/v1alpha1`.
 //!
-//! A [`KubeProxyConfiguration`] is what a file or flags say, in the file's own words, so that it
-//! can be printed again. [`check`](KubeProxyConfiguration::check) turns it into a [`ProxyConfig`],
-//! in which everything has a type, or tells all that is wrong with it at once.
+//! A [`KubeProxyConfiguration`] holds a file or flags in the file's own notation, so that it can be
+//! printed again. [`check`](KubeProxyConfiguration::check) turns it into a typed [`ProxyConfig`],
+//! or reports all errors at once.
 
 mod check;
 mod checked;
@@ -23,165 +23,165 @@ pub use checked::{
 pub use decode::{DecodeError, Decoded, decode};
 pub use duration::{DurationError, GoDuration};
 
-/// The group and version of the configuration.
-/// The gate by which external addresses of Services can be switched off.
+/// Feature gate that switches off rules for external IPs of Services.
 pub const EXTERNAL_IPS_GATE: &str = "AllowServiceExternalIPs";
-/// Group and version of the file.
+/// Group and version of the configuration.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-/// The kind of the configuration.
+/// Kind of the configuration.
 pub const KIND: &str = "KubeProxyConfiguration";
-/// Where `/healthz` is served unless told otherwise.
+/// Default port of `/healthz`.
 pub const HEALTHZ_PORT: u16 = 10256;
-/// Where metrics are served unless told otherwise.
+/// Default port of metrics.
 pub const METRICS_PORT: u16 = 10249;
 
-/// Everything that can be configured, with defaults where nothing was said. Fields stand in the
-/// order in which kube-proxy prints them, which is that of the alphabet.
+/// The whole configuration, with defaults filled in. Fields are in the order in which kube-proxy
+/// prints them: alphabetical.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeProxyConfiguration {
-    /// The node's primary address, if it is not to be taken from the Node. Nothing binds to it.
+    /// The node's primary address; unspecified takes it from the Node. Nothing binds to it.
     pub bind_address: String,
-    /// Whether a port that cannot be bound ends the process.
+    /// Exit if a port cannot be bound.
     pub bind_address_hard_fail: bool,
-    /// How to talk to the API server.
+    /// Connection to the API server.
     pub client_connection: ClientConnection,
     /// The pods' networks, at most one for each family, separated by a comma.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
-    /// How often everything is read again; watches make it unnecessary.
+    /// Period of a full resync of watched objects. Accepted for compatibility and not used.
     pub config_sync_period: GoDuration,
     /// Limits of connection tracking.
     pub conntrack: Conntrack,
     /// Names for two of the modes below.
     pub detect_local: DetectLocalNames,
-    /// How traffic of this node's pods is told.
+    /// The way to recognise traffic from pods of this node: `ClusterCIDR`, `NodeCIDR`,
+    /// `BridgeInterface` or `InterfaceNamePrefix`.
     pub detect_local_mode: String,
-    /// Whether profiles are served.
+    /// Profiling endpoints of kube-proxy. Accepted with a warning: there are none here.
     pub enable_profiling: bool,
     /// Features switched on and off.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub feature_gates: BTreeMap<String, bool>,
-    /// Where `/healthz` is served; empty for nowhere.
+    /// IP:port of `/healthz`; empty disables it.
     pub healthz_bind_address: String,
-    /// The node's name, if it is not the host's.
+    /// The node's name; empty takes the host's.
     pub hostname_override: String,
-    /// What concerns the iptables mode.
+    /// Options of the iptables mode.
     pub iptables: Iptables,
-    /// Another mode's section, kept as it is.
+    /// Options of another mode, kept as they are.
     pub ipvs: Map<String, Value>,
-    /// How to log.
+    /// Log options.
     pub logging: Logging,
-    /// Where metrics are served; empty for nowhere.
+    /// IP:port of metrics; empty disables them.
     pub metrics_bind_address: String,
     /// The mode: `iptables` or `nftables`.
     pub mode: String,
-    /// What concerns the nftables mode.
+    /// Options of the nftables mode.
     pub nftables: Nftables,
-    /// On which addresses NodePorts answer: networks, or `primary` alone. All if not set.
+    /// Networks of node addresses on which NodePorts answer, or `primary` alone. All if unset.
     pub node_port_addresses: Option<Vec<String>>,
-    /// How willingly the kernel ends this process for want of memory.
+    /// oom_score_adj of this process, -1000 to 1000.
     pub oom_score_adj: i32,
-    /// Unused.
+    /// Deprecated in kube-proxy; not used.
     pub port_range: String,
-    /// A release whose hidden metrics are to be shown. We hide none.
+    /// A release whose hidden metrics are to be shown. There are no hidden metrics here.
     pub show_hidden_metrics_for_version: String,
-    /// For Windows.
+    /// Windows only.
     #[serde(skip_serializing_if = "is_false")]
     pub windows_run_as_service: bool,
-    /// Another mode's section, kept as it is.
+    /// Options of another mode, kept as they are.
     pub winkernel: Map<String, Value>,
 }
 
-/// How to talk to the API server.
+/// Connection to the API server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientConnection {
-    /// Content types that may be answered with.
+    /// Content types accepted in responses.
     pub accept_content_types: String,
-    /// Requests at once, beyond the rate below.
+    /// Requests that may exceed `qps` for a moment.
     pub burst: i32,
     /// Content type of requests.
     pub content_type: String,
     /// The kubeconfig file; empty inside a cluster.
     pub kubeconfig: String,
-    /// Requests in a second.
+    /// Limit of requests per second.
     pub qps: f32,
 }
 
-/// Limits of connection tracking. Zero leaves the kernel's value.
+/// Limits of connection tracking. Zero leaves the kernel's value unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conntrack {
-    /// Entries for each processor.
+    /// Maximum number of entries per CPU core.
     pub max_per_core: i32,
-    /// Entries at least.
+    /// Minimum number of entries, for any number of cores.
     pub min: i32,
-    /// Whether segments out of window are let through.
+    /// Accept TCP segments outside the window.
     pub tcp_be_liberal: bool,
-    /// How long a half-closed connection is remembered.
+    /// Timeout of entries in state CLOSE_WAIT.
     pub tcp_close_wait_timeout: GoDuration,
-    /// How long a silent connection is remembered.
+    /// Timeout of idle established TCP connections.
     pub tcp_established_timeout: GoDuration,
-    /// How long a UDP flow with answers is remembered.
+    /// Timeout of UDP flows with replies.
     pub udp_stream_timeout: GoDuration,
-    /// How long a UDP flow without answers is remembered.
+    /// Timeout of UDP flows without replies.
     pub udp_timeout: GoDuration,
 }
 
-/// Names for two of the ways to tell local traffic.
+/// Interface names for two of the values of `detectLocalMode`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DetectLocalNames {
-    /// The bridge of mode `BridgeInterface`.
+    /// Name of the bridge in mode `BridgeInterface`.
     pub bridge_interface: String,
-    /// The beginning of names in mode `InterfaceNamePrefix`.
+    /// Prefix of interface names in mode `InterfaceNamePrefix`.
     pub interface_name_prefix: String,
 }
 
-/// What concerns the iptables mode.
+/// Options of the iptables mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Iptables {
-    /// Whether NodePorts answer on 127.0.0.1.
+    /// Serve NodePorts on 127.0.0.1.
     pub localhost_node_ports: bool,
-    /// Whether all traffic to ClusterIPs is masqueraded.
+    /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading.
     pub masquerade_bit: i32,
-    /// The least time between two syncs.
+    /// Minimum time between two syncs.
     pub min_sync_period: GoDuration,
-    /// The time after which a failed sync is tried again.
+    /// Time after which a failed sync is retried.
     pub sync_period: GoDuration,
 }
 
-/// What concerns the nftables mode.
+/// Options of the nftables mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nftables {
-    /// Whether all traffic to ClusterIPs is masqueraded.
+    /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading.
     pub masquerade_bit: i32,
-    /// The least time between two syncs.
+    /// Minimum time between two syncs.
     pub min_sync_period: GoDuration,
-    /// The time after which a failed sync is tried again; zero is 30 s.
+    /// Time after which a failed sync is retried; zero is 30 s.
     pub sync_period: GoDuration,
 }
 
-/// How to log. Of this we use format and verbosity.
+/// Log options. Only format and verbosity are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Logging {
-    /// How long lines may stay in a buffer; ours do not.
+    /// Longest time between two flushes of the log. Not used: log lines are not buffered.
     pub flush_frequency: Value,
     /// `text` or `json`.
     pub format: String,
     /// Options of the formats, kept as they are.
     pub options: Value,
-    /// How much to log, as in `-v`.
+    /// Log level, as in `-v`.
     pub verbosity: u32,
-    /// How much to log for files of kube-proxy's source.
+    /// Log level per source file of kube-proxy. Not used.
     #[serde(skip_serializing_if = "is_empty_list")]
     pub vmodule: Value,
 }

@@ -1,4 +1,5 @@
-//! Which UDP flows have to be forgotten, so that their next packet is sent to an endpoint anew.
+//! Finds stale UDP flows: conntrack entries that must be deleted so that the next packet of the
+//! client gets a current endpoint.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -9,27 +10,28 @@ use weft_model::{ObjectKey, Protocol};
 
 use crate::{Desired, Service};
 
-/// Where UDP clients send to and who may answer them.
+/// UDP destinations of Services and the endpoints that may answer for them.
 #[derive(Debug, Default)]
 pub struct Reconciler<'a> {
     addresses: HashMap<SocketAddr, HashSet<SocketAddr>>,
     node_ports: HashMap<u16, HashSet<SocketAddr>>,
-    /// Where flows of Services that are gone went; only flows that were translated are touched.
+    /// Destinations of deleted Services; only flows that were translated (DNAT) are stale there.
     gone: HashMap<SocketAddr, &'a ObjectKey>,
     gone_node_ports: HashSet<u16>,
 }
 
-/// The two ends of a flow that matter: where the client sent it, and who answers.
+/// The two ends of a flow that matter here: the destination that the client chose, and the source
+/// of the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEnds {
     /// Original destination.
     pub destination: SocketAddr,
-    /// Source of the answers: the endpoint, or the destination itself if nobody translated it.
+    /// Source of the replies: the endpoint, or the destination itself if there was no DNAT.
     pub answered_by: SocketAddr,
 }
 
 impl<'a> Reconciler<'a> {
-    /// Knows the Services that are there, and those that were there before and had these values.
+    /// Indexes the desired Services, and Services that were removed, by their last value.
     pub fn new(desired: &Desired, removed: impl IntoIterator<Item = &'a Service>) -> Self {
         let mut reconciler = Self::default();
         for service in removed {
@@ -41,10 +43,11 @@ impl<'a> Reconciler<'a> {
         reconciler
     }
 
-    /// Whether a flow goes where none of its Service's endpoints is.
+    /// True if a flow leads to an address that is not an endpoint of its Service.
     ///
-    /// A Service without endpoints keeps no flow (kubernetes #139628), nor does one that is gone
-    /// (#141371); flows that nobody translated are left alone there, as nothing leads them wrong.
+    /// A Service without endpoints keeps no translated flow (kubernetes #139628), nor does a
+    /// deleted one (#141371). Flows without DNAT are left alone there: nothing leads them to a
+    /// wrong endpoint.
     pub fn is_stale(&self, flow: FlowEnds) -> bool {
         let translated = flow.answered_by != flow.destination;
         let wrong = |endpoints: Option<&HashSet<SocketAddr>>| {
@@ -60,7 +63,7 @@ impl<'a> Reconciler<'a> {
                     || self.gone_node_ports.contains(&port)))
     }
 
-    /// Whether there is anything a flow could be compared with.
+    /// True if no flow can be stale.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
             && self.node_ports.is_empty()
@@ -104,7 +107,7 @@ fn addresses(port: &crate::ServicePort) -> impl Iterator<Item = SocketAddr> + '_
     all.map(move |address: &IpAddr| SocketAddr::new(*address, frontend.port))
 }
 
-/// Whether two states of a Service would make the same flows stale.
+/// True if two states of a Service have the same name and the same UDP destinations.
 pub fn have_same_addresses(one: &Service, other: &Service) -> bool {
     let all = |service: &Service| -> BTreeSet<(SocketAddr, Option<u16>)> {
         let udp = service.ports.iter().filter(|port| is_udp(port));
@@ -114,7 +117,7 @@ pub fn have_same_addresses(one: &Service, other: &Service) -> bool {
     one.key == other.key && all(one) == all(other)
 }
 
-/// Whether flows may have to be forgotten after this change of a Service.
+/// True if flows may have become stale by this change of a Service.
 pub fn is_concerned(old: Option<&Service>, new: Option<&Service>) -> bool {
     type Facts = (SocketAddr, Option<u16>, Vec<SocketAddr>);
     let facts = |service: Option<&Service>| -> BTreeSet<Facts> {

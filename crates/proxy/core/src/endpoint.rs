@@ -1,4 +1,4 @@
-//! Endpoints as slices report them, and how the slices of a Service come together.
+//! Endpoints as EndpointSlices report them, and the merge of a Service's slices.
 
 use std::{
     collections::HashMap,
@@ -21,24 +21,24 @@ use crate::{
 pub struct Endpoint {
     /// Its address.
     pub address: IpAddr,
-    /// Whether it takes new connections.
+    /// Takes new connections.
     pub ready: bool,
-    /// Whether it would answer, ready or on its way out.
+    /// Answers requests, whether ready or terminating.
     pub serving: bool,
-    /// Whether it is on its way out.
+    /// Its pod is being shut down.
     pub terminating: bool,
-    /// Whether it runs on this node.
+    /// Runs on this node.
     pub local: bool,
-    /// Zones that should use it.
+    /// Zones that should use it, from `hints.forZones`.
     pub zone_hints: Box<[SharedStr]>,
-    /// Nodes that should use it.
+    /// Nodes that should use it, from `hints.forNodes`.
     pub node_hints: Box<[SharedStr]>,
 }
 
 /// A port that the endpoints of a slice have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
-    /// Joins it to the Service's port of that name.
+    /// Matches it to the Service port of that name.
     pub name: SharedStr,
     /// Its protocol.
     pub protocol: Protocol,
@@ -46,7 +46,7 @@ pub struct SlicePort {
     pub port: u16,
 }
 
-/// All that counts of one EndpointSlice. Annotations and resource versions do not.
+/// The parts of an EndpointSlice that affect rules. Annotations and resource versions do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The family of its addresses.
@@ -58,7 +58,8 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Reads a slice. `None` for other address types; what cannot be used goes to `problems`.
+    /// Converts a slice. `None` for other address types; descriptions of invalid values are added
+    /// to `problems`.
     pub fn derive(view: SliceView<'_>, node: &str, problems: &mut Vec<String>) -> Option<Self> {
         let family = match view.address_type {
             "IPv4" => IpFamily::V4,
@@ -130,17 +131,17 @@ fn derive_port(port: &SlicePortSpec, problems: &mut Vec<String>) -> Option<Slice
 /// An endpoint with the port of one Service port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortEndpoint<'a> {
-    /// Where packets go.
+    /// Destination of packets.
     pub(crate) address: SocketAddr,
-    /// What is known of it.
+    /// Conditions and hints.
     pub(crate) endpoint: &'a Endpoint,
 }
 
-/// The endpoints of one Service port out of all slices of the Service, in the byte order of their
-/// text (`10.0.0.10:80` before `10.0.0.9:80`): that order decides about probabilities.
+/// The endpoints of one Service port out of all slices of the Service, in byte order of their text
+/// (`10.0.0.10:80` before `10.0.0.9:80`): that order decides the probabilities in the rules.
 ///
-/// Of two entries with the same address the later one counts, unless it is on its way out: then
-/// the address was given to a new pod already.
+/// Of two entries with the same address the later one is used, unless it is terminating: then the
+/// address already belongs to a new pod.
 pub(crate) fn endpoints_of<'a>(
     slices: impl Iterator<Item = &'a Slice>,
     name: &str,

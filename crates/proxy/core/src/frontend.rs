@@ -1,4 +1,4 @@
-//! One port of a Service as clients see it.
+//! One port of a Service as clients see it: addresses, ports and policies.
 
 use std::net::IpAddr;
 
@@ -10,16 +10,16 @@ use crate::{
     objects::{ServicePortSpec, ServiceSpec, ServiceStatus},
 };
 
-/// How long affinity lasts where the object does not say.
+/// Duration of session affinity if the object does not set one, in seconds.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
-/// What the API server lets in, a second to a day. iptables refuses 0, and with it the whole input.
+/// Range that the API server accepts. iptables refuses 0, and with it the whole input.
 const AFFINITY_SECONDS: std::ops::RangeInclusive<u32> = 1..=86_400;
 
 /// Addresses, ports and policies of one Service port in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// The port's name, empty for a single unnamed port.
+    /// The port's name; empty for a single unnamed port.
     pub name: SharedStr,
     /// Its protocol.
     pub protocol: Protocol,
@@ -31,47 +31,50 @@ pub struct Frontend {
     pub node_port: Option<u16>,
     /// External addresses of this family, in the order of the object.
     pub external_ips: Box<[IpAddr]>,
-    /// Addresses of the load balancer that reach the node unchanged, in the order of the object.
+    /// Load balancer addresses that packets to the node still carry (`ipMode: VIP`), in the order
+    /// of the object.
     pub load_balancer_ips: Box<[IpAddr]>,
-    /// Who may use the load balancer's addresses; empty means everyone.
+    /// Networks that may use the load balancer's addresses; empty admits all.
     pub source_ranges: Box<[IpNet]>,
-    /// How long a client stays with its endpoint, in seconds.
+    /// Duration of session affinity in seconds; `None` without affinity.
     pub affinity: Option<u32>,
-    /// Whether clients inside the cluster only get endpoints of their own node.
+    /// `internalTrafficPolicy: Local`: clients inside the cluster only get endpoints of their own
+    /// node.
     pub internal_local: bool,
-    /// Whether clients outside the cluster only get endpoints of the node they ask.
+    /// `externalTrafficPolicy: Local`: clients outside the cluster only get endpoints of the node
+    /// they connect to.
     pub external_local: bool,
-    /// Where load balancers ask for local endpoints.
+    /// Port for health checks of load balancers, `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
 }
 
 impl Frontend {
-    /// Whether anything but the ClusterIP leads here.
+    /// True if it has a NodePort, a load balancer address or an external IP.
     pub fn is_externally_accessible(&self) -> bool {
         self.node_port.is_some()
             || !self.load_balancer_ips.is_empty()
             || !self.external_ips.is_empty()
     }
 
-    /// Whether endpoints of the whole cluster are wanted.
+    /// True if some of its traffic may go to endpoints of the whole cluster.
     pub fn uses_cluster_endpoints(&self) -> bool {
         !self.internal_local || self.is_externally_accessible()
     }
 
-    /// Whether endpoints of this node alone are wanted.
+    /// True if some of its traffic may only go to endpoints of this node.
     pub fn uses_local_endpoints(&self) -> bool {
         self.internal_local || (self.external_local && self.is_externally_accessible())
     }
 }
 
-/// A value of a Service that cannot be used as it is, and why; the rest of the Service can.
+/// An invalid value of a Service, with a description; the rest of the Service is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidValue {
     LeftOut(String),
     Clamped(String),
 }
 
-/// The ports of a Service in one family. What cannot be used goes to `problems`.
+/// The ports of a Service in one family. Invalid values are added to `problems`.
 pub(crate) fn frontends(
     spec: &ServiceSpec,
     status: &ServiceStatus,
@@ -90,7 +93,7 @@ pub(crate) fn frontends(
     for port in &spec.ports {
         match shared.frontend(port) {
             Ok(frontend) => {
-                // A later port of the same name and protocol takes the place of the earlier.
+                // A later port of the same name and protocol replaces the earlier one.
                 frontends.retain(|known| {
                     (&known.name, known.protocol) != (&frontend.name, frontend.protocol)
                 });
@@ -133,7 +136,7 @@ fn cluster_ip(
     Some(address)
 }
 
-/// What all ports of a Service have in common.
+/// Values that all ports of a Service share.
 struct Shared {
     cluster_ip: IpAddr,
     external_ips: Box<[IpAddr]>,
@@ -247,7 +250,7 @@ fn source_ranges(
             ))),
         }
     }
-    // Everyone is among them: then there is nothing to check.
+    // A range that admits all makes the others redundant.
     if ranges.iter().any(|range| range.prefix_len() == 0) {
         ranges.clear();
     }
@@ -280,7 +283,7 @@ fn affinity(spec: &ServiceSpec, problems: &mut Vec<InvalidValue>) -> Option<u32>
     Some(used)
 }
 
-/// A protocol as objects spell it; absent means TCP.
+/// Parses a protocol; absent means TCP.
 pub(crate) fn protocol(text: &str) -> Option<Protocol> {
     match text {
         "" | "TCP" => Some(Protocol::Tcp),
@@ -290,7 +293,7 @@ pub(crate) fn protocol(text: &str) -> Option<Protocol> {
     }
 }
 
-/// A number that can be a port.
+/// Converts a number within 1 to 65535.
 pub(crate) fn port_number(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port != 0)
 }

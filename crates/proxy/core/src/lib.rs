@@ -1,9 +1,9 @@
-//! What a node has to do for each Service: derived from Services, EndpointSlices and the Node,
+//! Derives what this node programs for each Service from Services, EndpointSlices and the Node,
 //! without a kernel, a clock or a network.
 //!
-//! A [`Model`] takes objects in and gives [`Service`]s out, one value for each Service and
-//! family. Equality of these values decides whether anything changed. A [`Backend`] makes the
-//! kernel agree with them; nothing here knows how.
+//! A [`Model`] takes objects in and gives [`Service`]s out, one value for each Service and family.
+//! Two equal values need equal rules, so comparing them decides whether anything has to be written.
+//! A [`Backend`] programs them into a kernel; nothing here knows how.
 
 mod address;
 pub mod backend;

@@ -1,4 +1,4 @@
-//! Objects in, Services out.
+//! The model of one address family: takes Kubernetes objects in and gives changed Services out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use crate::{
     slices::Slices,
 };
 
-/// What became of a value that cannot be used as it is.
+/// Treatment of a value that cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The rules are written without it.
@@ -24,16 +24,16 @@ pub enum Effect {
     Clamped,
 }
 
-/// A value in an object that cannot be used as it is. Everything else of the object is used.
+/// An invalid value in an object. The rest of the object is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `Service` or `EndpointSlice`.
     pub kind: &'static str,
-    /// Which one.
+    /// Namespace and name of the object.
     pub object: ObjectKey,
-    /// What became of the value.
+    /// Treatment of the value.
     pub effect: Effect,
-    /// What is wrong with it.
+    /// Human-readable description: the field, its value, and the reason.
     pub what: String,
 }
 
@@ -52,19 +52,20 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The Services of one family, and which of them changed since somebody last asked.
+/// The Services of one family, and those that changed since the last
+/// [`take_changes`](Self::take_changes).
 #[derive(Debug)]
 pub struct Model {
     family: IpFamily,
     node: NodeFacts,
     entries: HashMap<ObjectKey, Entry>,
-    /// Which Service a slice belongs to: an update may move it.
+    /// The Service of each slice. An update may move a slice to another Service.
     slices: HashMap<ObjectKey, ObjectKey>,
     dirty: BTreeSet<ObjectKey>,
     revision: u64,
 }
 
-/// What is known under the name of one Service. Either half may come first.
+/// The state of one Service name. Service and slices may arrive in either order.
 #[derive(Debug, Default)]
 struct Entry {
     frontends: Vec<Frontend>,
@@ -85,12 +86,12 @@ impl Model {
         }
     }
 
-    /// The node whose view this is.
+    /// The node that endpoints are selected for.
     pub fn node(&self) -> &NodeFacts {
         &self.node
     }
 
-    /// Takes in a Service. Returns what of it cannot be used.
+    /// Adds or updates a Service. Returns its invalid values.
     pub fn set_service(
         &mut self,
         key: &ObjectKey,
@@ -106,10 +107,10 @@ impl Model {
                 InvalidValue::Clamped(what) => Problem::service(key, Effect::Clamped, what),
             })
             .collect();
-        frontends.retain(|frontend| match nameable(key, &frontend.name) {
+        frontends.retain(|frontend| match check_name(key, &frontend.name) {
             Ok(()) => true,
-            Err(what) => {
-                problems.push(Problem::service(key, Effect::LeftOut, what));
+            Err(error) => {
+                problems.push(Problem::service(key, Effect::LeftOut, error.to_string()));
                 false
             }
         });
@@ -117,12 +118,12 @@ impl Model {
         problems
     }
 
-    /// Forgets a Service. Its slices may stay for the next of that name.
+    /// Removes a Service. Its slices stay: a Service of the same name may follow.
     pub fn remove_service(&mut self, key: &ObjectKey) {
         self.set_frontends(key, Vec::new());
     }
 
-    /// Takes in a slice. Returns what of it cannot be used.
+    /// Adds or updates a slice. Returns its invalid values.
     pub fn set_slice(&mut self, key: &ObjectKey, view: SliceView<'_>) -> Vec<Problem> {
         let mut invalid = Vec::new();
         let slice = Slice::derive(view, &self.node.name, &mut invalid)
@@ -149,7 +150,7 @@ impl Model {
         invalid.into_iter().map(problem).collect()
     }
 
-    /// Forgets a slice.
+    /// Removes a slice; an unknown one is ignored.
     pub fn remove_slice(&mut self, key: &ObjectKey) {
         let Some(service) = self.slices.remove(key) else {
             return;
@@ -161,7 +162,7 @@ impl Model {
         }
     }
 
-    /// Takes in the node's zone. Only Services whose endpoints carry hints can change by it.
+    /// Sets the node's zone. Only Services whose endpoints carry hints can change because of it.
     pub fn set_zone(&mut self, zone: Option<SharedStr>) {
         if self.node.zone == zone {
             return;
@@ -171,18 +172,18 @@ impl Model {
         self.revision += 1;
     }
 
-    /// Differs after every object that changed something.
+    /// A counter that grows with each change of the model.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How many Services have news since the last [`take_changes`](Self::take_changes). Some may
-    /// turn out to change nothing.
+    /// Number of Services that may have changed since the last
+    /// [`take_changes`](Self::take_changes). Some may turn out to be unchanged.
     pub fn news(&self) -> usize {
         self.dirty.len()
     }
 
-    /// The Services that differ from what was last given out: `None` for those that are gone.
+    /// The Services that differ from the last call: `None` for those that are gone.
     pub fn take_changes(&mut self) -> BTreeMap<ObjectKey, Option<Arc<Service>>> {
         let mut changes = BTreeMap::new();
         for key in std::mem::take(&mut self.dirty) {
@@ -228,22 +229,30 @@ impl Problem {
     }
 }
 
-/// A comment in the kernel holds 255 characters, of which our sentences need up to 47.
+/// Limit for namespace, Service and port name together, in bytes: a rule's comment holds 255
+/// characters, of which our own words take up to 47.
 const NAME_LIMIT: usize = 200;
 
-/// Whether a backend can write this name down. The API server gives out no others; a name that
-/// could be mistaken for something else is not worth any risk.
-fn nameable(key: &ObjectKey, port: &str) -> Result<(), String> {
+/// A Service port whose names cannot be written into rules.
+#[derive(Debug, thiserror::Error)]
+enum InvalidName {
+    #[error("the name of port {0:?} has characters that Kubernetes does not allow")]
+    Characters(String),
+    #[error("the name of port {0:?} is too long")]
+    TooLong(String),
+}
+
+/// Checks that names can be written into rules. The API server accepts no others; this guards
+/// against names that would be read as something else there.
+fn check_name(key: &ObjectKey, port: &str) -> Result<(), InvalidName> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     let namespace = key.namespace.as_deref().unwrap_or_default();
     let words = [namespace, &*key.name, port];
     if !words.iter().all(|word| word.bytes().all(fine)) || namespace.is_empty() {
-        return Err(format!(
-            "the name of port {port:?} has characters that Kubernetes does not allow"
-        ));
+        return Err(InvalidName::Characters(port.to_owned()));
     }
     if words.iter().map(|word| word.len()).sum::<usize>() + 2 > NAME_LIMIT {
-        return Err(format!("the name of port {port:?} is too long"));
+        return Err(InvalidName::TooLong(port.to_owned()));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The fields of Kubernetes objects that matter here, decoded and nothing else.
+//! The fields of Kubernetes objects that the proxy uses; all others are skipped when decoding.
 
 use serde::Deserialize;
 use weft_model::{SharedStr, null_is_default};
@@ -13,7 +13,7 @@ pub const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 /// Label that names the Service of a slice.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// Annotation of a slice: when the change that led to it happened.
+/// Annotation of a slice: time of the change that led to this version of it.
 pub const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// `spec` of a Service.
@@ -34,20 +34,20 @@ pub struct ServiceSpec {
     /// The ports.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Box<[ServicePortSpec]>,
-    /// Addresses for which somebody else sends packets here.
+    /// Addresses that are routed to the nodes by other means than Kubernetes.
     #[serde(rename = "externalIPs", deserialize_with = "null_is_default")]
     pub external_ips: Box<[Box<str>]>,
     /// `ClientIP` or `None`.
     pub session_affinity: SharedStr,
-    /// How long affinity lasts.
+    /// Options of `session_affinity`.
     pub session_affinity_config: Option<SessionAffinityConfig>,
     /// `Local` or `Cluster`.
     pub external_traffic_policy: SharedStr,
     /// `Local` or `Cluster`.
     pub internal_traffic_policy: SharedStr,
-    /// Where a load balancer asks whether this node has endpoints.
+    /// Port for health checks of load balancers; 0 if unset.
     pub health_check_node_port: i32,
-    /// Who may use the load balancer's addresses.
+    /// Networks that may use the load balancer's addresses.
     #[serde(deserialize_with = "null_is_default")]
     pub load_balancer_source_ranges: Box<[Box<str>]>,
 }
@@ -66,21 +66,21 @@ pub struct ServicePortSpec {
     pub node_port: i32,
 }
 
-/// `spec.sessionAffinityConfig`.
+/// Options of session affinity, `spec.sessionAffinityConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
-    /// The only kind there is.
+    /// Options of the only kind of affinity, by client address.
     #[serde(rename = "clientIP")]
     pub client_ip: Option<ClientIpConfig>,
 }
 
-/// `spec.sessionAffinityConfig.clientIP`.
+/// Options of affinity by client address, `spec.sessionAffinityConfig.clientIP`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientIpConfig {
-    /// How long affinity lasts. Wider than the API's int32: a value out of range must not make the
-    /// whole Service undecodable.
+    /// Duration of affinity in seconds. Wider than the API's int32, so that a value out of range
+    /// does not make the whole Service undecodable.
     pub timeout_seconds: Option<i64>,
 }
 
@@ -88,12 +88,12 @@ pub struct ClientIpConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
-    /// What the load balancer got.
+    /// Status of the load balancer.
     #[serde(deserialize_with = "null_is_default")]
     pub load_balancer: LoadBalancerStatus,
 }
 
-/// `status.loadBalancer`.
+/// The state of a load balancer, `status.loadBalancer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct LoadBalancerStatus {
@@ -116,15 +116,15 @@ pub struct LoadBalancerIngress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SliceEndpoint {
-    /// Only the first counts.
+    /// Only the first address is used.
     #[serde(deserialize_with = "null_is_default")]
     pub addresses: Box<[Box<str>]>,
-    /// Whether it takes traffic.
+    /// Readiness and termination.
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Conditions,
-    /// Where it runs.
+    /// The node that it runs on.
     pub node_name: Option<SharedStr>,
-    /// Who should use it.
+    /// Zones and nodes that should use it.
     #[serde(deserialize_with = "null_is_default")]
     pub hints: Hints,
 }
@@ -165,7 +165,7 @@ pub struct Hint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SlicePortSpec {
-    /// Joins it to the Service's port of that name. Absent: it belongs to none.
+    /// Matches it to the Service port of that name. Absent: it matches none.
     pub name: Option<SharedStr>,
     /// `TCP`, `UDP` or `SCTP`; absent means the first.
     pub protocol: Option<SharedStr>,
@@ -173,7 +173,7 @@ pub struct SlicePortSpec {
     pub port: Option<i32>,
 }
 
-/// What an EndpointSlice says besides its metadata.
+/// A borrowed EndpointSlice: the name of its Service and the fields that matter.
 #[derive(Clone, Copy, Debug)]
 pub struct SliceView<'a> {
     /// The Service it belongs to.

@@ -1,17 +1,19 @@
-//! Services that the kernel refused. They are left out, and everything else is written.
+//! Quarantine of Services that the kernel refused: they are left out, and everything else is
+//! written.
 //!
 //! A quarantined Service has no rules at all, as if it did not exist: rules of an earlier value would
 //! send clients to endpoints that may be gone. It is tried again when its derived value changes, and
 //! with the first full sync after [`RETRY_AFTER`].
 //!
 //! A sync first writes everything that was never refused, and only then tries quarantined Services
-//! again, with a few writes. The first change of a refused Service is tried at once; after each further
-//! refusal it waits twice as long, whatever its value is by then.
+//! again, with a few writes. The first change of a refused Service is tried at once; each further
+//! refusal doubles its wait, even if its value changes in the meantime.
 //!
-//! Where a backend names the Services at fault, one more attempt writes the rest. Where it only says
-//! that one of several is at fault, they are taken out together; if the rest is accepted they are
-//! added again by halves. What the attempts of one sync do not settle stays out until the next. If the
-//! rest is refused too, no Service is to blame and the error is returned as it came.
+//! Where a backend names the Services at fault, one more attempt writes the rest. Where it only
+//! says that one of several is at fault, they are taken out together; if the rest is accepted they
+//! are added again by halves (a binary search). What the attempts of one sync do not settle stays
+//! out until the next. If the rest is refused too, no Service is at fault and the error is returned
+//! unchanged.
 
 use std::{
     cmp::Reverse,
@@ -24,42 +26,42 @@ use weft_model::ObjectKey;
 
 use crate::{Backend, Desired, Owner, Scope, Service, Settings, SyncError, SyncReport};
 
-/// A quarantined Service that does not change is tried again after this long: what refused it may
-/// have been mended, as by loading a kernel module. Also the longest wait of one that changes.
+/// Wait before a quarantined Service that did not change is tried again: the cause may be gone, for
+/// example after a kernel module was loaded. Also the longest wait of one that changes.
 pub const RETRY_AFTER: Duration = Duration::from_mins(30);
 
 /// Wait after the second refusal. It doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Writes of one sync that searches. Enough to find two Services among 10,000 by halves.
+/// Writes of one searching sync. Enough to find two Services among 10,000 by halves.
 const ATTEMPTS: usize = 64;
 
 /// Writes without success after which all Services that were never accepted are set aside.
 const BEFORE_SUCCESS: usize = 16;
 
-/// Writes of one sync for Services that were set aside or refused before: changes of all others wait
-/// for at most these.
+/// Writes of one sync for Services that were set aside or refused before: changes of all other
+/// Services wait for at most these.
 const TRIALS: usize = 8;
 
-/// Refusals of one group, each of which names a single Service, before the group is halved.
+/// Refusals of one group, each naming a single Service, before the group is halved.
 const NAMED_SINGLY: usize = 3;
 
-/// The Services of one family that are left out.
+/// The quarantined Services of one family.
 #[derive(Debug, Default)]
 pub struct Quarantine {
     held: BTreeMap<ObjectKey, QuarantinedService>,
-    /// Kept when a Service changes, is accepted or goes: a new name for the same object is not a way
-    /// around the backoff.
+    /// Kept when a Service changes, is accepted or is deleted: creating it again does not reset the
+    /// backoff.
     strikes: BTreeMap<ObjectKey, Strikes>,
     /// Services whose desired value the backend has not accepted yet.
     unwritten: BTreeSet<ObjectKey>,
     changes: Changes,
 }
 
-/// What changed in a quarantine.
+/// Changes of the quarantine since they were last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Services that came in: they have no rules any more.
+    /// Services that were added: they have no rules any more.
     pub held: Vec<ObjectKey>,
     /// Services that were refused with a value that had not been refused before.
     pub refused: Vec<ObjectKey>,
@@ -72,23 +74,23 @@ pub struct Changes {
 pub struct QuarantinedService {
     /// The value that was refused, or that is to be tried.
     pub service: Arc<Service>,
-    /// What was said about it.
+    /// The reason, in the words of the kernel or its program.
     pub message: String,
-    /// Not tried before this.
+    /// Earliest time of the next trial.
     due: Instant,
-    /// Whether this value was not tried alone yet. Then it does not wait for a full sync.
+    /// True if this value was not tried alone yet. Then it does not wait for a full sync.
     is_untried: bool,
-    /// It is tried together with at most this many, itself included.
+    /// Size of the group that it is tried in, itself included.
     share: usize,
 }
 
 /// The refusals of one Service.
 #[derive(Debug)]
 struct Strikes {
-    /// How many different values were refused, one after the other.
+    /// Number of different values that were refused.
     count: u32,
     last: Instant,
-    /// No value is tried before this.
+    /// Earliest time at which any value is tried.
     retry_at: Instant,
 }
 
@@ -96,7 +98,7 @@ impl Strikes {
     fn add(&mut self, now: Instant) {
         self.count = self.count.saturating_add(1);
         self.last = now;
-        // An honest mistake is mended by the first change.
+        // The first change is tried at once: it usually corrects the mistake.
         let doublings = self.count.checked_sub(2);
         let wait = doublings.map_or(Duration::ZERO, |doublings| {
             let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
@@ -106,41 +108,41 @@ impl Strikes {
     }
 }
 
-/// Services to be tried, in the order of their ranks. Those of one rank are tried together.
+/// Services to be tried, by rank. Those of one rank are tried together.
 type Queue = BTreeMap<(Rank, ObjectKey), Arc<Service>>;
 
-/// Decides who is tried first, and with whom.
+/// Decides which Services are tried first, and which together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// Of the Services in its namespace that wait, the binary logarithm: many that are refused in one
-    /// namespace do not delay a few in another.
+    /// Binary logarithm of the number of waiting Services in its namespace: many refused Services
+    /// in one namespace do not delay a few in another.
     crowd: u32,
     /// Large groups come first: most of what was set aside is not at fault.
     share: Reverse<usize>,
-    /// One that was mended is not tried together with one that is refused all the time.
+    /// A Service that was corrected is not tried together with one that is refused all the time.
     strikes: u32,
 }
 
 impl Quarantine {
-    /// Services that are left out, in order.
+    /// The quarantined Services, by name.
     pub fn held(&self) -> impl ExactSizeIterator<Item = (&ObjectKey, &QuarantinedService)> {
         self.held.iter()
     }
 
-    /// What changed since the last call.
+    /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }
 
-    /// When the next sync is due for the sake of Services that are left out, without any change.
+    /// Time of the next sync that quarantined Services need even if no object changes.
     pub fn next_trial(&self) -> Option<Instant> {
         let untried = self.held.values().filter(|held| held.is_untried);
         untried.map(|held| held.due).min()
     }
 
-    /// A Service changed or went. Returns the value that was desired until now.
+    /// Records a changed or deleted Service. Returns the value that was desired until now.
     ///
-    /// One that is left out stays out until it was tried, apart from all others.
+    /// A quarantined Service stays out until it was tried separately.
     pub fn change(
         &mut self,
         desired: &mut Desired,
@@ -177,7 +179,7 @@ impl Quarantine {
         }
     }
 
-    /// Makes the kernel agree with `desired`, out of which refused Services are moved.
+    /// Makes the kernel's rules match `desired`, and moves refused Services out of it.
     ///
     /// After an error the next sync must get the same changes again, as with a [`Backend`].
     pub fn sync(
@@ -245,7 +247,7 @@ impl Quarantine {
         ranked.collect()
     }
 
-    /// A Service was refused.
+    /// Adds a refused Service.
     fn hold(
         &mut self,
         key: ObjectKey,
@@ -258,7 +260,7 @@ impl Quarantine {
         if known.is_none() {
             self.changes.held.push(key.clone());
         }
-        // The same value again is no reason to let the next one wait.
+        // Another refusal of the same value does not delay the next value.
         if known.is_none_or(|held| held.is_untried) {
             let strikes = self.strikes.entry(key.clone()).or_insert(Strikes {
                 count: 0,
@@ -278,7 +280,7 @@ impl Quarantine {
         self.held.insert(key, held);
     }
 
-    /// A Service was set aside, and this sync does not get around to it.
+    /// Keeps out a Service that was set aside and that this sync has no attempts left for.
     fn postpone(&mut self, key: ObjectKey, service: Arc<Service>, share: usize, now: Instant) {
         if let Some(held) = self.held.get_mut(&key) {
             held.share = share;
@@ -296,32 +298,32 @@ impl Quarantine {
     }
 }
 
-/// One sync: which Services are in, which wait, and which are on trial.
+/// One sync: the Services that are in, those that wait, and those on trial.
 struct Search<'a> {
     quarantine: &'a mut Quarantine,
     backend: &'a mut dyn Backend,
     desired: &'a mut Desired,
     settings: &'a Settings,
     now: Instant,
-    /// Whether the next attempt looks at everything.
+    /// True if the next attempt is a full sync.
     is_full: bool,
     report: Option<SyncReport>,
     refusals: Vec<SyncError>,
     /// Not in `desired`, to be added group by group once the rest is accepted.
     queue: Queue,
-    /// Whether this sync set Services aside.
+    /// True if this sync set Services aside.
     is_searching: bool,
     /// Refusals of the group on trial that named one Service.
     named_singly: usize,
-    /// Whether everything but what is on trial was accepted.
+    /// True if everything but the group on trial was accepted.
     is_accepted: bool,
     trial: Option<Trial>,
 }
 
-/// A group that was added to what is accepted.
+/// A group that is being tried on top of what was accepted.
 struct Trial {
     rank: Rank,
-    /// Those that are not named as refused.
+    /// Those that were not named as refused.
     keys: BTreeSet<ObjectKey>,
 }
 
@@ -351,20 +353,20 @@ impl Search<'_> {
             }
         }
         self.withdraw(|share, _| share);
-        // A table before a refused one was written all the same.
+        // A table before the refused one may have been written with it.
         if !self.quarantine.unwritten.is_empty() {
             self.attempt().map_err(|error| self.give_up(error))?;
         }
         Ok(self.finish())
     }
 
-    /// Whether the group on trial was left out before this sync.
+    /// True if the group on trial was quarantined before this sync.
     fn is_repeated(&self) -> bool {
         let first = self.trial.as_ref().and_then(|trial| trial.keys.first());
         first.is_some_and(|key| self.quarantine.held.contains_key(key))
     }
 
-    /// Leaves what was left out before to the next sync.
+    /// Leaves Services that were quarantined before to the next sync.
     fn postpone_repeated(&mut self) {
         for ((rank, key), service) in std::mem::take(&mut self.queue) {
             if self.quarantine.held.contains_key(&key) {
@@ -376,7 +378,7 @@ impl Search<'_> {
         }
     }
 
-    /// Writes everything but what waits. Returns the attempts that it took.
+    /// Writes everything but what waits. Returns the number of attempts.
     fn write_rest(&mut self) -> Result<usize, SyncError> {
         for attempt in 1..ATTEMPTS {
             match self.attempt() {
@@ -434,8 +436,8 @@ impl Search<'_> {
         report
     }
 
-    /// Moves the Services at fault, or those among which they are, out of `desired`. An error if
-    /// these are none.
+    /// Moves the Services at fault, or those among which they are, out of `desired`. Fails if there
+    /// are none.
     fn handle_refusal(&mut self, error: SyncError) -> Result<(), SyncError> {
         let Some(refusal) = error.refusal() else {
             return Err(self.give_up(error));
@@ -477,7 +479,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// One of several is at fault.
+    /// Handles a refusal that names several Services of which at least one is at fault.
     fn narrow(&mut self, error: SyncError, named: &BTreeSet<ObjectKey>) -> Result<(), SyncError> {
         if !self.is_accepted {
             let unproven = self.unproven();
@@ -486,7 +488,7 @@ impl Search<'_> {
                 .filter(|key| named.contains(*key))
                 .cloned()
                 .collect();
-            // What was accepted before is not at fault, as far as that is known.
+            // Assume that what was accepted before is not at fault.
             let suspects = match (both.is_empty(), unproven.is_empty()) {
                 (false, _) => both,
                 (true, false) => unproven,
@@ -526,7 +528,7 @@ impl Search<'_> {
             .collect()
     }
 
-    /// Takes Services out, to be added again by halves.
+    /// Takes Services out of `desired`, to be added again by halves.
     fn set_aside(&mut self, suspects: &[ObjectKey]) {
         self.is_searching = true;
         let share = suspects.len().div_ceil(2);
@@ -537,14 +539,14 @@ impl Search<'_> {
         self.queue.append(&mut self.quarantine.rank(&services));
     }
 
-    /// Takes back the group on trial, to be tried again in smaller ones.
+    /// Takes the group on trial out again, to be tried in smaller ones.
     fn halve(&mut self) {
         self.named_singly = 0;
         self.withdraw(|_, count| count.div_ceil(2));
     }
 
-    /// Takes back what is on trial. `share` gives the size of the next group from that of the last
-    /// and the number of Services in it.
+    /// Takes the group on trial out again. `share` computes the size of the next group from that of
+    /// the last and the number of Services in it.
     fn withdraw(&mut self, share: impl Fn(usize, usize) -> usize) {
         let Some(Trial { mut rank, keys }) = self.trial.take() else {
             return;
@@ -557,7 +559,7 @@ impl Search<'_> {
         }
     }
 
-    /// Adds the next group that waits.
+    /// Adds the next waiting group. Returns false if there is none.
     fn add_next(&mut self) -> bool {
         let Some((rank, _)) = self.queue.keys().next() else {
             return false;
@@ -584,7 +586,7 @@ impl Search<'_> {
         Some(service)
     }
 
-    /// Puts back what was only set aside.
+    /// Puts back Services that were only set aside.
     fn give_up(&mut self, error: SyncError) -> SyncError {
         for ((_, key), service) in std::mem::take(&mut self.queue) {
             if !self.quarantine.held.contains_key(&key) {
@@ -592,7 +594,7 @@ impl Search<'_> {
                 self.desired.insert(key, service);
             }
         }
-        // One that was on trial again stays quarantined.
+        // One that was quarantined before and tried again stays quarantined.
         let held = &self.quarantine.held;
         self.desired.retain(|key, _| !held.contains_key(key));
         error

@@ -1,17 +1,18 @@
-//! Which endpoints of a Service port this node uses.
+//! Selection of the endpoints of a Service port that this node uses, by readiness, policy and
+//! topology hints.
 
 use std::net::SocketAddr;
 
 use crate::{Frontend, NodeFacts, endpoint::PortEndpoint};
 
-/// The endpoints that were chosen.
+/// The selected endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// For traffic that may leave the node.
     pub(crate) cluster: Vec<SocketAddr>,
-    /// For traffic that has to stay.
+    /// For traffic that must stay on the node.
     pub(crate) local: Vec<SocketAddr>,
-    /// Whether there is an endpoint anywhere.
+    /// True if any node has a usable endpoint.
     pub(crate) has_endpoints: bool,
 }
 
@@ -22,7 +23,7 @@ impl Selection {
     }
 }
 
-/// Whose hints are followed.
+/// The kind of topology hints to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topology {
     None,
@@ -30,7 +31,7 @@ enum Topology {
     SameZone,
 }
 
-/// Chooses endpoints, which come in order and are given back in it.
+/// Selects endpoints. Keeps their order.
 pub(crate) fn select(
     frontend: &Frontend,
     endpoints: &[PortEndpoint<'_>],
@@ -88,13 +89,13 @@ fn is_ready(candidate: &PortEndpoint<'_>) -> bool {
     candidate.endpoint.ready
 }
 
-/// On its way out but still answering: better than nothing.
+/// True for a terminating endpoint that still serves. Used if no endpoint is ready.
 fn is_last_resort(candidate: &PortEndpoint<'_>) -> bool {
     candidate.endpoint.serving && candidate.endpoint.terminating
 }
 
-/// Hints count only if every ready endpoint has them and one of them means this node: anything
-/// else could leave a client without an endpoint.
+/// The kind of hints to follow. Hints count only if every ready endpoint has them and one of them
+/// names this node or its zone: anything else could leave a client without an endpoint.
 fn topology(endpoints: &[PortEndpoint<'_>], node: &NodeFacts) -> Topology {
     let ready = || endpoints.iter().filter(|candidate| is_ready(candidate));
     let all_and_one_of_us = |topology| {

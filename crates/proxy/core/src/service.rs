@@ -1,4 +1,4 @@
-//! A Service as a backend gets it.
+//! A Service in the form that backends get.
 
 use std::{
     collections::BTreeSet,
@@ -15,19 +15,19 @@ use crate::{
     slices::Slices,
 };
 
-/// What identifies one port of one Service.
+/// Identity of one port of one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
     /// The Service.
     pub service: ObjectKey,
-    /// The port's name, empty for a single unnamed port.
+    /// The port's name; empty for a single unnamed port.
     pub port: SharedStr,
     /// Its protocol.
     pub protocol: Protocol,
 }
 
 /// `namespace/name` or `namespace/name:port`, as kube-proxy writes it into chain names and
-/// comments. The protocol is not part of it.
+/// comments. The protocol is not included.
 impl fmt::Display for PortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.service.fmt(f)?;
@@ -41,30 +41,30 @@ impl fmt::Display for PortId {
 /// One port of a Service with the endpoints that this node uses for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// What clients see.
+    /// Addresses, ports and policies that clients see.
     pub frontend: Frontend,
-    /// Endpoints for traffic that may leave the node, in order.
+    /// Endpoints for traffic that may leave the node, sorted.
     pub cluster: Box<[SocketAddr]>,
-    /// Endpoints for traffic that has to stay, in order.
+    /// Endpoints of this node, for traffic that must stay on it, sorted.
     pub local: Box<[SocketAddr]>,
     /// Addresses of those of both lists that run on this node: what they send to the Service may
     /// come back to them.
     pub on_node: Box<[IpAddr]>,
-    /// Whether there is an endpoint anywhere.
+    /// True if any node has a usable endpoint.
     pub has_endpoints: bool,
-    /// Where established UDP flows may stay: all endpoints that answer. Empty for TCP and SCTP.
+    /// All serving endpoints, which established UDP flows may keep. Empty for TCP and SCTP.
     pub serving: Box<[SocketAddr]>,
-    /// How many endpoints there are, usable or not.
+    /// Number of endpoints, usable or not.
     pub endpoint_count: usize,
 }
 
 impl ServicePort {
-    /// Whether clients inside the cluster get an answer on this node.
+    /// True if traffic from inside the cluster has an endpoint under internalTrafficPolicy.
     pub fn has_internal_endpoints(&self) -> bool {
         self.has_endpoints && !(self.frontend.internal_local && self.local.is_empty())
     }
 
-    /// Whether clients outside the cluster get an answer from this node.
+    /// True if traffic from outside the cluster has an endpoint under externalTrafficPolicy.
     pub fn has_external_endpoints(&self) -> bool {
         self.has_endpoints && !(self.frontend.external_local && self.local.is_empty())
     }
@@ -97,19 +97,19 @@ impl ServicePort {
     }
 }
 
-/// One Service in one family: all that a backend needs to know. Equal values mean equal rules.
+/// One Service in one family, with everything that a backend needs. Equal values mean equal rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
+    /// Namespace and name.
     pub key: ObjectKey,
     /// Its ports, in the order of the object.
     pub ports: Box<[ServicePort]>,
-    /// On how many addresses of this node it is ready, for load balancers that ask.
+    /// Number of ready endpoint addresses on this node, for health checks of load balancers.
     pub local_ready: usize,
 }
 
 impl Service {
-    /// Brings a Service's ports together with its slices.
+    /// Combines a Service's ports with its slices.
     pub(crate) fn derive(
         key: &ObjectKey,
         frontends: &[Frontend],
@@ -133,7 +133,7 @@ impl Service {
         }
     }
 
-    /// What identifies one of its ports.
+    /// The identity of one of its ports.
     pub fn port_id(&self, port: &ServicePort) -> PortId {
         PortId {
             service: self.key.clone(),
@@ -142,14 +142,14 @@ impl Service {
         }
     }
 
-    /// Where load balancers ask for local endpoints.
+    /// The port for health checks of load balancers, `spec.healthCheckNodePort`.
     pub fn health_check_node_port(&self) -> Option<u16> {
         self.ports
             .iter()
             .find_map(|port| port.frontend.health_check_node_port)
     }
 
-    /// How many endpoints all ports have together.
+    /// Number of endpoints of all ports together, usable or not.
     pub fn endpoint_count(&self) -> usize {
         self.ports.iter().map(|port| port.endpoint_count).sum()
     }

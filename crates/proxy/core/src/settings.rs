@@ -1,31 +1,31 @@
-//! What a node is told about itself and how to treat its traffic.
+//! Settings of a backend: facts about this node and how to treat its traffic.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
-/// The facts about this node that decide which endpoints it uses.
+/// Facts about this node that decide which endpoints it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The node's name.
     pub name: SharedStr,
-    /// Its zone, where it has one.
+    /// Its zone, from the label `topology.kubernetes.io/zone`.
     pub zone: Option<SharedStr>,
 }
 
-/// How to tell traffic that pods of this node send.
+/// The way to recognise traffic from pods of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
-    /// By its source network.
+    /// By source network.
     Network(IpNet),
-    /// By the bridge it comes in.
+    /// By the bridge that packets arrive on.
     Bridge(SharedStr),
-    /// By how the device's name begins.
+    /// By a prefix of the name of the interface that packets arrive on.
     InterfacePrefix(SharedStr),
 }
 
-/// On which of the node's addresses NodePorts answer.
+/// The node's addresses on which NodePorts answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePortAddresses {
     /// On all of them.
@@ -35,8 +35,8 @@ pub enum NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// The networks of one family out of a list for both. A family that the list does not
-    /// mention, or mentions with a zero prefix, answers on all addresses.
+    /// The networks of one family out of a list for both. A family that the list does not contain,
+    /// or contains with prefix length 0, answers on all addresses.
     pub fn of_family(networks: &[IpNet], family: IpFamily) -> Self {
         let own: Vec<IpNet> = networks
             .iter()
@@ -50,7 +50,8 @@ impl NodePortAddresses {
         }
     }
 
-    /// Whether a loopback network is among them: one that begins in it or contains its beginning.
+    /// True if a loopback network is among them: one that begins in a loopback network or contains
+    /// 127.0.0.0.
     pub fn include_loopback(&self) -> bool {
         match self {
             Self::All => true,
@@ -60,7 +61,7 @@ impl NodePortAddresses {
         }
     }
 
-    /// Which of the node's addresses take part; `None` stands for all.
+    /// The given addresses that are selected; `None` means all.
     pub fn select(&self, addresses: &[IpAddr]) -> Option<Vec<IpAddr>> {
         match self {
             Self::All => None,
@@ -75,7 +76,7 @@ impl NodePortAddresses {
     }
 }
 
-/// How packets to NodePorts are told from others.
+/// The way to recognise packets to NodePorts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePortTail {
     /// Any address of this host.
@@ -84,24 +85,26 @@ pub enum NodePortTail {
     Addresses(Vec<IpAddr>),
 }
 
-/// Everything besides Services that a backend needs for one family.
+/// Everything but Services that a backend needs for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The family.
     pub family: IpFamily,
-    /// Whether all traffic to ClusterIPs is masqueraded.
+    /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading, 0 to 31.
     pub masquerade_bit: u8,
-    /// How pods of this node are told, if there is a way.
+    /// The way to recognise traffic from pods of this node; `None` if the configuration gives none
+    /// for this family.
     pub local_detector: Option<LocalDetector>,
-    /// The node's address: source ranges that contain it let the node itself in.
+    /// The node's address. A source range that contains it also admits traffic from the node
+    /// itself.
     pub node_ip: IpAddr,
-    /// Where NodePorts answer.
+    /// The way to recognise packets to NodePorts.
     pub node_port_tail: NodePortTail,
-    /// Whether NodePorts answer on 127.0.0.0/8. Never for IPv6.
+    /// Serve NodePorts on 127.0.0.0/8. Never set for IPv6.
     pub localhost_node_ports: bool,
-    /// Whether external addresses of Services get rules.
+    /// Write rules for `spec.externalIPs` of Services.
     pub external_ips: bool,
 }
 

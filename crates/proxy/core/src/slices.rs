@@ -4,15 +4,15 @@ use weft_model::SharedStr;
 
 use crate::Slice;
 
-/// Slices in the order of their names: of two that know the same address the later one counts.
+/// Slices sorted by name: of two that contain the same address the later one is used.
 ///
-/// Most Services have one slice. A vector has room for just that; a node of a B-tree has room for
-/// eleven: in a cluster of 10,000 Services that was 15 % of the proxy's heap.
+/// Most Services have one slice. A vector has room for exactly one; a B-tree node has room for
+/// eleven, which was 15 % of the proxy's heap in a cluster of 10,000 Services.
 #[derive(Debug, Default)]
 pub(crate) struct Slices(Vec<(SharedStr, Slice)>);
 
 impl Slices {
-    /// Takes in a slice. Says whether that is news.
+    /// Adds or updates a slice. Returns true if that changed anything.
     pub(crate) fn set(&mut self, name: &SharedStr, slice: Slice) -> bool {
         match self.find(name) {
             Ok(index) if self.0[index].1 == slice => return false,
@@ -25,7 +25,7 @@ impl Slices {
         true
     }
 
-    /// Forgets a slice. Says whether it was known.
+    /// Removes a slice. Returns true if it was known.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let found = self.find(name);
         found.map(|index| self.0.remove(index)).is_ok()
@@ -39,7 +39,7 @@ impl Slices {
         self.0.iter().map(|(_, slice)| slice)
     }
 
-    /// Where a slice is, or where it belongs.
+    /// The index of a slice, or the index to insert it at.
     fn find(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| (**known).cmp(name))
     }
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// A slice that can be told from others by its family.
+    /// A slice that differs from others by its family alone.
     fn slice(family: IpFamily) -> Slice {
         Slice {
             family,

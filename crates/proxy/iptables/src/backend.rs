@@ -1,4 +1,4 @@
-//! Keeps track of what was written, and writes what differs.
+//! The iptables backend: tracks the rules that were written and writes those that differ.
 
 use std::collections::BTreeSet;
 
@@ -20,23 +20,24 @@ use crate::{
     state::{Applied, State},
 };
 
-/// From this number of Services on, a kernel without any gets the most important ones first.
+/// From this number of Services on, the most important ones are written first to a kernel without
+/// rules.
 const URGENT_FIRST: usize = 500;
 
-/// What the host's iptables and kernel can do.
+/// Features of the host's iptables and kernel, and the mode of writing.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "abilities that are independent of each other"
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether `MASQUERADE --random-fully` is known.
+    /// iptables supports `MASQUERADE --random-fully`.
     pub random_fully: bool,
-    /// Whether packets that belong to no connection are dropped.
+    /// Drop packets in conntrack state INVALID.
     pub drop_invalid: bool,
-    /// Whether packets can be counted by nfacct.
+    /// Rules can count packets with nfacct.
     pub nfacct: bool,
-    /// Whether only what changed is written. Without, every sync writes everything.
+    /// Write only what changed. If false, every sync writes everything.
     pub minimize: bool,
 }
 
@@ -45,146 +46,151 @@ pub struct Options {
 pub struct Iptables<K> {
     kernel: K,
     options: Options,
-    /// What is in the kernel, as far as we know. `None` before the first sync and after a failure.
+    /// The rules in the kernel. `None` before the first sync and after a failure.
     state: Option<State>,
-    /// Without a state, what is left of the last one.
-    known: Option<Known>,
-    /// What the kernel holds after a full sync that was refused midway: reading it again could
-    /// take longer than everything else.
-    seen: Option<Seen>,
+    /// Without a state, the part of the last one that is still valid.
+    last_known: Option<LastKnown>,
+    /// The kernel's rules after a full sync of which only some tables were accepted: reading them
+    /// again could take longer than everything else.
+    snapshot: Option<Snapshot>,
 }
 
-/// What is known of the kernel though a write failed: chains that nobody touched hold what was
-/// expected of them.
+/// Still valid after a failed write: chains that no process touched have their expected rules.
 #[derive(Debug)]
-struct Known {
+struct LastKnown {
     expected: Expected,
     baseline: Baseline,
 }
 
-/// What the kernel holds.
+/// The kernel's rules at one time.
 #[derive(Debug)]
-struct Seen {
+struct Snapshot {
     observed: Observed,
-    /// From before it was looked at: whatever is written while we look makes a difference to it.
+    /// Taken before reading, so that a write during the reading changes it.
     fingerprint: Option<Fingerprint>,
 }
 
 impl<K: Kernel> Iptables<K> {
-    /// A backend that knows nothing of the kernel's state yet.
+    /// A backend that has not read the kernel's rules yet.
     pub fn new(kernel: K, options: Options) -> Self {
         Self {
             kernel,
             options,
             state: None,
-            known: None,
-            seen: None,
+            last_known: None,
+            snapshot: None,
         }
     }
 
-    /// The kernel it writes to.
+    /// The kernel interface that it writes to.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
-        self.forget();
+        self.discard_state();
         let state = State::of(desired, settings, self.options);
-        let seen = match self.recall() {
-            Some(seen) => seen,
-            None => self.look(&state)?,
+        let snapshot = match self.reusable_snapshot() {
+            Some(snapshot) => snapshot,
+            None => self.read_snapshot(&state)?,
         };
-        let fresh = !seen.observed.shared.contains_key(&SharedChain::NatServices);
+        let fresh = !snapshot
+            .observed
+            .shared
+            .contains_key(&SharedChain::NatServices);
         if fresh && desired.len() >= URGENT_FIRST {
             let urgent = State::of(&urgent(desired), settings, self.options);
-            self.write(urgent, seen)?;
-            self.forget();
-            let seen = self.look(&state)?;
-            return self.write(state, seen);
+            self.write(urgent, snapshot)?;
+            self.discard_state();
+            let snapshot = self.read_snapshot(&state)?;
+            return self.write(state, snapshot);
         }
-        self.write(state, seen)
+        self.write(state, snapshot)
     }
 
-    /// What is known since a full sync was refused, unless another process wrote since.
-    fn recall(&mut self) -> Option<Seen> {
-        let seen = self.seen.take()?;
+    /// The snapshot of a refused full sync, unless another process wrote since.
+    fn reusable_snapshot(&mut self) -> Option<Snapshot> {
+        let snapshot = self.snapshot.take()?;
         let now = self.kernel.fingerprint();
-        (now.is_some() && now == seen.fingerprint).then_some(seen)
+        (now.is_some() && now == snapshot.fingerprint).then_some(snapshot)
     }
 
-    /// Keeps no more of the state than what is true after a write that failed.
-    fn forget(&mut self) {
+    /// Discards the state except for what is still valid after a failed write.
+    fn discard_state(&mut self) {
         if let Some(state) = self.state.take() {
             let expected = state.expected;
-            let known = |baseline| Known { expected, baseline };
-            self.known = state.baseline.map(known);
+            let known = |baseline| LastKnown { expected, baseline };
+            self.last_known = state.baseline.map(known);
         }
     }
 
-    /// Reads what a state will be compared with.
-    fn look(&mut self, state: &State) -> Result<Seen, SyncError> {
+    /// Reads the kernel's rules for comparison with a state.
+    fn read_snapshot(&mut self, state: &State) -> Result<Snapshot, SyncError> {
         let fingerprint = self.kernel.fingerprint();
-        let reading = self.known.as_mut().and_then(|known| {
-            let Known { expected, baseline } = known;
+        let reading = self.last_known.as_mut().and_then(|known| {
+            let LastKnown { expected, baseline } = known;
             read_raw(&mut self.kernel, baseline, expected, state)
         });
         let observed = if let Some(reading) = reading {
             reading.observed
         } else {
-            self.known = None;
+            self.last_known = None;
             read_text(&mut self.kernel, state)?
         };
-        Ok(Seen {
+        Ok(Snapshot {
             observed,
             fingerprint,
         })
     }
 
-    /// Makes the kernel agree with a state.
-    fn write(&mut self, mut state: State, mut seen: Seen) -> Result<SyncReport, SyncError> {
+    /// Brings the kernel to a state.
+    fn write(&mut self, mut state: State, mut snapshot: Snapshot) -> Result<SyncReport, SyncError> {
         let difference = if self.options.minimize {
-            Difference::between(&state.expected, &seen.observed)
+            Difference::between(&state.expected, &snapshot.observed)
         } else {
-            Difference::everything(&state.expected, &seen.observed)
+            Difference::everything(&state.expected, &snapshot.observed)
         };
         let plan = state.plan(&difference, self.options);
-        if let Some(known) = &mut self.known {
+        if let Some(known) = &mut self.last_known {
             known.baseline.touch(&plan);
         }
         let bytes = match apply(&mut self.kernel, &plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                let Blamed { error, written } = failure.blame(&state, &[], self.options);
+                let Attributed { error, written } = failure.attribute(&state, &[], self.options);
                 if let Some(written) = written {
-                    seen.note(&plan, &written, &state.expected);
-                    if seen.fingerprint.as_ref().is_some_and(|f| !f.exact) {
-                        seen.fingerprint = self.kernel.fingerprint();
+                    snapshot.mark_written(&plan, &written, &state.expected);
+                    if snapshot.fingerprint.as_ref().is_some_and(|f| !f.exact) {
+                        snapshot.fingerprint = self.kernel.fingerprint();
                     }
-                    self.seen = Some(seen);
+                    self.snapshot = Some(snapshot);
                 }
                 return Err(error);
             }
         };
-        state.baseline = self.known.take().map(|known| known.baseline);
-        state.fingerprint = seen.fingerprint;
-        state.follow(&mut self.kernel);
-        let report = state.report(&plan, bytes, true);
+        state.baseline = self.last_known.take().map(|known| known.baseline);
+        state.fingerprint = snapshot.fingerprint;
+        state.refresh_inexact(&mut self.kernel);
+        let report = SyncReport {
+            full: true,
+            ..state.report(&plan, bytes)
+        };
         self.state = Some(state);
-        self.settle();
+        self.record_baseline();
         Ok(report)
     }
 
-    /// Notes how the kernel looks after what we wrote.
-    fn settle(&mut self) {
-        // Without, every sync writes everything, and nothing is ever known for long.
+    /// Records the kernel's hashes of what was written.
+    fn record_baseline(&mut self) {
+        // Without `minimize`, every sync writes everything and no comparison is needed.
         if !self.options.minimize {
             return;
         }
         if let Some(state) = &mut self.state {
             let since = state.fingerprint.as_ref();
-            let settled = Baseline::settle(&mut state.baseline, &mut self.kernel, since);
-            if let Err(error) = settled {
-                tracing::warn!(%error, "cannot note how the rules look in the kernel");
+            let recorded = Baseline::record(&mut state.baseline, &mut self.kernel, since);
+            if let Err(error) = recorded {
+                tracing::warn!(%error, "cannot record the kernel's hashes of the rules");
             }
         }
     }
@@ -195,59 +201,59 @@ impl<K: Kernel> Iptables<K> {
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
         let Some(mut state) = self.state.take() else {
-            return Err(unknown());
+            return Err(unknown_state());
         };
         let update = state.update(desired, changed, self.options);
         if let Some(baseline) = &mut state.baseline {
             baseline.touch(&update.plan);
         }
-        // Somebody wrote since we last did: keep the old mark, so that the audit looks closely.
-        let follow = !update.plan.is_empty() && state.is_followed(&mut self.kernel);
+        // If another process wrote since, the fingerprint stays, so that the audit reads the rules.
+        let follow = !update.plan.is_empty() && state.matches_inexact(&mut self.kernel);
         let bytes = match apply(&mut self.kernel, &update.plan) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                let Blamed { error, written } =
-                    failure.blame(&state, &update.services, self.options);
+                let Attributed { error, written } =
+                    failure.attribute(&state, &update.services, self.options);
                 // A rule may also be refused because another process removed what it needs.
-                let is_ours = follow || state.is_unmoved(&mut self.kernel);
+                let is_ours = follow || state.matches_exact(&mut self.kernel);
                 if let Some(written) = written.filter(|_| is_ours && has_owner(&error)) {
                     state.interrupt(written, update.services);
                     if follow {
-                        state.follow(&mut self.kernel);
+                        state.refresh_inexact(&mut self.kernel);
                     }
                     self.state = Some(state);
                 } else {
-                    // It expects what was to be written, but of no chain that the plan did not
-                    // touch.
+                    // Its expectations include the update already. They are wrong only for chains
+                    // of the plan, which the baseline has marked.
                     self.state = Some(state);
-                    self.forget();
+                    self.discard_state();
                 }
                 return Err(error);
             }
         };
         state.accept(update.services);
         if follow {
-            state.follow(&mut self.kernel);
+            state.refresh_inexact(&mut self.kernel);
         }
-        let report = state.report(&update.plan, bytes, false);
+        let report = state.report(&update.plan, bytes);
         self.state = Some(state);
         Ok(report)
     }
 
-    /// Writes what an audit found.
+    /// Writes the differences that an audit found.
     fn repair(&mut self, difference: &Difference) -> Result<(), SyncError> {
         let Some(state) = &mut self.state else {
-            return Err(unknown());
+            return Err(unknown_state());
         };
         let plan = state.plan(difference, self.options);
         if let Some(baseline) = &mut state.baseline {
             baseline.touch(&plan);
         }
         match apply(&mut self.kernel, &plan) {
-            Ok(_) => state.follow(&mut self.kernel),
+            Ok(_) => state.refresh_inexact(&mut self.kernel),
             Err(failure) => {
-                let Blamed { error, .. } = failure.blame(state, &[], self.options);
-                self.forget();
+                let Attributed { error, .. } = failure.attribute(state, &[], self.options);
+                self.discard_state();
                 return Err(error);
             }
         }
@@ -255,45 +261,45 @@ impl<K: Kernel> Iptables<K> {
     }
 }
 
-impl Seen {
-    /// Of a plan, these tables were written, as was expected then.
-    fn note(&mut self, plan: &Plan, written: &BTreeSet<Table>, expected: &Expected) {
+impl Snapshot {
+    /// Records that these tables of a plan were written.
+    fn mark_written(&mut self, plan: &Plan, written: &BTreeSet<Table>, expected: &Expected) {
         for (table, chain) in plan.chains().filter(|(table, _)| written.contains(table)) {
             if table.has_built_in(chain) {
                 self.observed.expect_jumps(table, chain);
             } else if !self.observed.expect((table, chain), expected) {
-                // kubelet's chain, of which no more is expected than that it exists.
+                // kubelet's chain, which only has to exist.
                 self.observed.declare(table, chain);
             }
         }
     }
 }
 
-/// A plan that was not written.
+/// A plan whose write failed.
 struct Failure {
     error: KernelError,
     input: String,
 }
 
 impl Failure {
-    /// Finds what was refused, and its owner among the Services of a state and an update.
-    fn blame(
+    /// Finds the refused rules, and their owner among the Services of a state and an update.
+    fn attribute(
         self,
         state: &State,
         update: &[(ObjectKey, Option<Applied>)],
         options: Options,
-    ) -> Blamed {
+    ) -> Attributed {
         match self.error {
             KernelError::Refused { lines, message } => {
                 let refused = RefusedInput::find(&self.input, &lines);
                 let owner = refused.owner(state.service_rules(update, options));
                 let line = lines.first().copied();
-                Blamed {
+                Attributed {
                     written: refused.written,
                     error: SyncError::refused(message, line, owner, &self.input),
                 }
             }
-            KernelError::Failed(message) => Blamed {
+            KernelError::Failed(message) => Attributed {
                 written: None,
                 error: SyncError::unavailable(message, &self.input),
             },
@@ -301,10 +307,10 @@ impl Failure {
     }
 }
 
-/// A failure whose owner was looked for.
-struct Blamed {
+/// A failure with its owner.
+struct Attributed {
     error: SyncError,
-    /// The tables that were written all the same, where that is known.
+    /// Tables that were written nevertheless, if known.
     written: Option<BTreeSet<Table>>,
 }
 
@@ -313,7 +319,7 @@ fn has_owner(error: &SyncError) -> bool {
     owner.is_some_and(|owner| *owner != Owner::NoService)
 }
 
-/// Writes a plan; says how many bytes that took.
+/// Writes a plan. Returns the number of bytes.
 fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
     if plan.is_empty() {
         return Ok(0);
@@ -325,8 +331,8 @@ fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
     }
 }
 
-fn unknown() -> SyncError {
-    SyncError::Unreadable("the kernel's state is not known yet".to_owned())
+fn unknown_state() -> SyncError {
+    SyncError::Unreadable("the kernel's rules have not been read yet".to_owned())
 }
 
 fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
@@ -337,7 +343,7 @@ fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncEr
     Ok(reader.finish())
 }
 
-/// `None` where it does not work: then there is still the text.
+/// Reads raw hashes. `None` if that fails: the caller then reads the text.
 fn read_raw(
     kernel: &mut impl Kernel,
     baseline: &mut Baseline,
@@ -348,13 +354,13 @@ fn read_raw(
     match reading {
         Ok(reading) => reading,
         Err(error) => {
-            tracing::warn!(%error, "cannot read how the rules look in the kernel");
+            tracing::warn!(%error, "cannot read the kernel's hashes of the rules, reading their text");
             None
         }
     }
 }
 
-/// Reads what is to be compared with a state that is in force.
+/// Reads the rules for comparison with the current state.
 fn observe(kernel: &mut impl Kernel, state: &mut State) -> Result<Observed, SyncError> {
     let mut baseline = state.baseline.take();
     let reading = baseline
@@ -362,7 +368,8 @@ fn observe(kernel: &mut impl Kernel, state: &mut State) -> Result<Observed, Sync
         .and_then(|baseline| read_raw(kernel, baseline, &state.expected, state));
     if let Some(reading) = reading {
         state.baseline = baseline;
-        // A full sync would write the rest anew. An audit must not take it for somebody's deed.
+        // Chains that were not read are missing here. A full sync would rewrite them; an audit must
+        // not report them as foreign changes.
         if reading.complete {
             return Ok(reading.observed);
         }
@@ -370,14 +377,15 @@ fn observe(kernel: &mut impl Kernel, state: &mut State) -> Result<Observed, Sync
     read_text(kernel, state)
 }
 
-/// What a fresh kernel would be given, without a kernel.
+/// The plan for a kernel without rules. Needs no kernel.
 pub fn render(desired: &Desired, settings: &Settings, options: Options) -> Plan {
     let state = State::of(desired, settings, options);
     let difference = Difference::everything(&state.expected, &Observed::default());
     state.plan(&difference, options)
 }
 
-/// Where a kernel differs from what is desired, and what would mend it. Writes nothing.
+/// The deviations of a kernel from the desired state, and the plan that repairs them. Writes
+/// nothing.
 pub fn differences(
     kernel: &mut impl Kernel,
     desired: &Desired,
@@ -390,7 +398,7 @@ pub fn differences(
     Ok((difference.describe(), state.plan(&difference, options)))
 }
 
-/// The API server and DNS: what everything else waits for.
+/// The API server and DNS, which everything else depends on.
 fn urgent(desired: &Desired) -> Desired {
     const DNS_PORT: u16 = 53;
     let is_urgent = |service: &Service| {
@@ -412,7 +420,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         settings: &Settings,
         scope: Scope<'_>,
     ) -> Result<SyncReport, SyncError> {
-        self.kernel.take_spent();
+        self.kernel.take_cpu_time();
         let known = self
             .state
             .as_ref()
@@ -421,7 +429,7 @@ impl<K: Kernel> Backend for Iptables<K> {
             Scope::Changed(changed) if known && self.options.minimize => {
                 match self.partial(desired, changed) {
                     Ok(report) => report,
-                    // Everything is known but for whether the rest will be accepted.
+                    // The state is known; only the rest of the update has to be written.
                     Err(refused) if self.state.is_some() => return Err(refused),
                     Err(failure) => match self.full(desired, settings) {
                         Ok(report) => SyncReport {
@@ -434,7 +442,7 @@ impl<K: Kernel> Backend for Iptables<K> {
             }
             _ => self.full(desired, settings)?,
         };
-        report.children = self.kernel.take_spent();
+        report.children = self.kernel.take_cpu_time();
         Ok(report)
     }
 
@@ -442,16 +450,16 @@ impl<K: Kernel> Backend for Iptables<K> {
         let Some(state) = self.state.as_mut().filter(|state| !state.is_unfinished()) else {
             return Ok(AuditReport::Postponed);
         };
-        self.kernel.take_spent();
+        self.kernel.take_cpu_time();
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
             if may_read {
-                self.settle();
+                self.record_baseline();
             }
             return Ok(AuditReport::Unchanged);
         }
-        // It is not known only while the other family writes.
+        // An exact fingerprint is unknown only while the other family writes.
         let later = fingerprint.is_none() && state.fingerprint.is_some();
         if !may_read || later {
             return Ok(if same {
@@ -466,11 +474,11 @@ impl<K: Kernel> Backend for Iptables<K> {
         if !difference.is_empty() {
             self.repair(&difference)?;
         }
-        self.settle();
+        self.record_baseline();
         let repaired = difference.describe();
         Ok(AuditReport::Read {
             repaired: repaired.iter().map(ToString::to_string).collect(),
-            children: self.kernel.take_spent(),
+            children: self.kernel.take_cpu_time(),
         })
     }
 }

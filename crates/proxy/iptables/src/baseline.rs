@@ -1,8 +1,8 @@
-//! How the kernel's chains looked when they were known to hold what they should.
+//! The kernel's own hashes of chains, recorded when the chains were known to be right.
 //!
 //! Printing a large ruleset as text takes iptables-nft minutes. The kernel's own form of it is read
-//! in a second, but cannot be compared with rules that we would write. It can be compared with
-//! itself, though: a chain that still looks as it did when it was right is still right.
+//! in a second, but cannot be compared with rules that we would write. It can be compared with an
+//! earlier one, though: a chain whose hash has not changed since it was right is still right.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,34 +18,34 @@ use crate::{
     plan::Plan,
 };
 
-/// Chains of single Service ports and endpoints are read as text up to this number, one by one;
-/// above, writing them anew is cheaper.
+/// Up to this number, changed chains of single Service ports and endpoints are read as text one by
+/// one; above it, rewriting them is cheaper.
 const READ_LIMIT: usize = 500;
 
 type Chain = (Table, ChainName);
 
-/// One raw hash for each chain, taken when the chain held what was expected of it.
+/// One raw hash for each chain, taken when the chain had its expected rules.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     hashes: HashMap<Chain, RawHash>,
-    /// Chains of which nothing is known, whatever their hashes: we wrote to them since, or tried to.
+    /// Chains whose hashes say nothing, because we wrote to them since, or tried to.
     touched: HashSet<Chain>,
 }
 
-/// What a raw reading and some text came to.
+/// The result of comparing raw hashes and reading some chains as text.
 pub(crate) struct Reading {
     pub(crate) observed: Observed,
-    /// Whether all was read that is not as it was. If not, the chains that were not read are missing
-    /// from what was observed.
+    /// True if all changed chains were read. If not, those that were not read are missing from
+    /// `observed`.
     pub(crate) complete: bool,
 }
 
 impl Baseline {
-    /// Notes how the chains look now: all, or those touched since it was last done.
+    /// Records the hashes of the chains: all, or those touched since it was last done.
     ///
-    /// The kernel must have held what is expected when `since` was its fingerprint. If somebody
-    /// else wrote after that, nothing is noted.
-    pub(crate) fn settle(
+    /// The kernel must have had the expected rules when `since` was its fingerprint. If another
+    /// process wrote after that, nothing is recorded.
+    pub(crate) fn record(
         baseline: &mut Option<Self>,
         kernel: &mut impl Kernel,
         since: Option<&Fingerprint>,
@@ -56,8 +56,8 @@ impl Baseline {
         let touched: Option<Vec<Chain>> = baseline
             .as_ref()
             .map(|baseline| baseline.touched.iter().copied().collect());
-        let is_settled = touched.as_ref().is_some_and(Vec::is_empty);
-        if is_settled || kernel.fingerprint().as_ref() != Some(since) {
+        let is_current = touched.as_ref().is_some_and(Vec::is_empty);
+        if is_current || kernel.fingerprint().as_ref() != Some(since) {
             return Ok(());
         }
         let mut hashes = HashMap::new();
@@ -67,24 +67,25 @@ impl Baseline {
         if !is_able || kernel.fingerprint().as_ref() != Some(since) {
             return Ok(());
         }
-        let settled = baseline.get_or_insert_with(|| Self {
+        let recorded = baseline.get_or_insert_with(|| Self {
             hashes: HashMap::new(),
             touched: HashSet::new(),
         });
-        for chain in settled.touched.drain() {
-            settled.hashes.remove(&chain);
+        for chain in recorded.touched.drain() {
+            recorded.hashes.remove(&chain);
         }
-        settled.hashes.extend(hashes);
+        recorded.hashes.extend(hashes);
         Ok(())
     }
 
-    /// To be called before a plan is tried, so that its failure finds nothing taken for granted.
+    /// Marks the chains of a plan. Must be called before the plan is written, so that nothing is
+    /// assumed of them if the write fails.
     pub(crate) fn touch(&mut self, plan: &Plan) {
         self.touched.extend(plan.chains());
     }
 
-    /// What the kernel holds. Chains that look as they did hold what was expected `then`; of the
-    /// others those are read that are expected `now`.
+    /// Reads the kernel's rules. Chains with unchanged hashes have the rules that were expected
+    /// `then`; of the others, those that are expected `now` are read as text.
     pub(crate) fn observe(
         &mut self,
         kernel: &mut impl Kernel,
@@ -95,7 +96,7 @@ impl Baseline {
         let mut observed = Observed::default();
         let mut unknown = Vec::new();
         let is_able = kernel.raw_chains(None, &mut |table, chain, hash| {
-            let is_known = self.is_as_it_was((table, chain), hash);
+            let is_known = self.is_unchanged((table, chain), hash);
             if table.has_built_in(chain) {
                 if is_known {
                     observed.expect_jumps(table, chain);
@@ -137,7 +138,7 @@ impl Baseline {
         }))
     }
 
-    fn is_as_it_was(&self, chain: Chain, hash: RawHash) -> bool {
+    fn is_unchanged(&self, chain: Chain, hash: RawHash) -> bool {
         !self.touched.contains(&chain) && self.hashes.get(&chain) == Some(&hash)
     }
 }

@@ -1,4 +1,4 @@
-//! Removing everything that a proxy programmed.
+//! Removes everything that a service proxy programmed.
 
 use weft_model::IpFamily;
 use weft_ruleset::Table;
@@ -12,9 +12,10 @@ use crate::{
     plan::Plan,
 };
 
-/// Removes all jumps and chains of a service proxy, ours or kube-proxy's. Returns what was written.
+/// Removes all jumps and chains of a service proxy, ours or kube-proxy's. Returns the plan that was
+/// written.
 ///
-/// kubelet's chain and the jumps to it stay: kubelet would miss them.
+/// kubelet's chain and the jumps to it stay: kubelet needs them.
 pub fn cleanup(kernel: &mut impl Kernel, family: IpFamily) -> Result<Plan, KernelError> {
     let nothing = Expected::default();
     let mut reader = Reader::new(&nothing, family);

@@ -1,4 +1,4 @@
-//! Where the kernel differs from what it should hold.
+//! The difference between the kernel's rules and the expected ones.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -15,19 +15,19 @@ use crate::{
     shared::SharedChain,
 };
 
-/// What has to be written for the kernel to hold what it should.
+/// The chains and jumps that have to be written to bring the kernel to the expected state.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Chains whose content is not what it should be.
+    /// Chains whose rules differ or that are missing.
     pub(crate) chains: HashSet<(Table, ChainName)>,
-    /// Chains of Service ports and endpoints that should not be there.
+    /// Chains of Service ports and endpoints that should not exist.
     pub(crate) stale: BTreeSet<ChainName>,
     /// Jumps that are missing, in the order in which they are inserted.
     pub(crate) jumps: Vec<Jump>,
 }
 
 impl Difference {
-    /// Compares.
+    /// Compares expected and observed rules.
     pub(crate) fn between(expected: &Expected, observed: &Observed) -> Self {
         let mut difference = Self::default();
         for (chain, hash) in &expected.private {
@@ -36,7 +36,7 @@ impl Difference {
         for (chain, hash) in &expected.fixed {
             difference.check(*chain, Some(hash), observed);
         }
-        // kubelet's chain must exist for the jumps, whatever it holds.
+        // kubelet's chain must exist for the jumps; its rules do not matter.
         difference.check((Table::Filter, fixed::FIREWALL), None, observed);
         for (chain, hash) in &expected.shared {
             if observed.shared.get(chain) != Some(hash) {
@@ -57,7 +57,7 @@ impl Difference {
         difference
     }
 
-    /// Everything is to be written, whatever is there.
+    /// A difference that rewrites all chains, even those that are right.
     pub(crate) fn everything(expected: &Expected, observed: &Observed) -> Self {
         let mut difference = Self::between(expected, observed);
         let private = expected.private.keys().map(|chain| (Table::Nat, *chain));
@@ -72,17 +72,18 @@ impl Difference {
         self.chains.is_empty() && self.stale.is_empty() && self.jumps.is_empty()
     }
 
-    /// One line for each chain or jump, in order.
+    /// One finding for each chain or jump, sorted.
     pub(crate) fn describe(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self
             .chains
             .iter()
-            .map(|(table, chain)| Finding::new(*table, *chain, "differs"))
+            .map(|(table, chain)| Finding::new(*table, *chain, FindingKind::Differs))
             .collect();
         let stale = self.stale.iter();
-        findings.extend(stale.map(|chain| Finding::new(Table::Nat, *chain, "is left over")));
+        findings.extend(stale.map(|chain| Finding::new(Table::Nat, *chain, FindingKind::LeftOver)));
         let jumps = self.jumps.iter();
-        findings.extend(jumps.map(|jump| Finding::new(jump.table, jump.from, "lacks a jump")));
+        findings
+            .extend(jumps.map(|jump| Finding::new(jump.table, jump.from, FindingKind::LacksJump)));
         findings.sort();
         findings
     }
@@ -104,25 +105,46 @@ impl Difference {
     }
 }
 
-/// One place where the kernel is not as it should be.
+/// One deviation of the kernel's rules.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The table.
     pub table: Table,
     /// The chain.
     pub chain: ChainName,
-    /// What is the matter with it.
-    pub what: &'static str,
+    /// The kind of deviation.
+    pub kind: FindingKind,
+}
+
+/// The kind of a [`Finding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// The chain is missing or its rules differ.
+    Differs,
+    /// The chain should not exist.
+    LeftOver,
+    /// The built-in chain has no jump to one of our chains.
+    LacksJump,
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Differs => "differs",
+            Self::LeftOver => "is left over",
+            Self::LacksJump => "lacks a jump",
+        })
+    }
 }
 
 impl Finding {
-    fn new(table: Table, chain: ChainName, what: &'static str) -> Self {
-        Self { table, chain, what }
+    fn new(table: Table, chain: ChainName, kind: FindingKind) -> Self {
+        Self { table, chain, kind }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.table, self.chain, self.what)
+        write!(f, "{} {} {}", self.table, self.chain, self.kind)
     }
 }

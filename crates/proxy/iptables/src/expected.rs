@@ -1,4 +1,4 @@
-//! What the kernel should hold, as one hash for each chain.
+//! The expected rules, as one hash for each chain.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChainHash(u64);
 
-/// Hashes a chain line by line, as `iptables-save` prints them behind the chain's name.
+/// Hashes a chain's rules line by line, as `iptables-save` prints them after the chain's name.
 #[derive(Default)]
 pub(crate) struct ChainHasher(DefaultHasher);
 
@@ -42,11 +42,11 @@ pub(crate) fn line_hash(line: &str) -> u64 {
     hasher.finish()
 }
 
-/// A chain whose groups may stand in any order: what is in it, and how it ends.
+/// The hash of a chain whose groups of rules may be in any order, except for its tail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedHash {
     pub(crate) rules: usize,
-    /// Sum over the rules' hashes: the same for every order.
+    /// Sum of the rules' hashes: equal for every order.
     pub(crate) sum: u64,
     /// Hashes of the rules that must come last.
     pub(crate) tail: Vec<u64>,
@@ -64,21 +64,21 @@ impl SharedHash {
     }
 }
 
-/// Everything that should be there.
+/// All rules that should exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     /// Chains of Service ports and endpoints, all in the nat table.
     pub(crate) private: HashMap<ChainName, ChainHash>,
     /// Chains with fixed content.
     pub(crate) fixed: HashMap<(Table, ChainName), ChainHash>,
-    /// Chains to which many contribute.
+    /// Chains to which many Service ports contribute.
     pub(crate) shared: HashMap<SharedChain, SharedHash>,
-    /// Rules in chains that we write, by table.
+    /// Number of rules in chains that we write, by table.
     pub(crate) rules: HashMap<Table, usize>,
 }
 
 impl Expected {
-    /// What is there without any Service.
+    /// The rules that exist without any Service.
     pub(crate) fn without_services(settings: &Settings, options: Options) -> Self {
         let mut expected = Self::default();
         for (table, chain, rules) in fixed::chains(settings, options) {
@@ -101,7 +101,7 @@ impl Expected {
         expected
     }
 
-    /// What a chain that belongs to one writer should hold.
+    /// The expected hash of a chain that is not shared.
     pub(crate) fn chain(&self, chain: (Table, ChainName)) -> Option<ChainHash> {
         let private = (chain.0 == Table::Nat).then(|| self.private.get(&chain.1));
         private
@@ -110,7 +110,7 @@ impl Expected {
             .copied()
     }
 
-    /// Whether anything is expected of a chain.
+    /// True if a chain should exist.
     pub(crate) fn has(&self, chain: (Table, ChainName)) -> bool {
         self.chain(chain).is_some()
             || SharedChain::find(chain.0, chain.1)
@@ -128,7 +128,7 @@ impl Expected {
         });
     }
 
-    /// Takes the rules of a Service port away.
+    /// Removes the rules of a Service port.
     pub(crate) fn remove(&mut self, port: &PortRules) {
         for (chain, _) in &port.chains {
             self.private.remove(chain);
@@ -155,7 +155,7 @@ fn each_shared_line(port: &PortRules, mut with: impl FnMut(SharedChain, &str)) {
     for (chain, rules) in &port.groups {
         for rule in rules {
             line.clear();
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(line, "{rule}");
             with(*chain, &line);
         }
@@ -167,7 +167,7 @@ fn hash(rules: &[Rule]) -> ChainHash {
     let mut line = String::new();
     for rule in rules {
         line.clear();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(line, "{rule}");
         hasher.line(&line);
     }

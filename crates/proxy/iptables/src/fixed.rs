@@ -1,4 +1,4 @@
-//! Chains and rules that are there whatever the Services are.
+//! Chains and rules that exist without any Service.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,15 +12,15 @@ use weft_ruleset::{
 
 use crate::backend::Options;
 
-/// nat: dispatch by address; filter: addresses that nobody answers.
+/// nat: dispatch by address; filter: addresses without endpoints.
 pub const SERVICES: ChainName = ChainName::fixed("KUBE-SERVICES");
-/// filter: external addresses that nobody answers.
+/// filter: external addresses without endpoints.
 pub const EXTERNAL_SERVICES: ChainName = ChainName::fixed("KUBE-EXTERNAL-SERVICES");
 /// nat: dispatch by NodePort; filter: health checks.
 pub const NODE_PORTS: ChainName = ChainName::fixed("KUBE-NODEPORTS");
-/// filter: what source ranges keep out.
+/// filter: traffic that source ranges exclude.
 pub const PROXY_FIREWALL: ChainName = ChainName::fixed("KUBE-PROXY-FIREWALL");
-/// filter: what may be forwarded.
+/// filter: traffic that may be forwarded.
 pub const FORWARD: ChainName = ChainName::fixed("KUBE-FORWARD");
 /// filter: kubelet's chain against packets from outside to loopback addresses.
 pub const FIREWALL: ChainName = ChainName::fixed("KUBE-FIREWALL");
@@ -28,15 +28,15 @@ pub const FIREWALL: ChainName = ChainName::fixed("KUBE-FIREWALL");
 pub const POSTROUTING: ChainName = ChainName::fixed("KUBE-POSTROUTING");
 /// nat: sets the mark.
 pub const MARK_MASQ: ChainName = ChainName::fixed("KUBE-MARK-MASQ");
-/// Every table: is gone when somebody flushed the table.
+/// All tables: disappears when another process flushes the table.
 pub const CANARY: ChainName = ChainName::fixed("KUBE-PROXY-CANARY");
 
-/// 127.0.0.0/8.
+/// The IPv4 loopback network, 127.0.0.0/8.
 pub(crate) fn loopback() -> IpNet {
     IpNet::new_assert(IpAddr::from([127, 0, 0, 0]), 8)
 }
 
-/// A rule of a built-in chain that leads into one of ours.
+/// A rule of a built-in chain that jumps to one of our chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jump {
     /// The table.
@@ -45,11 +45,11 @@ pub struct Jump {
     pub from: ChainName,
     /// The rule.
     pub rule: Rule,
-    /// Whether kubelet has the same rule, so that cleaning up must leave it.
+    /// True if kubelet writes the same rule, so that cleanup must leave it.
     pub kubelets: bool,
 }
 
-/// The jumps in the order in which they are inserted, each at the head of its chain.
+/// The jumps in insertion order; each is inserted at the head of its chain.
 pub fn jumps() -> Vec<Jump> {
     const INPUT: ChainName = ChainName::fixed("INPUT");
     const FORWARDED: ChainName = ChainName::fixed("FORWARD");
@@ -61,9 +61,9 @@ pub fn jumps() -> Vec<Jump> {
         kubelets: false,
     };
     let new = |text, chain| {
-        said(Rule::new().in_state(ConntrackStates::NEW), text).then(Target::Jump(chain))
+        commented(Rule::new().in_state(ConntrackStates::NEW), text).then(Target::Jump(chain))
     };
-    let any = |text, chain| said(Rule::new(), text).then(Target::Jump(chain));
+    let any = |text, chain| commented(Rule::new(), text).then(Target::Jump(chain));
     let external = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
     let firewall = "kubernetes load balancer firewall";
@@ -101,7 +101,7 @@ pub fn jumps() -> Vec<Jump> {
     jumps
 }
 
-/// Chains whose whole content is fixed, besides the shared ones.
+/// Chains with fixed contents, except the shared ones.
 pub fn chains(settings: &Settings, options: Options) -> Vec<(Table, ChainName, Vec<Rule>)> {
     let mut chains = vec![
         (Table::Filter, FORWARD, forward(settings, options)),
@@ -139,12 +139,12 @@ fn postrouting(settings: &Settings, options: Options) -> Vec<Rule> {
     };
     vec![
         Rule::new().with(unmarked).then(Target::Return),
-        // Cleared again, so that the packet is not masqueraded twice where it passes twice.
+        // Cleared again, so that a packet that passes twice is not masqueraded twice.
         Rule::new().then(Target::SetMark {
             value: mark,
             mask: 0,
         }),
-        said(Rule::new(), "kubernetes service traffic requiring SNAT").then(masquerade),
+        commented(Rule::new(), "kubernetes service traffic requiring SNAT").then(masquerade),
     ]
 }
 
@@ -164,24 +164,24 @@ fn forward(settings: &Settings, options: Options) -> Vec<Rule> {
         mask: mark,
     };
     rules.push(
-        said(Rule::new(), "kubernetes forwarding rules")
+        commented(Rule::new(), "kubernetes forwarding rules")
             .with(marked)
             .then(Target::Accept),
     );
     rules.push(
-        said(Rule::new(), "kubernetes forwarding conntrack rule")
+        commented(Rule::new(), "kubernetes forwarding conntrack rule")
             .in_state(ConntrackStates::RELATED.or(ConntrackStates::ESTABLISHED))
             .then(Target::Accept),
     );
     rules
 }
 
-/// With `route_localnet` on, loopback addresses can be reached from outside: not with this.
+/// Blocks packets from outside to loopback addresses, which `route_localnet` would let in.
 fn no_martians() -> Rule {
     let known = ConntrackStates::RELATED
         .or(ConntrackStates::ESTABLISHED)
         .or(ConntrackStates::DNAT);
-    let mut rule = said(Rule::new(), "block incoming localnet connections")
+    let mut rule = commented(Rule::new(), "block incoming localnet connections")
         .to(loopback())
         .with(Match::Conntrack {
             negated: true,
@@ -192,14 +192,14 @@ fn no_martians() -> Rule {
     rule
 }
 
-/// The end of nat `KUBE-SERVICES`: what no address rule took may be for a NodePort.
+/// The end of nat `KUBE-SERVICES`: traffic that matched no address rule may be for a NodePort.
 pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
     const TEXT: &str =
         "kubernetes service nodeports; NOTE: this must be the last rule in this chain";
     let jump = Target::Jump(NODE_PORTS);
     match &settings.node_port_tail {
         NodePortTail::AnyLocal => {
-            let mut rule = said(Rule::new(), TEXT)
+            let mut rule = commented(Rule::new(), TEXT)
                 .with(Match::AddressType(AddressType::DestinationLocal))
                 .then(jump);
             rule.destination = match settings.family {
@@ -213,7 +213,7 @@ pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
             .iter()
             .filter(|address| !address.is_loopback() || settings.localhost_node_ports)
             .map(|address| {
-                said(Rule::new(), TEXT)
+                commented(Rule::new(), TEXT)
                     .to(host(*address))
                     .then(jump.clone())
             })
@@ -221,9 +221,9 @@ pub fn node_port_tail(settings: &Settings) -> Vec<Rule> {
     }
 }
 
-/// Adds a comment. Our sentences always fit; a text that does not is left out rather than cut,
-/// since a comment decides about no packet.
-pub(crate) fn said(rule: Rule, text: impl Into<Box<str>>) -> Rule {
+/// Adds a comment. Our own texts always fit; one that does not is left out rather than cut, since
+/// comments do not affect packets.
+pub(crate) fn commented(rule: Rule, text: impl Into<Box<str>>) -> Rule {
     match Comment::new(text) {
         Ok(comment) => rule.comment(comment),
         Err(_) => rule,

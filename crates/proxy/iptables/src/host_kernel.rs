@@ -1,4 +1,4 @@
-//! The kernel behind the host's iptables programs.
+//! The kernel interface that runs the host's iptables programs and reads hashes over netlink.
 
 use std::{
     collections::HashSet,
@@ -20,18 +20,19 @@ use weft_ruleset::{ChainName, Table};
 
 use crate::kernel::{Fingerprint, Kernel, KernelError, RawHash};
 
-/// How often this process wrote, over all families.
+/// The number of writes by this process, over all families.
 ///
-/// nftables counts the writes of everybody to everything in one number. Less our own, it tells
-/// whether somebody else wrote.
+/// nftables counts all writes of all processes in one generation number. The difference between the
+/// two shows whether another process wrote.
 #[derive(Clone, Debug, Default)]
 pub struct OwnWrites(Arc<Writes>);
 
 #[derive(Debug, Default)]
 struct Writes {
     count: AtomicU64,
-    /// Shared by those who write, and held alone to compare the two numbers: a write that the kernel
-    /// has counted and we have not yet would look like somebody else's, and hide one later.
+    /// Writers take it shared; comparing the two numbers takes it exclusively: a write that the
+    /// kernel has counted and this process has not would look like a foreign one, and hide one
+    /// later.
     running: RwLock<()>,
 }
 
@@ -39,25 +40,25 @@ struct Writes {
 #[derive(Debug)]
 pub struct HostKernel {
     programs: Programs,
-    /// Asked for the generation of the rules and for hashes; opened when first needed.
+    /// For the generation of the rules and for hashes; opened on first use.
     netfilter: Option<Netfilter>,
     own_writes: OwnWrites,
-    spent: Duration,
+    cpu_time: Duration,
 }
 
 impl HostKernel {
-    /// Through these programs. All families of a process count their writes together.
+    /// Uses these programs. All families of a process must share `own_writes`.
     pub fn new(programs: Programs, own_writes: OwnWrites) -> Self {
         Self {
             programs,
             own_writes,
             netfilter: None,
-            spent: Duration::ZERO,
+            cpu_time: Duration::ZERO,
         }
     }
 
-    /// Asks over netlink. After an error the next question gets a new socket.
-    fn ask<T>(
+    /// Runs a netlink request. After an error the next request opens a new socket.
+    fn query<T>(
         &mut self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetlinkError>,
     ) -> Result<T, NetlinkError> {
@@ -70,21 +71,21 @@ impl HostKernel {
         Ok(answer)
     }
 
-    /// What the kernel counted.
-    fn all_writes(&mut self) -> Option<u32> {
-        self.ask(Netfilter::nftables_generation).ok()
+    /// The kernel's generation number.
+    fn generation(&mut self) -> Option<u32> {
+        self.query(Netfilter::nftables_generation).ok()
     }
 
-    fn writes_of_others(&mut self) -> Option<u64> {
+    fn foreign_writes(&mut self) -> Option<u64> {
         let own = self.own_writes.clone();
         let running = &own.0.running;
-        // While the other family writes the number is not known, and that may take long.
-        let _nobody_writes = match running.try_write() {
+        // While the other family writes, the number is unknown, and waiting could take long.
+        let _no_writer = match running.try_write() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let all = u64::from(self.all_writes()?);
+        let all = u64::from(self.generation()?);
         Some(all.wrapping_sub(own.0.count.load(Ordering::SeqCst)))
     }
 
@@ -92,10 +93,10 @@ impl HostKernel {
         let own = self.own_writes.clone();
         let running = &own.0.running;
         let _running = running.read().unwrap_or_else(PoisonError::into_inner);
-        let before = self.all_writes();
+        let before = self.generation();
         let written = self.write(input);
-        // Each table is one write, or none if there was nothing to do. To count too few costs a
-        // reading, to count too many would hide somebody else's.
+        // Each table is one write, or none if there was nothing to do. Counting too few costs a
+        // reading, counting too many would hide a foreign write.
         let lines = match &written {
             Ok(()) => usize::MAX,
             // Tables before the one at fault are written.
@@ -106,7 +107,7 @@ impl HostKernel {
         };
         let tables = input.lines().take(lines).filter(|line| *line == "COMMIT");
         let tables = tables.count() as u64;
-        if let (Some(before), Some(after)) = (before, self.all_writes()) {
+        if let (Some(before), Some(after)) = (before, self.generation()) {
             let counted = u64::from(after.wrapping_sub(before));
             own.0.count.fetch_add(tables.min(counted), Ordering::SeqCst);
         }
@@ -124,11 +125,11 @@ impl HostKernel {
                 KernelError::Failed(message)
             }
         };
-        self.spent += restored.map_err(refused)?.cpu;
+        self.cpu_time += restored.map_err(refused)?.cpu;
         Ok(())
     }
 
-    /// Sizes of the tables: most changes show in them, but not all.
+    /// Sizes of the tables: most changes alter them, but not all.
     fn sizes(&self) -> Option<Vec<u64>> {
         let family = self.programs.family();
         let mut sizes = Vec::new();
@@ -144,7 +145,7 @@ impl HostKernel {
 impl Kernel for HostKernel {
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let saved = self.programs.save_lines(None, line);
-        self.spent += saved.map_err(failed)?.cpu;
+        self.cpu_time += saved.map_err(failed)?.cpu;
         Ok(())
     }
 
@@ -158,7 +159,7 @@ impl Kernel for HostKernel {
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         Some(match self.programs.variant() {
             Variant::Nft => Fingerprint {
-                values: vec![self.writes_of_others()?],
+                values: vec![self.foreign_writes()?],
                 exact: true,
             },
             Variant::Legacy => Fingerprint {
@@ -170,8 +171,8 @@ impl Kernel for HostKernel {
 
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError> {
         let listed = self.programs.chain_rules(table.as_str(), chain.as_str());
-        let (rules, spent) = listed.map_err(failed)?;
-        self.spent += spent.cpu;
+        let (rules, cpu_time) = listed.map_err(failed)?;
+        self.cpu_time += cpu_time.cpu;
         Ok(rules)
     }
 
@@ -192,16 +193,16 @@ impl Kernel for HostKernel {
             }
             Ok(())
         };
-        self.ask(read).map_err(failed)?;
+        self.query(read).map_err(failed)?;
         Ok(true)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        std::mem::take(&mut self.spent)
+    fn take_cpu_time(&mut self) -> Duration {
+        std::mem::take(&mut self.cpu_time)
     }
 }
 
-/// An error with all its causes: what the program said is in the last of them.
+/// An error with all its causes: the last one is the program's message.
 fn message_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();
@@ -212,7 +213,7 @@ fn failed(error: impl std::error::Error) -> KernelError {
     KernelError::Failed(message_chain(&error))
 }
 
-/// Those of the chains asked for that exist.
+/// The requested chains that exist.
 fn chains(
     netfilter: &mut Netfilter,
     family: IpFamily,
@@ -231,7 +232,7 @@ fn chains(
         None => chain.as_str().starts_with("KUBE-") || table.has_built_in(*chain),
     };
     let names = netfilter.nftables_chains(family, table.as_str())?;
-    // A name that we could not write is none of ours.
+    // A name that cannot be parsed is not one of our chains.
     let names = names.iter().filter_map(|name| ChainName::parse(name).ok());
     Ok(names.filter(is_wanted).collect())
 }

@@ -1,4 +1,4 @@
-//! The kernel's rules as something that can be read and written.
+//! The interface to the kernel's rules: the host's programs in production, a simulation in tests.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use weft_ruleset::{ChainName, Table};
 
 /// Reads and writes the rules of one family.
 pub trait Kernel: Send {
-    /// All tables, as `iptables-save` prints them, line by line.
+    /// Prints all tables as `iptables-save` does, line by line.
     fn save(&mut self, line: &mut dyn FnMut(&str)) -> Result<(), KernelError>;
 
-    /// Writes as `iptables-restore --noflush` does: each table at once or not at all.
+    /// Writes as `iptables-restore --noflush` does: each table completely or not at all.
     fn restore(&mut self, input: &str) -> Result<(), KernelError>;
 
-    /// Something that differs after somebody else's write and is cheap to ask for. `None` where
-    /// the kernel has no such thing, or does not tell now.
+    /// A value that changes when another process writes, and is cheap to read. `None` if the kernel
+    /// has none, or none at the moment.
     fn fingerprint(&mut self) -> Option<Fingerprint>;
 
-    /// The rules of one chain that exists, as [`save`](Self::save) has them behind its name.
+    /// The rules of one existing chain, as [`save`](Self::save) prints them after the chain's name.
     fn chain_rules(&mut self, table: Table, chain: ChainName) -> Result<Vec<String>, KernelError>;
 
-    /// Hands on a hash for each of these chains, or for the built-in ones and all whose names begin
-    /// with `KUBE-`. Those that do not exist are left out. Costs a small part of
-    /// [`save`](Self::save), for which it says whether rules are the same, but not which.
+    /// Passes a hash of each of these chains, or of the built-in ones and all whose names begin
+    /// with `KUBE-`. Chains that do not exist are left out. Costs a small part of
+    /// [`save`](Self::save), and shows whether the rules are the same, but not which they are.
     ///
-    /// `false` if this kernel cannot, as by default.
+    /// Returns `false` if this kernel does not support it, which is the default.
     fn raw_chains(
         &mut self,
         _which: Option<&[(Table, ChainName)]>,
@@ -32,41 +32,41 @@ pub trait Kernel: Send {
         Ok(false)
     }
 
-    /// Processor time of the programs that ran since the last call.
-    fn take_spent(&mut self) -> Duration;
+    /// CPU time of the child processes since the last call.
+    fn take_cpu_time(&mut self) -> Duration;
 }
 
-/// Stands for a state of the rules.
+/// A value that identifies a state of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// What the kernel says.
+    /// Counters read from the kernel.
     pub values: Vec<u64>,
-    /// Whether it differs after every write of somebody else and after none of ours. Otherwise it
-    /// differs after most writes, ours as well.
+    /// True if it changes with every write of another process and with none of ours. Otherwise it
+    /// changes with most writes, including ours.
     pub exact: bool,
 }
 
-/// Stands for the rules of a chain in their order: the same for the same rules.
+/// The kernel's hash of a chain's rules in order: equal for equal rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawHash(pub u64);
 
 impl RawHash {
-    /// Of a chain without rules, and of no other.
+    /// The hash of a chain without rules, and of no other.
     pub const EMPTY: Self = Self(0);
 }
 
-/// A read or write that failed.
+/// A failed read or write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
-    /// An input was judged and refused. The tables before the one at fault are written.
+    /// An input was checked and refused. The tables before the one at fault are written.
     #[error("{message}")]
     Refused {
-        /// The lines at fault, counted from 1, as far as they were named; all in one table.
+        /// The lines at fault that were named, counted from 1; all in one table.
         lines: Vec<usize>,
-        /// What was said about it.
+        /// The message of the program or kernel.
         message: String,
     },
-    /// Anything else: nothing is known of the input.
+    /// Any other failure: the input may be valid.
     #[error("{0}")]
     Failed(String),
 }

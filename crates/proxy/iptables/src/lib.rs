@@ -1,8 +1,21 @@
-//! Keeps the kernel's iptables chains in step with the Services, as kube-proxy would have them.
+//! Keeps the kernel's iptables chains in step with the Services, with the rules that kube-proxy
+//! would write.
 //!
-//! [`port_rules`] says which rules a Service port needs, [`fixed`] which are always there. A
-//! [`Plan`] is the difference between what should be and what is, and prints as the input of
-//! `iptables-restore`. [`Iptables`] keeps track and applies plans through a [`Kernel`].
+//! One sync is a comparison. Its vocabulary, in the order of the data flow:
+//!
+//! - [`PortRules`] are the rules of one Service port; [`fixed`] has the rules that exist without
+//!   any Service.
+//! - `State` is what was written last. Its `Expected` holds one hash per chain that should exist.
+//! - `Observed` holds the same hashes as read from the kernel. A `Snapshot` is `Observed` with the
+//!   kernel's [`Fingerprint`], which shows later whether another process has written since.
+//! - A `Baseline` holds the kernel's own hash of each chain from a time when the chain was known to
+//!   be right, so that a chain can be checked without printing its rules as text.
+//! - A `Difference` lists the chains and jumps in which `Observed` deviates from `Expected`. A
+//!   [`Plan`] is the input of `iptables-restore` that removes it.
+//! - An `Update` is the plan of a partial sync, which follows from the changed Services alone and
+//!   reads nothing. Its `Edits` are the single rules to insert into and delete from shared chains.
+//!
+//! [`Iptables`] ties this together and writes through a [`Kernel`].
 
 mod backend;
 mod baseline;
@@ -23,10 +36,10 @@ mod state;
 
 pub use backend::{Iptables, Options, differences, render};
 pub use cleanup::cleanup;
-pub use difference::Finding;
+pub use difference::{Finding, FindingKind};
 pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError, RawHash};
 pub use plan::Plan;
 pub use port_rules::{PortRules, port_rules};
-pub use probe::can_count;
+pub use probe::supports_nfacct;
 pub use shared::SharedChain;

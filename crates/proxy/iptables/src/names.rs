@@ -1,4 +1,5 @@
-//! Names of chains: kube-proxy's, so that either finds what the other left.
+//! Chain names. They are kube-proxy's, so that each program recognises the chains that the other
+//! left.
 
 use std::{fmt, fmt::Write as _, net::SocketAddr};
 
@@ -6,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use weft_proxy::PortId;
 use weft_ruleset::ChainName;
 
-/// How the names of chains begin that belong to one Service port or endpoint.
+/// Prefixes of the names of chains that belong to one Service port or endpoint.
 pub(crate) const PRIVATE_PREFIXES: [&str; 5] = [
     "KUBE-SVC-",
     "KUBE-SVL-",
@@ -15,7 +16,7 @@ pub(crate) const PRIVATE_PREFIXES: [&str; 5] = [
     "KUBE-EXT-",
 ];
 
-/// Whether a chain of the nat table belongs to a Service port or endpoint.
+/// True if a chain of the nat table belongs to a Service port or endpoint.
 pub(crate) fn is_private(name: &str) -> bool {
     PRIVATE_PREFIXES
         .iter()
@@ -25,13 +26,13 @@ pub(crate) fn is_private(name: &str) -> bool {
 /// The chains of one Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortChains {
-    /// Endpoints of the whole cluster.
+    /// Balances over endpoints of the whole cluster.
     pub(crate) cluster: ChainName,
-    /// Endpoints of this node.
+    /// Balances over endpoints of this node.
     pub(crate) local: ChainName,
-    /// Where traffic from outside enters.
+    /// Entry of external traffic.
     pub(crate) external: ChainName,
-    /// Where source ranges are checked.
+    /// Checks source ranges.
     pub(crate) firewall: ChainName,
 }
 
@@ -67,7 +68,7 @@ impl Hash {
             }
         }
         let mut sink = Sink(Sha256::new());
-        // The sink takes everything.
+        // Writing to the hash cannot fail.
         let _ = sink.write_fmt(words);
         let digest = sink.0.finalize();
         let mut text = [0; 16];

@@ -1,4 +1,4 @@
-//! What the kernel holds, in the same terms as what it should hold.
+//! The kernel's rules as hashes that can be compared with the expected ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,22 +11,22 @@ use crate::{
     shared::SharedChain,
 };
 
-/// One reading of `iptables-save`.
+/// The result of reading `iptables-save`.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// Our chains and kubelet's, by content.
+    /// Our chains and kubelet's, by hash.
     pub(crate) chains: HashMap<(Table, ChainName), ChainHash>,
     /// Shared chains.
     pub(crate) shared: HashMap<SharedChain, SharedHash>,
-    /// Rules of built-in chains that jump to one of ours.
+    /// Rules of built-in chains that jump to one of our chains.
     pub(crate) jumps: HashSet<(Table, ChainName, String)>,
 }
 
-/// Reads `iptables-save` line by line and keeps only what will be compared: the text of a large
-/// cluster's rules is tens of megabytes.
+/// Reads `iptables-save` line by line and keeps only what will be compared: the rules of a large
+/// cluster are tens of megabytes of text.
 ///
-/// Other versions of iptables may print the same rule in other words. A chain that does not look
-/// as expected is therefore read again, rule by rule, and printed in ours.
+/// Other versions of iptables may print the same rule differently. A chain whose text differs is
+/// therefore parsed and printed again in our notation.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     expected: &'a Expected,
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Self::resume(Observed::default(), expected, family)
     }
 
-    /// Adds to what was observed already.
+    /// Continues from what was observed already.
     pub(crate) fn resume(observed: Observed, expected: &'a Expected, family: IpFamily) -> Self {
         Self {
             expected,
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes all rules of one chain.
+    /// Reads all rules of one chain.
     pub(crate) fn chain(&mut self, table: Table, chain: ChainName, rules: &[String]) {
         for rule in rules {
             self.rule(table, chain.as_str(), rule);
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         self.finish_chain();
     }
 
-    /// Takes the next line.
+    /// Reads the next line.
     pub(crate) fn line(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix('*') {
             self.finish_chain();
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What was read.
+    /// The rules read so far.
     pub(crate) fn finish(mut self) -> Observed {
         self.finish_chain();
         self.observed
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
             let hash = self.chain_hash((table, chain), &rules);
             self.observed.chains.insert((table, chain), hash);
         }
-        // The allocation serves the next chain, unless this one was a giant.
+        // Reuses the allocation for the next chain, unless this one was very large.
         if rules.0.capacity() < 1 << 16 {
             self.rules = rules;
             self.rules.0.clear();
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Observed {
-    /// A chain of ours or of kubelet's exists; empty unless rules of it follow.
+    /// Records that a chain of ours or of kubelet's exists; it is empty unless rules follow.
     pub(crate) fn declare(&mut self, table: Table, chain: ChainName) {
         if let Some(shared) = SharedChain::find(table, chain) {
             self.shared.entry(shared).or_default();
@@ -153,7 +153,7 @@ impl Observed {
         }
     }
 
-    /// A chain holds what is expected of it. `false` if nothing is.
+    /// Records that a chain has its expected rules. Returns `false` if none are expected.
     pub(crate) fn expect(&mut self, chain: (Table, ChainName), expected: &Expected) -> bool {
         if let Some(shared) = SharedChain::find(chain.0, chain.1) {
             let hash = expected.shared.get(&shared).cloned();
@@ -163,7 +163,7 @@ impl Observed {
         hash.map(|hash| self.chains.insert(chain, hash)).is_some()
     }
 
-    /// A built-in chain has all its jumps.
+    /// Records that a built-in chain has all its jumps.
     pub(crate) fn expect_jumps(&mut self, table: Table, chain: ChainName) {
         let jumps = fixed::jumps().into_iter();
         let jumps = jumps.filter(|jump| (jump.table, jump.from) == (table, chain));
@@ -182,7 +182,7 @@ impl Observed {
     }
 }
 
-/// Lines in one allocation.
+/// Lines of text in one allocation.
 #[derive(Debug, Default)]
 struct Lines(String);
 
@@ -196,7 +196,7 @@ impl Lines {
         self.0.lines()
     }
 
-    /// The same rules in our words; what we cannot read stays as it is.
+    /// The same rules in our notation; a rule that cannot be parsed stays as it is.
     fn normalised(&self, family: IpFamily) -> Self {
         let mut lines = Self::default();
         for line in self.iter() {
@@ -230,6 +230,6 @@ fn shared_hash(rules: &Lines, tail: usize) -> SharedHash {
 
 fn split(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("-A ")?;
-    // A rule without matches and target is only the chain's name.
+    // A rule without matches and target consists of the chain's name alone.
     Some(rest.split_once(' ').unwrap_or((rest, "")))
 }

@@ -1,4 +1,4 @@
-//! A change of the kernel's rules as a value.
+//! A change of the kernel's rules as a value that prints as input of `iptables-restore`.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -10,7 +10,7 @@ use weft_ruleset::{ChainName, Rule, Table};
 
 use crate::fixed::Jump;
 
-/// What is to be written. Prints as the input of `iptables-restore --noflush`.
+/// The chains and rules to write. Prints as the input of `iptables-restore --noflush`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     mangle: TablePlan,
@@ -18,11 +18,11 @@ pub struct Plan {
     nat: TablePlan,
 }
 
-/// The part of a plan in one table. Rules are kept as text: a plan for a large cluster has
-/// hundreds of thousands, and all that is left to do with them is to print them.
+/// The part of a plan in one table. Rules are kept as text: a plan for a large cluster has hundreds
+/// of thousands of them, and printing is all that is left to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct TablePlan {
-    /// Created if missing, emptied if not.
+    /// Chains that are created if missing, and emptied if not.
     chains: BTreeSet<ChainName>,
     deletions: String,
     additions: String,
@@ -34,17 +34,17 @@ struct TablePlan {
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         Table::ALL.iter().all(|table| self.part(*table).is_empty())
     }
 
-    /// How many rules are written to a table.
+    /// Number of rules written to a table.
     pub fn rules(&self, table: Table) -> usize {
         self.part(table).rules
     }
 
-    /// How many chains of all tables change, and how many go.
+    /// Number of chains of all tables that are changed or removed.
     pub(crate) fn chain_count(&self) -> ChainCount {
         let removed = Table::ALL.map(|table| self.part(table).removals.len());
         let removed = removed.into_iter().sum();
@@ -72,7 +72,7 @@ impl Plan {
         }
     }
 
-    /// Empties a chain, or creates it; rules follow with [`append`](Self::append).
+    /// Empties or creates a chain; rules follow with [`append`](Self::append).
     pub(crate) fn empty(&mut self, table: Table, chain: ChainName) {
         self.part_mut(table).chains.insert(chain);
     }
@@ -99,15 +99,14 @@ impl Plan {
         }
     }
 
-    /// Inserts a jump into a built-in chain. It is none of the rules that are counted: those are
-    /// in chains of ours.
+    /// Inserts a jump into a built-in chain. It is not counted: only rules in our own chains are.
     pub(crate) fn insert_jump(&mut self, jump: &Jump) {
         let part = self.part_mut(jump.table);
         line(&mut part.insertions, "-I", jump.from, &jump.rule);
         part.edited.insert(jump.from);
     }
 
-    /// Deletes a rule by its text. A rule that is not there makes the whole table fail.
+    /// Deletes a rule by its text. A rule that does not exist makes the whole table fail.
     pub(crate) fn delete(&mut self, table: Table, chain: ChainName, rule: &Rule) {
         let part = self.part_mut(table);
         part.edited.insert(chain);
@@ -142,17 +141,16 @@ impl TablePlan {
     }
 }
 
-/// Below this, any order will do.
+/// Below this number of chains their order does not matter.
 const FEW_CHAINS: usize = 100;
 
-/// The order in which chains are named, and made by the kernel.
+/// The order in which chains are declared, and created by the kernel.
 ///
-/// iptables-nft-restore keeps them in a list sorted by name and looks for each one's place from
-/// its head: in descending order that place is always the first. iptables-nft-save gets them in the
-/// order in which they were made and sorts them by comparing with the first one, and then each part
-/// in the same way: what is in order already takes it the square of their number. So a few that
-/// halve, quarter and so on all others come before these: both programs then look at about the
-/// square root of all for each.
+/// iptables-nft-restore keeps them in a list sorted by name and searches each one's place from the
+/// head: in descending order that place is always the first. iptables-nft-save gets them in order
+/// of creation and sorts them by a quicksort that takes the first one as pivot: input that is
+/// already sorted takes quadratic time. So a few chains that halve, quarter and so on all others
+/// come first: both programs then need about the square root of all for each.
 fn creation_order(chains: &BTreeSet<ChainName>) -> Vec<ChainName> {
     let sorted: Vec<ChainName> = chains.iter().copied().collect();
     if sorted.len() < FEW_CHAINS {
@@ -214,7 +212,8 @@ mod tests {
         names.map(|name| ChainName::parse(&name).unwrap()).collect()
     }
 
-    /// How many names iptables-nft-restore looks at: for each those before it in a sorted list.
+    /// Number of names that iptables-nft-restore compares: for each those before it in a sorted
+    /// list.
     fn looks_of_restore(order: &[ChainName]) -> usize {
         let mut list: Vec<ChainName> = Vec::new();
         let mut looks = 0;
@@ -226,7 +225,7 @@ mod tests {
         looks
     }
 
-    /// How many comparisons iptables-nft-save makes: with the first one, then in both parts.
+    /// Number of comparisons that iptables-nft-save makes: with the first one, then in both parts.
     fn looks_of_save(order: &[ChainName]) -> usize {
         let mut parts = vec![order.to_vec()];
         let mut looks = 0;
@@ -251,7 +250,7 @@ mod tests {
         let bound = 10_000 * 120;
         assert!(
             looks_of_save(&descending) > 40 * bound,
-            "that is what it is for"
+            "this order is what the function is for"
         );
         for looks in [looks_of_restore(&order), looks_of_save(&order)] {
             assert!(looks < bound, "{looks}");

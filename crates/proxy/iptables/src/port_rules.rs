@@ -1,4 +1,4 @@
-//! Which rules one Service port needs.
+//! The rules of one Service port.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use weft_ruleset::{
 
 use crate::{
     backend::Options,
-    fixed::{MARK_MASQ, loopback, said},
+    fixed::{MARK_MASQ, commented, loopback},
     names::{PortChains, endpoint_chain},
     shared::SharedChain,
 };
@@ -18,16 +18,15 @@ use crate::{
 /// The rules of one Service port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortRules {
-    /// What it contributes to shared chains, in order.
+    /// Rules that it contributes to shared chains, in order.
     pub groups: BTreeMap<SharedChain, Vec<Rule>>,
-    /// Chains of its own, in the nat table.
+    /// Its own chains, in the nat table.
     pub chains: Vec<(ChainName, Vec<Rule>)>,
 }
 
 /// The rules of one Service port, as kube-proxy would write them.
 ///
-/// `comments` says whether rules of single endpoints carry comments; very large clusters save
-/// them.
+/// With `comments`, rules of single endpoints carry comments; very large clusters do without.
 pub fn port_rules(
     id: &PortId,
     port: &ServicePort,
@@ -73,7 +72,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Where clients of the ClusterIP go.
+    /// The chain for clients of the ClusterIP.
     fn internal_chain(&self) -> ChainName {
         if self.frontend.internal_local {
             self.chains.local
@@ -88,9 +87,9 @@ impl Writer<'_> {
             && !self.frontend.source_ranges.is_empty()
     }
 
-    /// A rule for this protocol, saying why it is there.
+    /// A rule with a comment that gives its reason.
     fn rule(&self, why: &str) -> Rule {
-        said(Rule::new(), format!("{}{why}", self.name))
+        commented(Rule::new(), format!("{}{why}", self.name))
     }
 
     /// A rule for packets to one address and the Service's port.
@@ -100,8 +99,8 @@ impl Writer<'_> {
             .to(host(address))
     }
 
-    /// What happens where there is no endpoint: told if there is none at all, silently lost if
-    /// only this node has none, because a load balancer should try another one.
+    /// Comment and target for traffic without an endpoint: rejected if there is none at all,
+    /// dropped if only this node has none, because a load balancer should try another node.
     fn refusal(&self) -> (&'static str, Target) {
         if self.port.has_endpoints {
             (" has no local endpoints", Target::Drop)
@@ -259,7 +258,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Traffic to the ClusterIP that does not come from a pod of this node must come back here.
+    /// Marks traffic to the ClusterIP that does not come from a pod of this node, so that replies
+    /// return through this node.
     fn internal_masquerade(&self) -> Option<Rule> {
         if !self.port.has_internal_endpoints() {
             return None;
@@ -268,14 +268,18 @@ impl Writer<'_> {
         let rule = if self.settings.masquerade_all {
             rule
         } else {
-            from_pods(rule, self.settings.local_detector.as_ref()?, true)?
+            restrict(
+                rule,
+                self.settings.local_detector.as_ref()?,
+                Senders::Others,
+            )?
         };
         Some(rule.then(Target::Jump(MARK_MASQ)))
     }
 
     fn external_chain(&self) -> Vec<Rule> {
         let why = |what: &str| {
-            said(
+            commented(
                 Rule::new(),
                 format!("{what} for {} external destinations", self.name),
             )
@@ -284,8 +288,8 @@ impl Writer<'_> {
         let mut rules = Vec::with_capacity(4);
         if self.frontend.external_local {
             let detector = self.settings.local_detector.as_ref();
-            if let Some(rule) =
-                detector.and_then(|detector| from_pods(why("pod traffic"), detector, false))
+            if let Some(rule) = detector
+                .and_then(|detector| restrict(why("pod traffic"), detector, Senders::LocalPods))
             {
                 rules.push(rule.then(cluster.clone()));
             }
@@ -319,14 +323,14 @@ impl Writer<'_> {
         };
         let ranges = &self.frontend.source_ranges;
         let mut rules: Vec<Rule> = ranges.iter().copied().map(from).collect();
-        // A node that asks the load balancer finds its own rules, and its packets then carry the
-        // load balancer's address as their source.
+        // A connection from the node to the load balancer is handled by the node's own rules, and
+        // its packets then carry the load balancer's address as their source.
         let node_ip = self.settings.node_ip;
         if ranges.iter().any(|range| range.contains(&node_ip)) {
             let addresses = self.frontend.load_balancer_ips.iter();
             rules.extend(addresses.map(|address| from(host(*address))));
         }
-        rules.push(said(
+        rules.push(commented(
             Rule::new(),
             format!(
                 "other traffic to {} will be dropped by KUBE-PROXY-FIREWALL",
@@ -381,7 +385,8 @@ impl Writer<'_> {
                 Rule::new()
             }
         };
-        // An endpoint that reaches itself through its Service must not see its own address.
+        // Hairpin: an endpoint that connects to itself through its Service must not see its own
+        // address as the source.
         let hairpin = rule()
             .from(host(endpoint.ip()))
             .then(Target::Jump(MARK_MASQ));
@@ -399,9 +404,18 @@ impl Writer<'_> {
     }
 }
 
-/// Restricts a rule to packets that come from pods of this node, or from anyone else. `None` if
-/// the detector's device cannot be named in a rule.
-fn from_pods(mut rule: Rule, detector: &LocalDetector, negated: bool) -> Option<Rule> {
+/// The senders that a rule applies to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Senders {
+    /// Pods of this node.
+    LocalPods,
+    /// Everything but pods of this node.
+    Others,
+}
+
+/// Restricts a rule to some senders. `None` if the detector's interface cannot be named in a rule.
+fn restrict(mut rule: Rule, detector: &LocalDetector, senders: Senders) -> Option<Rule> {
+    let negated = senders == Senders::Others;
     match detector {
         LocalDetector::Network(network) => {
             rule.source = Some(Negatable {

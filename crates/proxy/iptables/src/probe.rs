@@ -1,4 +1,4 @@
-//! What the kernel can do, found out by doing it.
+//! Probes for kernel features by trying them.
 
 use weft_ruleset::{ChainName, Match, NfacctName, Rule, Table};
 
@@ -6,11 +6,12 @@ use crate::{kernel::Kernel, plan::Plan};
 
 const CHAIN: ChainName = ChainName::fixed("WEFT-PROXY-PROBE");
 
-/// Whether a rule can count packets by nfacct.
+/// True if rules can count packets with the nfacct match.
 ///
-/// A kernel may have the counters and lack the match, and then every restore with such a rule
-/// fails (kubernetes #142068). A chain that nothing jumps to tells, and goes again.
-pub fn can_count(kernel: &mut impl Kernel) -> bool {
+/// A kernel may have the counters and lack the match, and then every restore with such a rule fails
+/// (kubernetes #142068). The probe writes such rules to a chain that nothing jumps to, and removes
+/// it again.
+pub fn supports_nfacct(kernel: &mut impl Kernel) -> bool {
     let mut attempt = Plan::default();
     let counters = NfacctName::ALL.map(|name| Rule::new().with(Match::Nfacct(name)));
     attempt.write(Table::Filter, CHAIN, &counters);
@@ -19,7 +20,7 @@ pub fn can_count(kernel: &mut impl Kernel) -> bool {
         let mut removal = Plan::default();
         removal.remove(Table::Filter, CHAIN);
         if let Err(error) = kernel.restore(&removal.to_string()) {
-            tracing::warn!(%error, chain = %CHAIN, "a chain that was made to try something stays behind");
+            tracing::warn!(%error, chain = %CHAIN, "cannot remove probe chain");
         }
     }
     works

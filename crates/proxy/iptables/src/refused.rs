@@ -11,20 +11,20 @@ use crate::{names::is_private, port_rules::PortRules, shared::SharedChain};
 /// A refused input.
 #[derive(Debug)]
 pub(crate) struct RefusedInput<'a> {
-    /// Tables that are written all the same: those before the one at fault. `None` where no line
-    /// was named, so that it may be any.
+    /// Tables that are written nevertheless: those before the one at fault. `None` if no line was
+    /// named, so that it may be any.
     pub(crate) written: Option<BTreeSet<Table>>,
     fault: Fault<'a>,
 }
 
 #[derive(Debug)]
 enum Fault<'a> {
-    /// Rules that were to be added, or chains that were to be made.
+    /// Rules to be added, or chains to be created.
     Rules(Vec<FaultyRule<'a>>),
-    /// One of these lines. iptables-legacy gives the kernel a whole table at once and blames
-    /// `COMMIT` for whatever the kernel finds in it.
+    /// One of these lines. iptables-legacy passes a whole table to the kernel and blames `COMMIT`
+    /// for anything that the kernel refuses in it.
     OneOf(Vec<(Table, &'a str)>),
-    /// A deletion, or a line that is in no table: drift, or a mistake of ours.
+    /// A deletion, or a line outside any table: drift, or a bug here.
     Other,
 }
 
@@ -32,12 +32,12 @@ enum Fault<'a> {
 struct FaultyRule<'a> {
     table: Table,
     chain: ChainName,
-    /// Without one, the chain itself.
+    /// `None` for the chain itself.
     rule: Option<&'a str>,
 }
 
 impl<'a> RefusedInput<'a> {
-    /// Looks up the lines that were named, counted from 1. The first says which tables are written.
+    /// Looks up the named lines, counted from 1. The first one decides which tables are written.
     pub(crate) fn find(input: &'a str, named: &[usize]) -> Self {
         let Some(&line) = named.first() else {
             return Self {
@@ -74,7 +74,7 @@ impl<'a> RefusedInput<'a> {
         }
     }
 
-    /// Whose rules these are.
+    /// The Services that own the refused rules.
     pub(crate) fn owner<'b>(
         &self,
         services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
@@ -115,7 +115,7 @@ fn lines(input: &str) -> impl Iterator<Item = (Table, &str)> {
     })
 }
 
-/// The fault of a line, together with those of other lines of the same input.
+/// The fault of a line, combined with those of other lines of the same input.
 fn faults<'a>(table: Table, line: &'a str, input: &'a str, others: &[usize]) -> Fault<'a> {
     let Some(first) = faulty_rule(table, line) else {
         return Fault::Other;
@@ -130,7 +130,7 @@ fn faults<'a>(table: Table, line: &'a str, input: &'a str, others: &[usize]) -> 
     Fault::Rules(rules)
 }
 
-/// `None` for a deletion.
+/// The rule or chain of a line; `None` for a deletion.
 fn faulty_rule(table: Table, line: &str) -> Option<FaultyRule<'_>> {
     let (words, is_rule) = match line.strip_prefix(':') {
         Some(declaration) => (declaration, false),
@@ -160,9 +160,9 @@ fn has_rule(ports: &[PortRules], faulty: &FaultyRule<'_>) -> bool {
     rules.any(|own| own.to_string() == rule)
 }
 
-/// The Services with lines among these. Those whose own chains are written come first: where a
-/// shared chain is written as a whole, it holds lines of all Services, of which most are in the
-/// kernel already.
+/// The Services with lines among these. Those whose own chains are written take precedence: a
+/// shared chain that is rewritten contains lines of all Services, most of which are in the kernel
+/// already.
 fn one_of<'b>(
     lines: &[(Table, &str)],
     services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,

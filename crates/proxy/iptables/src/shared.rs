@@ -1,3 +1,5 @@
+//! Chains to which many Service ports contribute rules.
+
 use std::fmt;
 
 use weft_ruleset::{ChainName, Table};
@@ -5,13 +7,13 @@ use weft_ruleset::{ChainName, Table};
 /// A chain to which many Service ports contribute rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SharedChain {
-    /// filter `KUBE-SERVICES`: ClusterIPs that nobody answers.
+    /// filter `KUBE-SERVICES`: ClusterIPs without endpoints.
     FilterServices,
-    /// filter `KUBE-EXTERNAL-SERVICES`: external addresses and NodePorts that nobody answers.
+    /// filter `KUBE-EXTERNAL-SERVICES`: external addresses and NodePorts without endpoints.
     FilterExternalServices,
     /// filter `KUBE-NODEPORTS`: health checks of load balancers.
     FilterNodePorts,
-    /// filter `KUBE-PROXY-FIREWALL`: load balancer traffic that the source ranges keep out.
+    /// filter `KUBE-PROXY-FIREWALL`: load balancer traffic that source ranges exclude.
     FilterFirewall,
     /// nat `KUBE-SERVICES`: dispatch by address and port.
     NatServices,

@@ -1,4 +1,4 @@
-//! What was written last, and the plans that follow from it.
+//! The rules written last, and the plans that lead from them to the next.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,13 +24,14 @@ use crate::{
     shared::SharedChain,
 };
 
-/// More endpoints than these, and rules of single endpoints do without comments.
+/// Above this number of endpoints, rules of single endpoints have no comments.
 const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
-/// Single edits of a shared chain up to this number; above, writing it anew is cheaper.
+/// Up to this number of changes a shared chain is edited rule by rule; above it, rewriting the
+/// chain is cheaper.
 const EDIT_LIMIT: usize = 64;
 
-/// What the kernel holds as far as we wrote it.
+/// The rules in the kernel as this process wrote them.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) settings: Settings,
@@ -39,17 +40,17 @@ pub(crate) struct State {
     endpoints: usize,
     without_local_endpoints: WithoutLocalEndpoints,
     pub(crate) expected: Expected,
-    /// How that looks in the kernel, where it can be read cheaply.
+    /// The kernel's own hashes of them, where it has any.
     pub(crate) baseline: Option<Baseline>,
-    /// The kernel's when it was last known to hold what is expected. An exact one stays the same
-    /// over our own writes.
+    /// The kernel's fingerprint when it last had the expected rules. An exact one does not change
+    /// with our own writes.
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// An update that was refused midway.
+    /// A partially written update.
     unfinished: Option<Unfinished>,
 }
 
-/// An update of which only some tables were written. Everything else of the state speaks of it as
-/// if it had been written, but for `services`.
+/// An update of which only some tables were written. All fields of the state but `services`
+/// describe the update as if it had been written completely.
 #[derive(Debug)]
 struct Unfinished {
     written: BTreeSet<Table>,
@@ -63,7 +64,7 @@ pub(crate) struct Applied {
     comments: bool,
 }
 
-/// A partial sync: what to write, and what is true once it is written.
+/// The plan of a partial sync, and the Services as they are once it is written.
 pub(crate) struct Update {
     pub(crate) plan: Plan,
     pub(crate) services: Vec<(ObjectKey, Option<Applied>)>,
@@ -99,7 +100,7 @@ impl State {
         }
     }
 
-    /// The rules of each Service, those of an update in place of those that it replaces.
+    /// The rules of each Service; those of an update replace the ones before it.
     pub(crate) fn service_rules<'a>(
         &'a self,
         update: &'a [(ObjectKey, Option<Applied>)],
@@ -115,7 +116,7 @@ impl State {
             .map(move |(key, applied)| (key, self.rules_of(applied, options)))
     }
 
-    /// Notes that of an update only these tables were written.
+    /// Records that only these tables of an update were written.
     pub(crate) fn interrupt(
         &mut self,
         written: BTreeSet<Table>,
@@ -127,7 +128,7 @@ impl State {
         });
     }
 
-    /// Whether an update was refused midway and nothing was written since.
+    /// True if an update was partially written and nothing was written since.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.unfinished.is_some()
     }
@@ -136,7 +137,7 @@ impl State {
         service_rules(&applied.service, &self.settings, options, applied.comments)
     }
 
-    /// Writes all chains of a difference, with the content they should have.
+    /// Plans to write all chains of a difference with their expected rules.
     pub(crate) fn plan(&self, difference: &Difference, options: Options) -> Plan {
         let mut plan = Plan::default();
         let is_wanted = |table, chain| difference.chains.contains(&(table, chain));
@@ -145,7 +146,7 @@ impl State {
                 plan.write(table, chain, &rules);
             }
         }
-        // Not among the fixed ones where its content is nobody's business.
+        // Not among the fixed chains where only its existence matters.
         if is_wanted(Table::Filter, fixed::FIREWALL) {
             plan.empty(Table::Filter, fixed::FIREWALL);
         }
@@ -197,11 +198,11 @@ impl State {
         }
     }
 
-    /// Plans the change of some Services. What is expected afterwards is noted at once: should the
-    /// write fail, the chains of the plan are unknown, and of the others the same is expected as
+    /// Plans the change of some Services. The expected rules change at once: if the write fails,
+    /// nothing is known of the plan's chains, and the expectation of all others is the same as
     /// before.
     ///
-    /// After an update that was refused midway, plans what leads from there to `desired`.
+    /// After a partially written update, the plan starts from what was written of it.
     pub(crate) fn update(
         &mut self,
         desired: &Desired,
@@ -212,7 +213,7 @@ impl State {
         let mut changed: BTreeSet<&ObjectKey> = changed.iter().collect();
         changed.extend(unfinished.iter().flat_map(|former| former.services.keys()));
         let (services, settings) = (&self.services, &self.settings);
-        // What is expected, and what is in the tables that were not written.
+        // The expected value, and the one in tables that were not written.
         let former = |key: &ObjectKey| {
             let written = services.get(key);
             let expected = unfinished.as_ref().and_then(|u| u.services.get(key));
@@ -269,20 +270,20 @@ impl State {
         update
     }
 
-    /// Whether the fingerprint is one that changes with our own writes, and nobody else wrote.
-    pub(crate) fn is_followed(&self, kernel: &mut impl Kernel) -> bool {
+    /// True if the fingerprint is inexact (it changes with our own writes) and has not changed.
+    pub(crate) fn matches_inexact(&self, kernel: &mut impl Kernel) -> bool {
         self.is_inexact() && kernel.fingerprint() == self.fingerprint
     }
 
-    /// Whether the fingerprint is one that does not change with our own writes, and no other
-    /// process wrote.
-    pub(crate) fn is_unmoved(&self, kernel: &mut impl Kernel) -> bool {
+    /// True if the fingerprint is exact (it does not change with our own writes) and has not
+    /// changed: no other process wrote.
+    pub(crate) fn matches_exact(&self, kernel: &mut impl Kernel) -> bool {
         let exact = self.fingerprint.as_ref().filter(|f| f.exact);
         exact.is_some_and(|then| kernel.fingerprint().as_ref() == Some(then))
     }
 
-    /// Takes the kernel's fingerprint after our own write, if that is one which shows it.
-    pub(crate) fn follow(&mut self, kernel: &mut impl Kernel) {
+    /// Reads the fingerprint again after our own write, if it is inexact.
+    pub(crate) fn refresh_inexact(&mut self, kernel: &mut impl Kernel) {
         if self.is_inexact() {
             self.fingerprint = kernel.fingerprint();
         }
@@ -292,7 +293,7 @@ impl State {
         self.fingerprint.as_ref().is_some_and(|f| !f.exact)
     }
 
-    /// Notes that an update was written.
+    /// Records that an update was written.
     pub(crate) fn accept(&mut self, services: Vec<(ObjectKey, Option<Applied>)>) {
         for (key, applied) in services {
             match applied {
@@ -359,13 +360,13 @@ impl State {
         }
     }
 
-    pub(crate) fn report(&self, plan: &Plan, bytes: usize, full: bool) -> SyncReport {
+    /// The report of a partial sync.
+    pub(crate) fn report(&self, plan: &Plan, bytes: usize) -> SyncReport {
         let count = |table| RuleCount {
             total: self.expected.rules.get(&table).copied().unwrap_or_default(),
             written: plan.rules(table),
         };
         SyncReport {
-            full,
             bytes,
             chains: plan.chain_count(),
             rules: [Table::Filter, Table::Nat]
@@ -405,7 +406,8 @@ struct Edit {
 }
 
 impl Edits {
-    /// A group that changed is deleted as a whole and inserted anew, so it stays in one piece.
+    /// Collects the edits for one Service. A group that changed is deleted and inserted as a whole,
+    /// so that its rules stay together.
     fn compare<'a>(
         &mut self,
         before: impl Fn(SharedChain) -> &'a [PortRules],

@@ -1,27 +1,29 @@
+//! Chain names.
+
 use std::fmt;
 
-/// The longest chain name that the kernel takes.
+/// The longest chain name that the kernel accepts, in bytes.
 const LIMIT: usize = 28;
 
-/// The name of a chain, stored in place: a ruleset of a large cluster has tens of thousands.
+/// The name of a chain, stored inline: a ruleset of a large cluster has tens of thousands.
 ///
-/// Only characters that need no quoting anywhere are allowed, so a name can never be mistaken for
-/// an option or carry a second word into a restore input.
+/// Only characters that need no quoting are allowed, so a name cannot be mistaken for an option or
+/// add a second word to a restore input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainName([u8; LIMIT]);
 
-/// A text that cannot name a chain.
+/// Text that is not a chain name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} cannot name a chain: it takes 1 to 28 letters, digits, '-', '_', '.', ':' or '/', and no '-' in front"
+    "{0:?} is not a chain name: expected 1 to 28 letters, digits, '-', '_', '.', ':' or '/', not starting with '-'"
 )]
 pub struct InvalidChainName(pub String);
 
 impl ChainName {
-    /// A name known when the program is built.
+    /// A name that is known at compile time.
     ///
     /// # Panics
-    /// When the text cannot name a chain; in a `const` that is a compile error.
+    /// If the text is not a chain name; in a `const` that is a compile error.
     pub const fn fixed(name: &str) -> Self {
         match Self::from_bytes(name.as_bytes()) {
             Some(name) => name,
@@ -29,12 +31,12 @@ impl ChainName {
         }
     }
 
-    /// A name from text.
+    /// Parses a name.
     pub fn parse(name: &str) -> Result<Self, InvalidChainName> {
         Self::from_bytes(name.as_bytes()).ok_or_else(|| InvalidChainName(name.to_owned()))
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         let length = self.0.iter().position(|&b| b == 0).unwrap_or(LIMIT);
         std::str::from_utf8(&self.0[..length]).unwrap_or_default()

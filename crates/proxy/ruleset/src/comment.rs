@@ -1,19 +1,21 @@
+//! The text of comment matches.
+
 use std::fmt;
 
-/// The longest comment that the match takes.
+/// The longest comment that the match accepts, in bytes.
 const LIMIT: usize = 255;
 
 /// The text of a `comment` match.
 ///
-/// Printable ASCII without quotes and backslashes: whatever an object is called, its name can
-/// neither end the comment nor the line.
+/// Printable ASCII without quotes and backslashes, so that a name from an object can end neither
+/// the comment nor the line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Comment(Box<str>);
 
-/// A text that cannot be a comment.
+/// Text that is not a comment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} cannot be a comment: it takes 1 to 255 printable ASCII characters without quotes and backslashes"
+    "{0:?} is not a comment: expected 1 to 255 printable ASCII characters without quotes and backslashes"
 )]
 pub struct InvalidComment(pub String);
 
@@ -35,7 +37,7 @@ impl Comment {
     }
 }
 
-/// With the quotes that `iptables-save` would give it: none around plain words.
+/// With quotes where `iptables-save` writes them: none around plain words.
 impl fmt::Display for Comment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');

@@ -1,9 +1,9 @@
-//! Whether two rulesets are the same to a service proxy.
+//! Compares two rulesets by what matters to a service proxy.
 //!
-//! kube-proxy goes through its Services in random order, so equal states differ as text: in six
-//! chains that all Services share, only the order *within* each service port's rules means
-//! something. Everywhere else order counts. Chains that the kernel calls belong to everybody; of
-//! those only the jumps to the proxy's chains are compared.
+//! kube-proxy iterates over its Services in random order, so equal states differ as text: in six
+//! chains that all Services share, only the order *within* each service port's rules matters.
+//! Everywhere else order matters. Built-in chains are shared with other programs; only their jumps
+//! to the proxy's chains are compared.
 
 use std::{
     borrow::Cow,
@@ -20,15 +20,15 @@ mod shared;
 pub use difference::{Difference, Group, Side};
 use ownership::{is_of_proxy, is_of_service, is_shared};
 
-/// What two rulesets may differ in and still be the same.
+/// Differences that are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComparisonOptions {
-    /// Comments of rules for single endpoints. In a large cluster kube-proxy leaves them out, but
-    /// keeps what it wrote before the cluster was large.
+    /// Comments of rules for single endpoints. In a large cluster kube-proxy omits them, but keeps
+    /// those from before the cluster was large.
     pub ignore_endpoint_comments: bool,
-    /// Chains of Services that nothing leads to. In a large cluster kube-proxy removes them late.
+    /// Chains of Services that no rule leads to. In a large cluster kube-proxy removes them late.
     pub ignore_stale_chains: bool,
-    /// Chains that no service proxy makes: those of a CNI plugin, say.
+    /// Chains that no service proxy creates, for example those of a CNI plugin.
     pub ignore_foreign_chains: bool,
 }
 
@@ -48,7 +48,7 @@ pub fn compare(expected: &Ruleset, found: &Ruleset, options: ComparisonOptions) 
     differences
 }
 
-/// A table as far as it is compared.
+/// The part of a table that is compared.
 struct View<'a> {
     ruleset: &'a Ruleset,
     table: Table,
@@ -76,7 +76,7 @@ impl<'a> View<'a> {
         self.ruleset.rules(self.table, chain)
     }
 
-    /// Chains of Services to which no way leads from any other chain.
+    /// Chains of Services that cannot be reached from any other chain.
     fn unreachable(&self) -> HashSet<ChainName> {
         let (mut stale, mut open): (Vec<_>, Vec<_>) = self
             .ruleset
@@ -145,11 +145,11 @@ impl<'a> Comparison<'a, '_> {
         if self.expected.stale.contains(&chain) && self.found.stale.contains(&chain) {
             return;
         }
-        let comments = !self.options.ignore_endpoint_comments;
+        let options = self.options;
         let normal = |view: &View<'a>| -> Vec<Cow<'a, SavedRule>> {
             let rules = view.rules(chain).iter();
             rules
-                .map(|rule| normal_form(chain, rule, comments))
+                .map(|rule| normal_form(chain, rule, options))
                 .collect()
         };
         let (expected, found) = (normal(&self.expected), normal(&self.found));
@@ -183,7 +183,7 @@ impl<'a> Comparison<'a, '_> {
     }
 }
 
-/// Tells which rules only one side has, and whether there are any.
+/// Reports the rules that only one side has. Returns whether there are any.
 fn members(
     table: Table,
     chain: ChainName,
@@ -203,7 +203,7 @@ fn members(
     differences.len() > before
 }
 
-/// What the first has more often than the second.
+/// The items that the first has more often than the second.
 fn surplus<'a, T: Eq + Hash>(of: &'a [T], over: &[T]) -> Vec<&'a T> {
     let mut left: HashMap<&T, usize> = HashMap::new();
     for item in over {
@@ -219,15 +219,21 @@ fn surplus<'a, T: Eq + Hash>(of: &'a [T], over: &[T]) -> Vec<&'a T> {
     surplus
 }
 
-/// Without the comment, if the rule is about one endpoint and such comments do not count.
-fn normal_form(chain: ChainName, rule: &SavedRule, comments: bool) -> Cow<'_, SavedRule> {
+/// The rule without its comment, if it is about one endpoint and such comments are ignored.
+fn normal_form(
+    chain: ChainName,
+    rule: &SavedRule,
+    options: ComparisonOptions,
+) -> Cow<'_, SavedRule> {
     let SavedRule::Known(known) = rule else {
         return Cow::Borrowed(rule);
     };
     let starts = |name: ChainName, prefix| name.as_str().starts_with(prefix);
     let balances = starts(chain, "KUBE-SVC-") || starts(chain, "KUBE-SVL-");
     let to_endpoint = || known.jump().is_some_and(|name| starts(name, "KUBE-SEP-"));
-    if comments || !(starts(chain, "KUBE-SEP-") || balances && to_endpoint()) {
+    if !options.ignore_endpoint_comments
+        || !(starts(chain, "KUBE-SEP-") || balances && to_endpoint())
+    {
         return Cow::Borrowed(rule);
     }
     let mut bare = known.clone();

@@ -1,15 +1,15 @@
 //! iptables rules as values.
 //!
-//! A [`Rule`] prints itself in exactly one form: the one in which `iptables-save` prints it. That
-//! form is valid input of `iptables-restore` too, so what we write, what we read back and what we
-//! hash is the same text.
+//! A [`Rule`] prints in exactly one form: that of `iptables-save`. This form is also valid input of
+//! `iptables-restore`, so the text that is written, the text that is read back and the text that is
+//! hashed are the same.
 //!
 //! - [`Rule`], [`Match`], [`Target`]: build a rule and print it, or [`Rule::parse`] it back;
-//! - [`Ruleset`]: the tables of one family, read from `iptables-save`; [`saved_lines`] for those
-//!   who only compare lines;
-//! - [`Ruleset::restore`]: what `iptables-restore --noflush` would do, without a kernel;
-//! - [`compare`]: in what two rulesets differ that matters to a service proxy;
-//! - [`Ruleset::trace`]: what happens to a packet, with which probability and why.
+//! - [`Ruleset`]: the tables of one family, read from `iptables-save`; [`saved_lines`] to compare
+//!   lines only;
+//! - [`Ruleset::restore`]: applies input as `iptables-restore --noflush` does, without a kernel;
+//! - [`compare`]: the differences between two rulesets that matter to a service proxy;
+//! - [`Ruleset::trace`]: the possible outcomes for a packet, with probability and path.
 //!
 //! Nothing here touches a kernel.
 

@@ -1,21 +1,21 @@
-//! The lines of `iptables-save`, told apart but not understood.
+//! Splits `iptables-save` output into lines by kind, without parsing rules.
 
 use crate::Table;
 
 /// A line of a table, without its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// `:NAME POLICY`; the policy of a chain that the kernel does not call is `-`.
+    /// `:NAME POLICY`; the policy of a chain that is not built in is `-`.
     Chain(&'a str, &'a str),
-    /// `-A CHAIN TEXT`.
+    /// A rule, `-A CHAIN TEXT`.
     Rule(&'a str, &'a str),
-    /// Anything else, which no `iptables-save` prints.
+    /// Any other line; `iptables-save` prints none.
     Other(&'a str),
 }
 
-/// Goes through the output of `iptables-save` for the price of finding the line ends.
+/// Iterates over the output of `iptables-save` for the cost of finding the line ends.
 ///
-/// Comments, counters, `COMMIT` and tables that are not ours are left out.
+/// Comments, counters, `COMMIT` and unsupported tables are left out.
 pub fn saved_lines(text: &str) -> SavedLines<'_> {
     SavedLines {
         rest: text,
@@ -40,7 +40,7 @@ enum Section {
 }
 
 impl<'a> SavedLines<'a> {
-    /// Number of the line that was read last, from 1.
+    /// Number of the last line, from 1.
     pub fn line_number(&self) -> usize {
         self.line
     }
@@ -71,7 +71,7 @@ impl<'a> Iterator for SavedLines<'a> {
             }
             let table = match self.table {
                 Section::Foreign => continue,
-                // Without a table there is none to name; the first one stands for it.
+                // A line outside of any table is reported with the first one.
                 Section::None => return Some((Table::ALL[0], Line::Other(line))),
                 Section::Ours(table) => table,
             };
@@ -79,12 +79,12 @@ impl<'a> Iterator for SavedLines<'a> {
                 self.table = Section::None;
                 continue;
             }
-            return Some((table, tell_apart(line)));
+            return Some((table, classify(line)));
         }
     }
 }
 
-fn tell_apart(line: &str) -> Line<'_> {
+fn classify(line: &str) -> Line<'_> {
     if let Some(chain) = line.strip_prefix(':') {
         return match chain.split_once(' ') {
             Some((name, rest)) => Line::Chain(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_save_prints_is_told_and_counted() {
+    fn lines_that_no_save_prints_are_reported_and_counted() {
         let mut lines = saved_lines("# x\n*nat\n-I KUBE-A -j B");
         assert_eq!(
             lines.next(),

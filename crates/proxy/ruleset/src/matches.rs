@@ -1,4 +1,4 @@
-//! What a rule can ask of a packet beyond its addresses.
+//! Match extensions (`-m`) and interface names.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::{ChainName, Comment};
 /// An extension match, printed as `iptables-save` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Match {
-    /// Says why the rule is there.
+    /// A comment; matches every packet.
     Comment(Comment),
     /// The protocol's own match, with or without a port.
     Transport {
-        /// Which protocol's.
+        /// Same as the rule's `-p`.
         protocol: Protocol,
-        /// `--dport`.
+        /// The destination port, `--dport`.
         destination_port: Option<u16>,
     },
     /// State of the connection.
     Conntrack {
-        /// Whether none of the states may hold.
+        /// Matches if the connection is in none of the states.
         negated: bool,
         /// The states.
         states: ConntrackStates,
@@ -29,18 +29,18 @@ pub enum Match {
     AddressType(AddressType),
     /// The packet's mark.
     Mark {
-        /// Whether the mark must differ.
+        /// Matches if the mark differs.
         negated: bool,
-        /// What the masked mark is compared with.
+        /// Compared with the masked mark.
         value: u32,
-        /// Which bits are looked at.
+        /// The bits to compare.
         mask: u32,
     },
-    /// A throw of dice.
+    /// Matches at random with this probability.
     Statistic(Probability),
-    /// The list of addresses seen lately.
+    /// The list of recent source addresses.
     Recent(Recent),
-    /// Counts the packets that come this far.
+    /// Counts the packets that reach this match.
     Nfacct(NfacctName),
 }
 
@@ -90,7 +90,7 @@ fn fmt_mark(f: &mut fmt::Formatter<'_>, value: u32, mask: u32) -> fmt::Result {
     write!(f, "/{mask:#x}")
 }
 
-/// Whose address has to be one of this host's.
+/// The address that must be one of this host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressType {
     /// The source.
@@ -104,18 +104,18 @@ pub enum AddressType {
 pub struct ConntrackStates(u8);
 
 impl ConntrackStates {
-    /// Packets that belong to no connection.
+    /// Packets that belong to no connection and start none.
     pub const INVALID: Self = Self(1);
-    /// First packets.
+    /// First packets of connections.
     pub const NEW: Self = Self(1 << 1);
-    /// Connections that another one announced.
+    /// Connections that belong to another one, such as data connections of FTP.
     pub const RELATED: Self = Self(1 << 2);
     /// Packets of a known connection.
     pub const ESTABLISHED: Self = Self(1 << 3);
-    /// Connections whose destination was translated.
+    /// Connections with a translated destination.
     pub const DNAT: Self = Self(1 << 6);
 
-    /// In the order in which they are printed.
+    /// In the order in which the kernel prints them.
     const NAMES: [(Self, &str); 5] = [
         (Self::INVALID, "INVALID"),
         (Self::NEW, "NEW"),
@@ -130,12 +130,12 @@ impl ConntrackStates {
         Self(self.0 | other.0)
     }
 
-    /// Whether the two sets share a state.
+    /// True if the sets have a state in common.
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The set that a comma-separated list names.
+    /// Parses a comma-separated list.
     pub fn parse(text: &str) -> Option<Self> {
         text.split(',').try_fold(Self(0), |set, word| {
             let (state, _) = Self::NAMES.iter().find(|(_, name)| *name == word)?;
@@ -164,8 +164,8 @@ pub struct Probability(u32);
 impl Probability {
     const ONE: f64 = 2_147_483_648.0;
 
-    /// One in `n`, rounded twice as it is on its way through iptables: to ten decimals as
-    /// kube-proxy prints it, then to the kernel's unit.
+    /// One in `n`, rounded twice as on the way through iptables: to ten decimals as kube-proxy
+    /// prints it, then to the kernel's unit.
     pub fn one_in(n: usize) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 endpoints")]
         let exact = 1.0 / n.max(1) as f64;
@@ -183,7 +183,7 @@ impl Probability {
         Self((fraction.clamp(0.0, 1.0) * Self::ONE).round() as u32)
     }
 
-    /// As a fraction between 0 and 1.
+    /// The value between 0 and 1.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / Self::ONE
     }
@@ -195,19 +195,19 @@ impl fmt::Display for Probability {
     }
 }
 
-/// A look into or an entry to the list of source addresses that carries a chain's name.
+/// A check of, or an addition to, a list of source addresses. Lists are named after chains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Recent {
-    /// Was this source here within the last seconds? Older entries are removed.
+    /// Matches if the source was added within the last seconds. Removes older entries.
     Check {
         /// The list.
         name: ChainName,
-        /// How long an entry counts.
+        /// Lifetime of an entry.
         seconds: u32,
         /// Family of the addresses in it.
         family: IpFamily,
     },
-    /// Remember this source.
+    /// Adds the source.
     Set {
         /// The list.
         name: ChainName,
@@ -237,7 +237,7 @@ impl fmt::Display for Recent {
     }
 }
 
-/// The mask that leaves an address of this family whole.
+/// The mask that keeps a whole address of this family.
 pub(crate) fn recent_mask(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "255.255.255.255",
@@ -245,10 +245,10 @@ pub(crate) fn recent_mask(family: IpFamily) -> &'static str {
     }
 }
 
-/// A counter of nfacct.
+/// An nfacct counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NfacctName {
-    /// Packets dropped because they belong to no connection.
+    /// Packets dropped in conntrack state INVALID.
     InvalidDropped,
     /// Packets to NodePorts on loopback addresses.
     LocalhostNodePorts,
@@ -274,19 +274,19 @@ impl NfacctName {
     }
 }
 
-/// The name of a network device, or with a `+` behind it the beginning of one.
+/// The name of a network interface, or a prefix of names if it ends in `+`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Interface(Box<str>);
 
-/// A text that cannot name a network device.
+/// Text that is not an interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} cannot name a network device: it takes 1 to 15 printable ASCII characters without blanks, '/', quotes and '!'"
+    "{0:?} is not an interface name: expected 1 to 15 printable ASCII characters without blanks, '/', quotes and '!'"
 )]
 pub struct InvalidInterface(pub String);
 
 impl Interface {
-    /// A device, or all devices whose names begin like that if a `+` ends the text.
+    /// An interface, or all interfaces with this prefix if the text ends in `+`.
     pub fn new(name: &str) -> Result<Self, InvalidInterface> {
         let fine = |b: u8| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\'' | b'\\' | b'!');
         if name.is_empty() || name.len() > 15 || name.starts_with('-') || !name.bytes().all(fine) {
@@ -295,12 +295,12 @@ impl Interface {
         Ok(Self(name.into()))
     }
 
-    /// The text.
+    /// The name or prefix as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a device of that name is meant.
+    /// True if an interface of that name is meant.
     pub fn matches(&self, device: &str) -> bool {
         match self.0.strip_suffix('+') {
             Some(prefix) => device.starts_with(prefix),
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn probabilities_print_as_the_kernel_does() {
-        // Seen in iptables-save of kube-proxy's rules.
+        // From iptables-save of kube-proxy's rules.
         let seen = [
             (2, "0.50000000000"),
             (3, "0.33333333349"),

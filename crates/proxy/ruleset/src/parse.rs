@@ -1,8 +1,8 @@
-//! Reads a rule back from text: what `iptables-save` prints, and what kube-proxy writes.
+//! Parses a rule from text: the output of `iptables-save`, and the input that kube-proxy writes.
 //!
-//! Only what a [`Rule`] can hold is read. Everything else is an error, also what iptables would
-//! take for the same thing in a spelling that neither program uses: a rule that is not understood
-//! is kept as text, a rule that is misunderstood would be acted upon.
+//! Only what a [`Rule`] can represent is parsed. Everything else is an error, even other spellings
+//! that iptables would accept: a rule that is not understood is kept as text, a rule that is
+//! misunderstood would be acted upon.
 
 use ipnet::IpNet;
 use weft_model::{IpFamily, Protocol};
@@ -17,30 +17,30 @@ mod target;
 
 pub(crate) use target::is_target_name;
 
-/// Why a text is not a rule that we know.
+/// The reason why a text is not a supported rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// An option, or a word where an option should stand.
-    #[error("{0:?} is not an option that we know here")]
+    /// An unknown option, or another word in place of an option.
+    #[error("{0:?} is not a supported option here")]
     UnknownOption(String),
-    /// A match extension that is not one of ours.
-    #[error("match {0:?} is not one that we know")]
+    /// An unsupported match extension.
+    #[error("match {0:?} is not supported")]
     UnknownMatch(String),
-    /// A target extension that is not one of ours.
-    #[error("target {0:?} is not one that we know")]
+    /// An unsupported target extension.
+    #[error("target {0:?} is not supported")]
     UnknownTarget(String),
-    /// The text ends where a value should stand.
+    /// The text ends in place of a value.
     #[error("{0} has no value")]
     MissingValue(&'static str),
-    /// A value of the wrong form, or one that we have no place for.
-    #[error("{value:?} is not a value that we know for {option}")]
+    /// A value of the wrong form, or one that cannot be represented.
+    #[error("{value:?} is not a supported value of {option}")]
     InvalidValue {
-        /// Whose value.
+        /// The option that the value belongs to.
         option: &'static str,
         /// The value.
         value: String,
     },
-    /// An option that stands twice.
+    /// An option that is given twice.
     #[error("{0} is given twice")]
     Repeated(&'static str),
     /// A `!` in front of something that cannot be negated here.
@@ -49,14 +49,14 @@ pub enum ParseError {
     /// A match or target that lacks an option.
     #[error("{0} lacks {1}")]
     Incomplete(&'static str, &'static str),
-    /// The protocol's match without the protocol.
+    /// A protocol's match without the protocol.
     #[error("match {0} needs -p {0}")]
     ProtocolMissing(Protocol),
-    /// Quotes that do not end, or characters that need a backslash.
-    #[error("quotes do not end or hold a backslash")]
+    /// Unterminated quotes, or a backslash within quotes.
+    #[error("unterminated quotes, or a backslash within quotes")]
     Quoting,
-    /// Nothing in the text says which family it is for, and its meaning depends on that.
-    #[error("{0} means something else in each family")]
+    /// The meaning depends on the family, which the text does not show.
+    #[error("{0} depends on the address family")]
     FamilyNeeded(&'static str),
     /// An address of the other family.
     #[error("{0} is not an address of this family")]
@@ -70,10 +70,11 @@ impl From<Misquoted> for ParseError {
 }
 
 impl Rule {
-    /// Reads what stands behind `-A CHAIN `.
+    /// Parses the text after `-A CHAIN `.
     ///
     /// Where the meaning depends on the family (`-j REJECT` without options, `-m recent` without a
-    /// mask), the rule's addresses tell it, else it is an error; [`Rule::parse_for`] knows better.
+    /// mask), it is taken from the rule's addresses; without any it is an error.
+    /// [`Rule::parse_for`] takes the family as an argument.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Parser::new(text, None).parse()
     }
@@ -103,7 +104,7 @@ impl<'a> Parser<'a> {
         if self.family.is_none() {
             self.family = family_of_addresses(self.words.clone());
         }
-        // Most rules have two; growing from nothing would start with four.
+        // Most rules have two; growing from zero would start with four.
         self.rule.matches.reserve_exact(2);
         while let Some(word) = self.next()? {
             let negated = word.is("!");
@@ -153,8 +154,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An address or network. The one that holds all addresses asks for nothing: iptables forgets
-    /// it unless it is negated.
+    /// Parses an address or network. One that contains all addresses is dropped, as iptables does,
+    /// unless it is negated.
     fn network(
         &mut self,
         option: &'static str,
@@ -168,8 +169,8 @@ impl<'a> Parser<'a> {
         Ok(asks.then_some(Negatable { negated, value }))
     }
 
-    /// kube-proxy writes `-m tcp -p tcp -d ADDRESS --dport PORT`: the port belongs to the protocol's
-    /// match wherever that stands, and brings one along where there is none.
+    /// kube-proxy writes `-m tcp -p tcp -d ADDRESS --dport PORT`: the port belongs to the
+    /// protocol's match wherever that is, and adds one if there is none.
     fn destination_port(&mut self) -> Result<(), ParseError> {
         let port = self.read("--dport", number)?;
         let place = self.rule.matches.iter_mut().rev().find_map(|m| match m {
@@ -252,7 +253,7 @@ fn place<T>(
     Ok(())
 }
 
-/// The family of the first address behind `-s` or `-d`.
+/// The family of the first address after `-s` or `-d`.
 fn family_of_addresses(mut words: Words<'_>) -> Option<IpFamily> {
     while let Some(Ok(word)) = words.next() {
         if word.is("-s") || word.is("-d") {
@@ -263,7 +264,7 @@ fn family_of_addresses(mut words: Words<'_>) -> Option<IpFamily> {
     None
 }
 
-/// A network without host bits; a bare address is the network of that one.
+/// A network without host bits; an address alone is a network of one.
 fn network(text: &str) -> Option<IpNet> {
     let network = if text.contains('/') {
         text.parse::<IpNet>().ok()?
@@ -277,14 +278,14 @@ fn protocol(text: &str) -> Option<Protocol> {
     Protocol::ALL.into_iter().find(|p| p.as_str() == text)
 }
 
-/// A decimal number in the one spelling that it has.
+/// A decimal number in its canonical spelling.
 fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     let canonical =
         text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if canonical { text.parse().ok() } else { None }
 }
 
-/// A number in decimal or, behind `0x`, hexadecimal.
+/// A number in decimal or, after `0x`, hexadecimal.
 fn bits(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
@@ -295,7 +296,7 @@ fn bits(text: &str) -> Option<u32> {
     }
 }
 
-/// A value and, behind a slash, the mask that goes with it.
+/// A value and, after a slash, its mask.
 fn masked(text: &str) -> Option<(u32, Option<u32>)> {
     match text.split_once('/') {
         Some((value, mask)) => Some((bits(value)?, Some(bits(mask)?))),

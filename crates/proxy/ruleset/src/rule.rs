@@ -1,3 +1,5 @@
+//! A rule and its one text form.
+
 use std::fmt;
 
 use ipnet::IpNet;
@@ -5,17 +7,17 @@ use weft_model::{IpFamily, Protocol};
 
 use crate::{Comment, ConntrackStates, Interface, Match, Target};
 
-/// Something a rule asks for, or its opposite.
+/// A condition, or its negation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Negatable<T> {
-    /// Whether the opposite is asked for.
+    /// True for `!`.
     pub negated: bool,
-    /// What is asked for.
+    /// The value to compare with.
     pub value: T,
 }
 
 impl<T> Negatable<T> {
-    /// Asks for it.
+    /// The condition itself.
     pub fn is(value: T) -> Self {
         Self {
             negated: false,
@@ -23,7 +25,7 @@ impl<T> Negatable<T> {
         }
     }
 
-    /// Asks for anything else.
+    /// The negated condition.
     pub fn not(value: T) -> Self {
         Self {
             negated: true,
@@ -31,29 +33,29 @@ impl<T> Negatable<T> {
         }
     }
 
-    /// Turns the answer for the value into the answer for this.
+    /// Applies the negation to the result for the value.
     pub fn holds(&self, value: impl FnOnce(&T) -> bool) -> bool {
         value(&self.value) != self.negated
     }
 }
 
-/// A rule without the chain it stands in.
+/// A rule without its chain.
 ///
-/// Addresses, device and protocol have a place of their own in the kernel, extension matches keep
-/// the order in which they were given.
+/// Addresses, interface and protocol have fixed places in the kernel's form; extension matches keep
+/// their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// `-s`.
+    /// Source network, `-s`.
     pub source: Option<Negatable<IpNet>>,
-    /// `-d`.
+    /// Destination network, `-d`.
     pub destination: Option<Negatable<IpNet>>,
-    /// `-i`.
+    /// Input interface, `-i`.
     pub in_interface: Option<Negatable<Interface>>,
-    /// `-p`.
+    /// Protocol, `-p`.
     pub protocol: Option<Protocol>,
-    /// `-m`, in order.
+    /// Extension matches, `-m`, in order.
     pub matches: Vec<Match>,
-    /// `-j`; a rule without one only counts.
+    /// Target, `-j`; a rule without one only counts packets.
     pub target: Option<Target>,
 }
 
@@ -63,13 +65,13 @@ impl Rule {
         Self::default()
     }
 
-    /// With a comment.
+    /// Adds a comment.
     #[must_use]
     pub fn comment(self, comment: Comment) -> Self {
         self.with(Match::Comment(comment))
     }
 
-    /// For one protocol, with its own match.
+    /// Matches a protocol, with its own match extension.
     #[must_use]
     pub fn transport(mut self, protocol: Protocol, destination_port: Option<u16>) -> Self {
         self.protocol = Some(protocol);
@@ -79,21 +81,21 @@ impl Rule {
         })
     }
 
-    /// From a network.
+    /// Matches a source network.
     #[must_use]
     pub fn from(mut self, source: IpNet) -> Self {
         self.source = Some(Negatable::is(source));
         self
     }
 
-    /// To a network.
+    /// Matches a destination network.
     #[must_use]
     pub fn to(mut self, destination: IpNet) -> Self {
         self.destination = Some(Negatable::is(destination));
         self
     }
 
-    /// For connections in one of these states.
+    /// Matches connections in one of these states.
     #[must_use]
     pub fn in_state(self, states: ConntrackStates) -> Self {
         self.with(Match::Conntrack {
@@ -102,14 +104,14 @@ impl Rule {
         })
     }
 
-    /// With one more match.
+    /// Adds a match.
     #[must_use]
     pub fn with(mut self, extension: Match) -> Self {
         self.matches.push(extension);
         self
     }
 
-    /// With a target.
+    /// Sets the target.
     #[must_use]
     pub fn then(mut self, target: Target) -> Self {
         self.target = Some(target);
@@ -124,7 +126,7 @@ impl Rule {
         })
     }
 
-    /// Where the rule jumps to.
+    /// The chain that the rule jumps to.
     pub fn jump(&self) -> Option<crate::ChainName> {
         match self.target {
             Some(Target::Jump(chain)) => Some(chain),
@@ -133,7 +135,7 @@ impl Rule {
     }
 }
 
-/// What stands behind `-A CHAIN ` in the output of `iptables-save`.
+/// The text after `-A CHAIN ` in the output of `iptables-save`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Words { f, separator: "" };
@@ -159,7 +161,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Writes words with single blanks between them.
+/// Writes words separated by single blanks.
 struct Words<'a, 'b> {
     f: &'a mut fmt::Formatter<'b>,
     separator: &'static str,
@@ -172,7 +174,7 @@ impl Words<'_, '_> {
         Ok(())
     }
 
-    /// The kernel keeps no host bits, and forgets a network that leaves nothing out.
+    /// The kernel stores no host bits, and drops a network that contains all addresses.
     fn network(&mut self, option: &str, value: &Negatable<IpNet>) -> fmt::Result {
         if value.value.prefix_len() == 0 && !value.negated {
             return Ok(());

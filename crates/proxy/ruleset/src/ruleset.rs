@@ -1,20 +1,22 @@
+//! A ruleset: the tables, chains and rules of one address family.
+
 use std::{collections::BTreeMap, fmt};
 
 use weft_model::IpFamily;
 
 use crate::{ChainName, Line, SavedRule, Table, saved_lines};
 
-/// What happens to a packet that reaches the end of a built-in chain.
+/// The treatment of a packet that reaches the end of a built-in chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// It passes.
     Accept,
-    /// It is lost.
+    /// It is dropped.
     Drop,
 }
 
 impl Policy {
-    /// The policy of that name.
+    /// Parses a policy.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "ACCEPT" => Some(Self::Accept),
@@ -35,7 +37,7 @@ impl Policy {
 /// A chain's rules in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Only chains that the kernel itself calls have one.
+    /// Only built-in chains have one.
     pub policy: Option<Policy>,
     /// The rules.
     pub rules: Vec<SavedRule>,
@@ -43,28 +45,28 @@ pub struct Chain {
 
 pub(crate) type Chains = BTreeMap<ChainName, Chain>;
 
-/// The tables of one family, as far as they are ours to read.
+/// The tables of one family that this crate supports.
 ///
-/// Tables that we never write to, and chains whose names are not [`ChainName`]s together with
-/// their rules, are left out.
+/// Other tables are left out, as are chains whose names are not valid [`ChainName`]s, together with
+/// their rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: IpFamily,
     pub(crate) tables: BTreeMap<Table, Chains>,
 }
 
-/// A text that `iptables-save` did not print.
+/// Text that is not the output of `iptables-save`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesetError {
-    /// A line of no known form.
-    #[error("line {line} is not one of iptables-save: {text:?}")]
+    /// A line of unknown form.
+    #[error("line {line} is not output of iptables-save: {text:?}")]
     Unexpected {
         /// Its number, from 1.
         line: usize,
         /// Its text.
         text: String,
     },
-    /// A rule whose chain has no line.
+    /// A rule whose chain was not declared.
     #[error("line {line} is a rule of chain {chain}, which does not exist")]
     NoChain {
         /// Its number, from 1.
@@ -75,7 +77,7 @@ pub enum RulesetError {
 }
 
 impl Ruleset {
-    /// No table at all, as a kernel has it before its first rule.
+    /// A ruleset without tables, which a kernel has before its first rule.
     pub fn new(family: IpFamily) -> Self {
         Self {
             family,
@@ -83,7 +85,7 @@ impl Ruleset {
         }
     }
 
-    /// Reads the output of `iptables-save` or `ip6tables-save`.
+    /// Parses the output of `iptables-save` or `ip6tables-save`.
     pub fn parse(text: &str, family: IpFamily) -> Result<Self, RulesetError> {
         let mut reader = Reader {
             ruleset: Self::new(family),
@@ -118,8 +120,8 @@ impl Ruleset {
         self.tables.keys().copied()
     }
 
-    /// The chains of a table in the order of `iptables-save`: those that the kernel calls as it
-    /// calls them, then the others by name.
+    /// The chains of a table in the order of `iptables-save`: built-in ones in the order of the
+    /// kernel's hooks, then the others by name.
     pub fn chains(&self, table: Table) -> impl Iterator<Item = (ChainName, &Chain)> {
         let chains = self.tables.get(&table);
         let built_in = move |name: &ChainName| Some((*name, chains?.get(name)?));
@@ -130,7 +132,7 @@ impl Ruleset {
             .chain(self.user_chains(table))
     }
 
-    /// The chains of a table that the kernel does not call, by name.
+    /// The chains of a table that are not built in, by name.
     pub fn user_chains(&self, table: Table) -> impl Iterator<Item = (ChainName, &Chain)> {
         let chains = self.tables.get(&table).into_iter().flatten();
         chains
@@ -138,19 +140,19 @@ impl Ruleset {
             .filter(move |(name, _)| !table.has_built_in(*name))
     }
 
-    /// A chain to write to, made with its table where it is missing.
+    /// A chain to write to; created with its table if missing.
     pub fn chain_mut(&mut self, table: Table, name: ChainName) -> &mut Chain {
         let chains = self.tables.entry(table).or_insert_with(|| empty(table));
         chains.entry(name).or_default()
     }
 
-    /// Adds a rule to the end of a chain, which is made where it is missing.
+    /// Appends a rule to a chain, which is created if missing.
     pub fn append(&mut self, table: Table, chain: ChainName, rule: impl Into<SavedRule>) {
         self.chain_mut(table, chain).rules.push(rule.into());
     }
 }
 
-/// A table as the kernel makes it.
+/// A table as the kernel creates it.
 pub(crate) fn empty(table: Table) -> Chains {
     let chain = || Chain {
         policy: Some(Policy::Accept),
@@ -160,7 +162,7 @@ pub(crate) fn empty(table: Table) -> Chains {
     names.map(|name| (*name, chain())).collect()
 }
 
-/// Gathers a chain's rules before it looks the chain up: they stand together.
+/// Collects the rules of a chain before it looks the chain up: they are consecutive.
 struct Reader<'a> {
     ruleset: Ruleset,
     chain: Option<(Table, &'a str, ChainName)>,
@@ -194,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Whether the chain is one that we keep.
+    /// True if the chain is kept.
     fn start_chain(
         &mut self,
         table: Table,
@@ -221,7 +223,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// As `iptables-save` prints it, with counters at zero and without its comments.
+/// As `iptables-save` prints it, with counters at zero and without its comment lines.
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for table in self.tables() {
@@ -309,7 +311,7 @@ COMMIT
     }
 
     #[test]
-    fn a_text_that_is_no_save_is_refused_with_its_line() {
+    fn a_text_that_is_not_a_save_is_refused_with_its_line() {
         let unexpected = Ruleset::parse("*nat\n:A - [0:0]\n-D A -j B\n", IpFamily::V4);
         assert!(
             matches!(unexpected, Err(RulesetError::Unexpected { line: 3, .. })),

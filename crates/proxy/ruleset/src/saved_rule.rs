@@ -1,20 +1,22 @@
+//! A rule as read from a kernel, parsed or as text.
+
 use std::fmt;
 
 use weft_model::IpFamily;
 
 use crate::{ChainName, Rule, parse::is_target_name, words::Words};
 
-/// A rule as the kernel holds it, whoever wrote it.
+/// A rule as the kernel has it, written by any process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SavedRule {
-    /// One that we understand.
+    /// A rule that this crate can parse.
     Known(Rule),
-    /// The text of one that we do not.
+    /// The text of any other rule.
     Foreign(Box<str>),
 }
 
 impl SavedRule {
-    /// Reads what stands behind `-A CHAIN ` in a ruleset of this family.
+    /// Parses the text after `-A CHAIN ` in a ruleset of this family.
     pub fn parse(family: IpFamily, text: &str) -> Self {
         match Rule::parse_for(family, text) {
             Ok(rule) => Self::Known(rule),
@@ -22,7 +24,7 @@ impl SavedRule {
         }
     }
 
-    /// The rule, if we understand it.
+    /// The rule, if it was parsed.
     pub fn known(&self) -> Option<&Rule> {
         match self {
             Self::Known(rule) => Some(rule),
@@ -30,13 +32,13 @@ impl SavedRule {
         }
     }
 
-    /// The chain to which it jumps or goes, also when nothing else of it is understood.
+    /// The chain that it jumps or goes to, even if the rest could not be parsed.
     pub fn jump(&self) -> Option<ChainName> {
         let text = match self {
             Self::Known(rule) => return rule.jump(),
             Self::Foreign(text) => text,
         };
-        // An escape in a comment hides what follows it from `Words`; the target comes last.
+        // An escape in a comment hides the words after it from `Words`; the target comes last.
         let mut words = text.split(' ').skip_while(|w| !matches!(*w, "-j" | "-g"));
         let mut found = None;
         while let Some(option) = words.next() {
@@ -48,7 +50,7 @@ impl SavedRule {
         ChainName::parse(name).ok()
     }
 
-    /// Whether it matches everything, does nothing and so prints as nothing.
+    /// True if it matches everything and does nothing, and so prints as nothing.
     pub(crate) fn is_blank(&self) -> bool {
         match self {
             Self::Known(rule) => *rule == Rule::new(),
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_rule_keeps_its_text_and_tells_its_jump() {
+    fn a_foreign_rule_keeps_its_text_and_shows_its_jump() {
         let jumps = [
             ("-o eth0 -j cali-out", Some("cali-out")),
             ("-o eth0 -g other", Some("other")),

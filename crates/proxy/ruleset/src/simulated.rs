@@ -1,10 +1,10 @@
-//! What `iptables-restore --noflush` does, without a kernel.
+//! A simulation of `iptables-restore --noflush` without a kernel.
 //!
 //! Close enough to test planners: the same inputs succeed and fail, with the same state afterwards.
-//! A test in `tests/it` holds it against both real programs. Where those differ from each other,
+//! A test in `tests/it` compares it with both real programs. Where those differ from each other,
 //! the stricter one is followed:
 //!
-//! - a policy on a chain of one's own is an error (nft ignores it);
+//! - a policy on a chain that is not built in is an error (nft ignores it);
 //! - `-I CHAIN N` counts the rules that the chain has at that line (nft counts those it had before
 //!   the input began, if the same input flushed the chain);
 //! - `-F` without a chain does not undo what came before it in the same input (nft forgets rules
@@ -12,7 +12,7 @@
 //! - a loop that a packet could enter only behind an unconditional verdict is a loop (legacy sees
 //!   that it cannot be entered).
 //!
-//! It is kinder than both in one thing: `-D` of a `recent` rule finds it whether or not it was
+//! It is more lenient than both in one case: `-D` of a `recent` rule finds it whether or not it was
 //! written with `--mask`. The kernel compares bits that no text shows.
 
 use std::mem;
@@ -27,38 +27,38 @@ mod draft;
 
 use draft::Draft;
 
-/// Why an input was refused, and where.
+/// A refused input: the line and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} failed")]
 pub struct RestoreError {
-    /// Number of the line, from 1. For what only shows when all is put together it is the line of
-    /// `COMMIT`, as with iptables-legacy-restore.
+    /// Number of the line, from 1. For errors that only show in the complete table it is the line
+    /// of `COMMIT`, as with iptables-legacy-restore.
     pub line: usize,
-    /// What is wrong with it.
+    /// The cause.
     #[source]
     pub reason: RestoreFailure,
 }
 
-/// What is wrong with a line of an input.
+/// The reason why a line of an input is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreFailure {
-    /// A line before `*TABLE` or behind `COMMIT`.
-    #[error("no table was named")]
+    /// A line before `*TABLE` or after `COMMIT`.
+    #[error("the line is outside of a table")]
     NoTable,
-    /// A table that is not ours.
-    #[error("table {0:?} is not known")]
+    /// A table that is not supported.
+    #[error("table {0:?} is not supported")]
     UnknownTable(String),
-    /// Neither a chain line nor a command that we know.
-    #[error("{0:?} is not a command that we know")]
+    /// Neither a chain declaration nor a supported command.
+    #[error("{0:?} is not a supported command")]
     UnknownCommand(String),
-    /// Not a name for a chain.
+    /// An invalid chain name.
     #[error(transparent)]
     ChainName(#[from] InvalidChainName),
-    /// The name of a target.
-    #[error("chain {0} would have the name of a target")]
+    /// A chain with the name of a target.
+    #[error("chain name {0} is the name of a target")]
     TargetName(ChainName),
-    /// A policy that there is not, or not for this chain.
-    #[error("{0:?} cannot be the policy of chain {1}")]
+    /// A policy that does not exist, or not for this chain.
+    #[error("{0:?} is not a policy of chain {1}")]
     Policy(String, ChainName),
     /// `-N` of a chain that exists.
     #[error("chain {0} exists already")]
@@ -72,26 +72,26 @@ pub enum RestoreFailure {
     /// `-X` of a chain that rules jump to.
     #[error("rules jump to chain {0}")]
     Referenced(ChainName),
-    /// `-X` of, or a jump to, a chain that the kernel itself calls.
+    /// `-X` of, or a jump to, a built-in chain.
     #[error("chain {0} is built in")]
     BuiltIn(ChainName),
     /// `-D` of a rule that the chain does not have.
     #[error("chain {0} has no such rule")]
     NoRule(ChainName),
-    /// A number that no rule has or could have.
+    /// A rule number that is out of range.
     #[error("chain {0} has no rule of that number")]
     Position(ChainName),
-    /// A rule that we do not know.
+    /// A rule that is not supported.
     #[error(transparent)]
     Rule(#[from] ParseError),
     /// A port to translate to, without a protocol that has ports.
     #[error("a destination port needs a protocol")]
     NoProtocol,
-    /// `-j DROP` in the nat table, which the program refuses.
-    #[error("the nat table does not drop")]
+    /// `-j DROP` in the nat table, which iptables refuses.
+    #[error("target DROP is not allowed in the nat table")]
     DropInNat,
-    /// A device of arrival where packets do not arrive.
-    #[error("chain {0} sees no arriving packets, so -i means nothing there")]
+    /// An input interface in a chain where packets do not arrive.
+    #[error("-i is not allowed in chain {0}: packets do not arrive there")]
     NoArrival(ChainName),
     /// A target that this table does not have.
     #[error("target of chain {0} does not exist in this table")]
@@ -99,13 +99,13 @@ pub enum RestoreFailure {
     /// A target in a place where the kernel does not allow it.
     #[error("target of chain {chain} is not allowed on the way from {from}")]
     WrongPlace {
-        /// Where the target stands.
+        /// The chain of the target.
         chain: ChainName,
         /// The built-in chain that leads there.
         from: ChainName,
     },
-    /// Chains that jump in a circle.
-    #[error("chain {0} leads back to itself")]
+    /// Chains that jump in a loop.
+    #[error("chain {0} jumps back to itself")]
     Loop(ChainName),
     /// The input ends in the middle of a table.
     #[error("COMMIT expected")]
@@ -113,10 +113,10 @@ pub enum RestoreFailure {
 }
 
 impl Ruleset {
-    /// Does what `iptables-restore --noflush` would do with this input.
+    /// Applies an input as `iptables-restore --noflush` does.
     ///
-    /// Tables are taken over one by one at their `COMMIT`. After an error those before the failing
-    /// one stay, that one and those behind it are as they were.
+    /// Tables are applied one by one at their `COMMIT`. After an error, tables before the failing
+    /// one are changed; that one and those after it are not.
     pub fn restore(&mut self, input: &str) -> Result<(), RestoreError> {
         let mut draft = None;
         let mut end = 0;
@@ -195,8 +195,7 @@ fn command(draft: &mut Draft, line: &str) -> Result<(), RestoreFailure> {
     }
 }
 
-/// Makes the chain or empties it. A chain that the kernel calls keeps its rules: of those the line
-/// only sets the policy.
+/// Creates or empties a chain. A built-in chain keeps its rules: the line only sets its policy.
 fn chain_line(draft: &mut Draft, name: ChainName, policy: &str) -> Result<(), RestoreFailure> {
     if policy.is_empty() {
         return Err(RestoreFailure::Policy(policy.to_owned(), name));
@@ -240,8 +239,8 @@ fn delete_rule(draft: &mut Draft, chain: ChainName, rest: &str) -> Result<(), Re
     draft.remove(chain, &rule)
 }
 
-/// A rule that may stand in this chain. One that we do not know is refused: nobody who plans with
-/// this crate writes such a rule, so it is a mistake.
+/// Parses a rule for this chain. An unsupported one is refused: planners built on this crate never
+/// write such a rule, so it is a mistake.
 fn rule(draft: &Draft, chain: ChainName, text: &str) -> Result<SavedRule, RestoreFailure> {
     let rule = Rule::parse_for(draft.family, text)?;
     if matches!(rule.target, Some(Target::Dnat(_))) && rule.protocol.is_none() {
@@ -270,7 +269,7 @@ fn usable(name: ChainName) -> Result<ChainName, RestoreFailure> {
     Ok(name)
 }
 
-/// A number in front of a rule.
+/// A number before a rule.
 fn numbered(rest: &str) -> Option<(usize, &str)> {
     let (word, text) = first_word(rest);
     Some((word.parse().ok()?, text))

@@ -1,3 +1,5 @@
+//! The iptables tables that a service proxy uses.
+
 use std::fmt;
 
 use crate::ChainName;
@@ -8,19 +10,19 @@ const FORWARD: ChainName = ChainName::fixed("FORWARD");
 const OUTPUT: ChainName = ChainName::fixed("OUTPUT");
 const POSTROUTING: ChainName = ChainName::fixed("POSTROUTING");
 
-/// A table of iptables that we write to.
+/// A table of iptables that a service proxy writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
-    /// Holds nothing of ours but a canary.
+    /// Has no rules of the proxy, only a canary chain.
     Mangle,
-    /// Accepts, rejects and drops.
+    /// Accepts, rejects and drops packets.
     Filter,
     /// Translates addresses.
     Nat,
 }
 
 impl Table {
-    /// All of them, in the order in which a restore input names them.
+    /// All of them, in the order of a restore input.
     pub const ALL: [Self; 3] = [Self::Mangle, Self::Filter, Self::Nat];
 
     /// The name as iptables spells it.
@@ -32,12 +34,12 @@ impl Table {
         }
     }
 
-    /// The table of that name.
+    /// Parses a table name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.as_str() == name)
     }
 
-    /// The chains that the kernel itself calls, in the order in which `iptables-save` prints them.
+    /// The built-in chains, in the order in which `iptables-save` prints them.
     pub const fn built_in_chains(self) -> &'static [ChainName] {
         match self {
             Self::Mangle => &[PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING],
@@ -46,7 +48,7 @@ impl Table {
         }
     }
 
-    /// Whether the kernel itself calls this chain.
+    /// True for a built-in chain.
     pub fn has_built_in(self, chain: ChainName) -> bool {
         self.built_in_chains().contains(&chain)
     }

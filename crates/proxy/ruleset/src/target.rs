@@ -1,35 +1,37 @@
+//! Targets (`-j`).
+
 use std::{fmt, net::SocketAddr};
 
 use weft_model::IpFamily;
 
 use crate::ChainName;
 
-/// What happens to a packet that a rule matches.
+/// The action on a packet that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Go on in another chain, and come back when it has no opinion.
+    /// Continues in another chain; returns here if that chain makes no decision.
     Jump(ChainName),
-    /// Let it pass this table.
+    /// Accepts the packet in this table.
     Accept,
-    /// Lose it silently.
+    /// Drops it silently.
     Drop,
-    /// Back to the chain that jumped here.
+    /// Returns to the calling chain.
     Return,
-    /// Lose it and tell the sender that the port is unreachable.
+    /// Drops it and sends ICMP port unreachable.
     Reject(IpFamily),
-    /// Set the bits of `mask` to those of `value`, by exclusive or with what is left.
+    /// Clears the bits of `mask`, then toggles those of `value`.
     SetMark {
         /// The bits to toggle after clearing.
         value: u32,
         /// The bits to clear first.
         mask: u32,
     },
-    /// Send it out under an address of this host.
+    /// Replaces the source by an address of this host.
     Masquerade {
-        /// Whether the source port is chosen at random.
+        /// Choose the source port at random.
         random_fully: bool,
     },
-    /// Send it to another destination.
+    /// Replaces the destination.
     Dnat(SocketAddr),
 }
 

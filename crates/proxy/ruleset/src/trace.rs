@@ -1,7 +1,7 @@
-//! Follows one packet through a ruleset and says in words what happens to it.
+//! Traces one packet through a ruleset and prints its possible outcomes for people.
 //!
-//! The first packet of a connection is meant: the kernel asks the nat table only about that one.
-//! The mangle table is not followed, nor are the tables that a [`Ruleset`] leaves out.
+//! The packet is the first one of a connection: the kernel passes only that one through the nat
+//! table. The mangle table is not traced, nor are the tables that a [`Ruleset`] leaves out.
 
 use std::{
     collections::BTreeSet,
@@ -20,77 +20,77 @@ mod walk;
 pub use step::{Action, Chance, Doubt, Step};
 use walk::{End, State, Walker};
 
-/// The first packet of a connection, and what this node knows of itself.
+/// The first packet of a connection, and the facts about this node that decide its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sends it.
+    /// Source address.
     pub source: IpAddr,
-    /// To whom.
+    /// Destination address.
     pub destination: IpAddr,
-    /// By which protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// To which port.
+    /// Destination port.
     pub destination_port: u16,
-    /// How it comes to the rules.
+    /// The way by which it enters the rules.
     pub entry: Entry,
-    /// The mark it comes with.
+    /// Its mark on entry.
     pub mark: u32,
-    /// This node's addresses; those of the loopback network need not be named.
+    /// This node's addresses; loopback addresses may be left out.
     pub local_addresses: BTreeSet<IpAddr>,
-    /// The list of recent clients (it bears the name of an endpoint's chain) that has the source.
+    /// The list of recent clients, named after an endpoint's chain, that contains the source.
     pub affinity: Option<ChainName>,
 }
 
-/// Where a packet comes from, as the kernel sees it.
+/// The origin of a packet as the kernel sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// From a pod or from outside, on a device; without its name, rules that ask for it are in
-    /// doubt.
+    /// From a pod or from outside, on an interface. Without its name, rules that match an interface
+    /// cannot be evaluated.
     Arriving {
-        /// The device.
+        /// The interface that it arrives on.
         device: Option<String>,
     },
-    /// From a process on this node itself.
+    /// From a process on this node.
     Sent,
 }
 
 impl Packet {
-    /// Whether an address is one of this node's.
+    /// True for an address of this node.
     pub fn is_local(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.local_addresses.contains(&address)
     }
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It goes where it was sent.
+    /// It goes to its destination.
     Accepted,
-    /// It goes elsewhere.
+    /// It goes to another destination.
     Dnat(SocketAddr),
-    /// It is lost, and the sender is told.
+    /// It is dropped with an ICMP error to the sender.
     Rejected,
-    /// It is lost.
+    /// It is dropped silently.
     Dropped,
-    /// The rules lead in a circle or branch beyond all measure; nothing was decided.
+    /// The rules loop or branch too often; the trace ended without a result.
     Unresolved,
 }
 
-/// One thing that can happen to a packet.
+/// One possible outcome for a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// How likely it is, between 0 and 1; all outcomes of a packet together make 1.
+    /// Between 0 and 1; those of all outcomes of a packet add up to 1.
     pub probability: f64,
-    /// What happens.
+    /// The result.
     pub verdict: Verdict,
-    /// Whether it goes on under an address of this node.
+    /// True if its source becomes an address of this node.
     pub masqueraded: bool,
-    /// The rules that brought it about.
+    /// The rules on its way.
     pub path: Vec<Step>,
 }
 
 impl Outcome {
-    /// Whether every rule on the way could be judged.
+    /// True if every rule on the way could be evaluated.
     pub fn is_certain(&self) -> bool {
         let in_doubt = |step: &Step| matches!(step, Step::Doubtful { .. });
         self.verdict != Verdict::Unresolved && !self.path.iter().any(in_doubt)
@@ -98,7 +98,7 @@ impl Outcome {
 }
 
 impl Ruleset {
-    /// Everything that can happen to a packet, in the order of the rules that decide it.
+    /// All possible outcomes for a packet, in the order of the rules that decide them.
     pub fn trace(&self, packet: &Packet) -> Vec<Outcome> {
         let mut walker = Walker::new(self, packet);
         let mut outcomes = Vec::new();
@@ -116,7 +116,7 @@ impl Ruleset {
                 continue;
             };
             let is_routed = chain.as_str() == "PREROUTING";
-            // The last is pushed first, so that the first branch is finished first.
+            // The last one is pushed first, so that the first branch is finished first.
             for (end, mut state) in walker.hook(table, chain, state).into_iter().rev() {
                 if is_routed && matches!(end, End::Passed) {
                     state.route(packet);
@@ -128,7 +128,7 @@ impl Ruleset {
     }
 }
 
-/// The chain that the kernel calls next. A packet that a node sends to itself leaves and arrives.
+/// The next built-in chain. A packet that a node sends to itself passes OUTPUT and then INPUT.
 fn next_hook(packet: &Packet, state: &State, stage: usize) -> Option<(Table, ChainName)> {
     let local = packet.is_local(state.destination);
     let (table, chain) = match (&packet.entry, local, stage) {
@@ -143,32 +143,28 @@ fn next_hook(packet: &Packet, state: &State, stage: usize) -> Option<(Table, Cha
     Some((table, ChainName::fixed(chain)))
 }
 
-/// The outcome as a headline.
+/// A short description of the result.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("goes to its destination"),
             Self::Dnat(address) => write!(f, "goes to {address}"),
-            Self::Rejected => {
-                f.write_str("rejected: the sender is told that the port is unreachable")
-            }
-            Self::Dropped => f.write_str("dropped without a word"),
-            Self::Unresolved => {
-                f.write_str("undecided: the rules lead in a circle or branch too often")
-            }
+            Self::Rejected => f.write_str("rejected with ICMP port unreachable"),
+            Self::Dropped => f.write_str("dropped"),
+            Self::Unresolved => f.write_str("undecided: the rules loop or branch too often"),
         }
     }
 }
 
-/// A headline and a line for each step, indented as the chains call one another.
+/// A summary and one line for each step, indented by the depth of jumps.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", step::percent(self.probability), self.verdict)?;
         if self.masqueraded {
-            f.write_str(", under an address of this node")?;
+            f.write_str(", masqueraded")?;
         }
         if !self.is_certain() && self.verdict != Verdict::Unresolved {
-            f.write_str(" (if the rules in doubt do not apply)")?;
+            f.write_str(" (if the rules that cannot be evaluated do not match)")?;
         }
         for step in &self.path {
             write!(f, "\n{:indent$}{step}", "", indent = 2 * (step.depth() + 1))?;

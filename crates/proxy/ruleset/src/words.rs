@@ -1,6 +1,6 @@
-//! The words of a line, separated and quoted as iptables does it.
+//! Splits a line into words, with the separators and quotes of iptables.
 
-/// A word and whether it stood in quotes; a quoted word is never an option.
+/// A word and whether it was quoted; a quoted word is never an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
@@ -8,22 +8,22 @@ pub(crate) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// Whether this is the option (or `!`) of that spelling.
+    /// True if this is the given option (or `!`).
     pub(crate) fn is(self, option: &str) -> bool {
         !self.quoted && self.text == option
     }
 }
 
-/// Goes through the words of a line without copying them.
+/// Iterates over the words of a line without copying.
 ///
-/// A backslash inside quotes is an error: nothing of ours is written that way, and what it stands
-/// for would have to be copied.
+/// A backslash inside quotes is an error: no rule of ours contains one, and unescaping would need a
+/// copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Words<'a> {
     rest: &'a str,
 }
 
-/// Quotes that do not end, or a backslash between them.
+/// Unterminated quotes, or a backslash between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misquoted;
 

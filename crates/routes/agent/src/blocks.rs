@@ -1,7 +1,7 @@
-//! Which blocks of pools the nodes hold, as their NodeNetworkConfigs say.
+//! Blocks of address pools that nodes hold, from their NodeNetworkConfigs.
 //!
-//! Nobody waits for them: as long as they cannot be listed, be it that their kind is not installed,
-//! pod CIDRs are routed, and what leads to a node stays.
+//! The controller does not wait for them. While they cannot be listed, for example because their
+//! kind is not installed, pod CIDRs are routed and existing routes to nodes stay.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use weft_runtime::{
     Change, Cluster, Kind, KindState, Metadata, Object as _, Subscription, WatchSpec, projection,
 };
 
-/// The kind of NodeNetworkConfigs in this group.
+/// The kind NodeNetworkConfig in the group of `objects`.
 pub(crate) fn network_kind(objects: &NetworkObjects) -> Kind {
     let [group, version, plural, kind] = objects.node_network_configs();
     Kind::new(group, version, plural, kind)
 }
 
-/// How soon something that ended is watched again.
+/// Pause before a watch that ended is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A NodeNetworkConfig, decoded to what is routed.
+/// A NodeNetworkConfig, reduced to the ranges that are routed.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeBlocks {
     metadata: Metadata,
@@ -53,7 +53,7 @@ struct Container {
     ip_assignments: Box<[IpNet]>,
 }
 
-/// Addresses and blocks; an entry that is neither is the address daemon's to complain about.
+/// Parses addresses and blocks. Invalid entries are skipped; the IPAM daemon reports them.
 fn ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<[IpNet]>, D::Error> {
     #[derive(Deserialize)]
     struct Entry {
@@ -69,7 +69,8 @@ fn ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<[IpNet]>, D:
 }
 
 impl NodeBlocks {
-    /// What a node holds. An object of another node of that name says nothing about this one.
+    /// The blocks of the node with this UID; unknown if the object belongs to a former node of the
+    /// same name.
     pub(super) fn of_node(&self, uid: &str) -> Blocks {
         let mut owners = self.owners().into_iter();
         let owner = owners.find(|owner| owner.controller && owner.kind == "Node");
@@ -81,20 +82,20 @@ impl NodeBlocks {
     }
 }
 
-/// What is known of the blocks of one node.
+/// State of knowledge about the blocks of one node.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Holding {
     /// Blocks are not routed.
     #[default]
     Off,
-    /// Nothing.
+    /// No list yet, or the object cannot be decoded.
     Unknown,
-    /// This; nothing is held where there is no object.
+    /// The node's object; a node without one holds no blocks.
     Known(Option<Arc<NodeBlocks>>),
 }
 
 impl Holding {
-    /// Whether it is the same as before, without a look inside.
+    /// True if both refer to the same object; contents are not compared.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Off, Self::Off)
@@ -105,7 +106,7 @@ impl Holding {
         }
     }
 
-    /// The same for the rules.
+    /// The blocks for planning.
     pub(super) fn blocks(&self, uid: &str) -> Blocks {
         match self {
             Self::Off => Blocks::None,
@@ -116,48 +117,48 @@ impl Holding {
     }
 }
 
-/// Follows NodeNetworkConfigs as long as it lives.
+/// Watches NodeNetworkConfigs until it is dropped.
 pub(super) struct BlockFeed {
-    book: Book,
+    cache: BlockCache,
     _following: AbortOnDropHandle<()>,
 }
 
-/// Objects by node, where one that cannot be read is noted without content; absent before the
-/// first complete list.
-type Book = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
+/// NodeNetworkConfigs by node; `None` inside for one that cannot be decoded, and `None` for all
+/// before the first complete list.
+type BlockCache = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BlockFeed {
-    /// Begins; `noticed` is called whenever something has changed.
+    /// Starts the watch; `noticed` is called after every change.
     pub(super) fn open(
         cluster: &Cluster,
         objects: &NetworkObjects,
         ended: CancellationToken,
         noticed: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let book = Book::default();
-        let (cluster, objects, pages) = (cluster.clone(), objects.clone(), book.clone());
-        // Informers are given back when the controller stops, and not when it next starts.
+        let cache = BlockCache::default();
+        let (cluster, objects, shared) = (cluster.clone(), objects.clone(), cache.clone());
+        // The informer is released when the controller stops, not when it starts again.
         let following = async move {
             tokio::select! {
                 () = ended.cancelled() => {}
-                () = follow(&cluster, &objects, &pages, &noticed) => {}
+                () = follow(&cluster, &objects, &shared, &noticed) => {}
             }
         };
         Self {
-            book,
+            cache,
             _following: AbortOnDropHandle::new(tokio::spawn(following)),
         }
     }
 
-    /// What a node holds.
+    /// The present knowledge about the blocks of a node.
     pub(super) fn of(&self, node: &str) -> Holding {
-        match &*lock(&self.book) {
+        match &*lock(&self.cache) {
             None => Holding::Unknown,
-            Some(pages) => match pages.get(node) {
+            Some(by_node) => match by_node.get(node) {
                 None => Holding::Known(None),
                 Some(None) => Holding::Unknown,
                 Some(Some(object)) => Holding::Known(Some(object.clone())),
@@ -169,7 +170,7 @@ impl BlockFeed {
 async fn follow(
     cluster: &Cluster,
     objects: &NetworkObjects,
-    book: &Book,
+    cache: &BlockCache,
     noticed: &(impl Fn() + Sync),
 ) {
     let kind = network_kind(objects);
@@ -181,35 +182,39 @@ async fn follow(
             return;
         }
         let informer = cluster.cache().informer_of::<NodeBlocks>(&kind, &spec);
-        keep(informer.subscribe(), book, noticed).await;
-        *lock(book) = None;
-        tracing::warn!(%kind, "blocks of nodes are not known; routes to them stay as they are");
+        update_cache(informer.subscribe(), cache, noticed).await;
+        *lock(cache) = None;
+        tracing::warn!(%kind, "watch of NodeNetworkConfigs ended; routes to nodes stay until it is restored");
         noticed();
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Keeps the book until the watch ends.
-async fn keep(mut changes: Subscription<NodeBlocks>, book: &Book, noticed: &(impl Fn() + Sync)) {
+/// Updates the cache until the watch ends.
+async fn update_cache(
+    mut changes: Subscription<NodeBlocks>,
+    cache: &BlockCache,
+    noticed: &(impl Fn() + Sync),
+) {
     let mut first = Some(HashMap::new());
     while let Some(change) = changes.next().await {
-        let mut kept = lock(book);
-        // Before the first complete list nobody may see what is there of it.
-        let Some(pages) = first.as_mut().or(kept.as_mut()) else {
+        let mut kept = lock(cache);
+        // A partial first list must not be visible.
+        let Some(by_node) = first.as_mut().or(kept.as_mut()) else {
             return;
         };
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
-                pages.insert(new.name().into(), Some(new));
+                by_node.insert(new.name().into(), Some(new));
             }
-            Change::Deleted { last, .. } => drop(pages.remove(last.name())),
+            Change::Deleted { last, .. } => drop(by_node.remove(last.name())),
             Change::Undecodable(object) => {
-                tracing::error!(key = %object.key, error = object.error, "cannot read a NodeNetworkConfig");
-                pages.insert((&*object.key.name).into(), None);
+                tracing::error!(key = %object.key, error = object.error, "cannot decode NodeNetworkConfig");
+                by_node.insert((&*object.key.name).into(), None);
             }
             Change::Synced => {
-                if let Some(pages) = first.take() {
-                    *kept = Some(pages);
+                if let Some(by_node) = first.take() {
+                    *kept = Some(by_node);
                 }
             }
             Change::Closed(_) => return,

@@ -1,4 +1,4 @@
-//! Routes as a controller of a process: started, stopped, elected.
+//! The route controller as a controller of `weft-runtime`: start, stop and leader election.
 
 use std::{
     fmt,
@@ -9,16 +9,16 @@ use kube::Client;
 use tokio::sync::{Mutex, Notify};
 use weft_providers::{Capabilities, SharedProvider};
 use weft_runtime::{
-    Action, Bell, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
-    Reconciler, WatchSpec,
+    Action, Cluster, Context, Controller, ControllerState, Mapper, Metrics, ReconcileError,
+    Reconciler, Trigger, WatchSpec,
 };
 
 use crate::{
-    Announce, RoutesMetrics, RoutesSettings, StatusBoard, life::Life, record::RecordStore,
+    RouteEvents, RoutesMetrics, RoutesSettings, StatusBoard, record::RecordStore, run::Run,
     settings::Mode, views::RouteNode,
 };
 
-/// The only key there is: all routes of the cluster.
+/// The only key of the work queue: all routes of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RoutesKey;
 
@@ -28,23 +28,23 @@ impl fmt::Debug for RoutesKey {
     }
 }
 
-/// What a route controller is made of.
+/// Everything that a route controller needs.
 pub struct RoutesParts {
-    /// Where the nodes are.
+    /// The cluster whose nodes are routed to.
     pub cluster: Cluster,
-    /// Where the routes are.
+    /// The route table.
     pub provider: SharedProvider,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: RoutesSettings,
-    /// Where to remember which routes are ours; `None` where routes carry marks.
+    /// Namespace of the ConfigMap that records our routes; `None` where routes carry marks.
     pub record_namespace: Option<String>,
-    /// The node on which this runs, where its own table is programmed.
+    /// Name of this node in node mode, where its own kernel table is managed.
     pub own_node: Option<String>,
-    /// Where to count.
+    /// Metrics to update.
     pub metrics: RoutesMetrics,
-    /// Where to say what people should know.
-    pub announce: Announce,
-    /// Where to show how routes stand.
+    /// Publisher of events.
+    pub events: RouteEvents,
+    /// Status to update, for `/debug/routes`.
     pub board: StatusBoard,
 }
 
@@ -57,29 +57,28 @@ pub(super) struct Parts {
     pub(super) record: Option<RecordStore>,
     pub(super) own_node: Option<String>,
     pub(super) metrics: RoutesMetrics,
-    pub(super) announce: Announce,
+    pub(super) events: RouteEvents,
     pub(super) board: StatusBoard,
     pub(super) signal: Arc<Notify>,
     pub(super) table_changed: AtomicBool,
-    /// Set once the controller is there.
-    pub(super) bell: OnceLock<Bell<RoutesKey>>,
+    /// Set once the controller is built.
+    pub(super) trigger: OnceLock<Trigger<RoutesKey>>,
 }
 
 impl Parts {
-    /// Something outside changed: whoever works hears of it at once, and whoever does not, by the
-    /// queue.
+    /// Wakes a run that is working, and queues the key for one that is not.
     pub(super) fn wake(&self) {
         self.signal.notify_one();
-        if let Some(bell) = self.bell.get() {
-            bell.ring(RoutesKey);
+        if let Some(trigger) = self.trigger.get() {
+            trigger.fire(RoutesKey);
         }
     }
 }
 
-/// Upstream's name of the controller; its queue has another.
+/// Upstream's name of the controller; its work queue is called `Routes`.
 pub const NAME: &str = "route";
 
-/// Builds the controller, stopped. Only the leader runs it, unless each node has its own.
+/// Builds the controller, stopped. It needs the lease, except in node mode and in observe mode.
 pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<RoutesKey> {
     let capabilities = parts.provider.capabilities();
     let per_node = parts.own_node.is_some() || parts.settings.observe;
@@ -93,7 +92,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         status.observing = parts.settings.observe;
     });
     let client = parts.cluster.client().clone();
-    // Whoever only observes reads the record and never writes it.
+    // In observe mode the record is read and never written.
     let record = parts.record_namespace.as_deref().map(|namespace| {
         let cluster = &parts.settings.cluster_name;
         RecordStore::new(&client, namespace, parts.provider.name(), cluster)
@@ -101,7 +100,7 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
     let signal = Arc::new(Notify::new());
     let noticed = signal.clone();
     let mapper = Mapper::new(move |_: &RouteNode| {
-        // Whoever works at the moment hears of it at once, and whoever does not, by the queue.
+        // Wakes a run that is working; the key starts one that is not.
         noticed.notify_one();
         vec![RoutesKey]
     });
@@ -123,34 +122,34 @@ pub fn controller(parts: RoutesParts, metrics: Option<&Metrics>) -> Controller<R
         record,
         own_node: parts.own_node,
         metrics: parts.metrics,
-        announce: parts.announce,
+        events: parts.events,
         board: parts.board,
         signal,
         table_changed: AtomicBool::new(false),
-        bell: OnceLock::new(),
+        trigger: OnceLock::new(),
     });
     let controller = builder.build(RouteReconciler {
         parts: shared.clone(),
-        life: Mutex::new(None),
+        run: Mutex::new(None),
     });
-    let _first = shared.bell.set(controller.bell());
+    let _first = shared.trigger.set(controller.trigger_handle());
     tokio::spawn(follow_state(shared.clone(), controller.clone()));
     tokio::spawn(follow_table(shared, controller.clone()));
     controller
 }
 
-/// A cluster without nodes has no events, and may still have routes. And whoever looks wants to
-/// know whether anybody works.
+/// Updates the status with the controller's state, and queues the key when it starts: a cluster
+/// without nodes has no events, and may still have routes.
 async fn follow_state(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
     let mut state = controller.state();
-    let bell = controller.bell();
+    let trigger = controller.trigger_handle();
     // The task must not keep the controller alive.
     drop(controller);
     while state.changed().await.is_ok() {
         let now = state.borrow_and_update().clone();
         parts.board.change(|status| status.state = now.to_string());
         if now == ControllerState::Running {
-            bell.ring(RoutesKey);
+            trigger.fire(RoutesKey);
         }
     }
 }
@@ -171,21 +170,21 @@ async fn follow_table(parts: Arc<Parts>, controller: Controller<RoutesKey>) {
 
 struct RouteReconciler {
     parts: Arc<Parts>,
-    life: Mutex<Option<Life>>,
+    run: Mutex<Option<Run>>,
 }
 
 impl Reconciler<RoutesKey> for RouteReconciler {
     async fn reconcile(&self, context: Context<RoutesKey>) -> Result<Action, ReconcileError> {
-        let mut kept = self.life.lock().await;
-        // Out of its place while it works: one that panics or is cut short does not come back, and
-        // the next begins with a look at the table.
-        let life = kept.take().filter(|life| !life.is_over());
-        let mut life = match life {
-            Some(life) => life,
-            None => Life::begin(self.parts.clone(), context.cancelled().clone()).await?,
+        let mut kept = self.run.lock().await;
+        // Taken out while it works: a run that panics or is cut off is not used again, and the next
+        // starts by reading the table.
+        let run = kept.take().filter(|run| !run.is_over());
+        let mut run = match run {
+            Some(run) => run,
+            None => Run::begin(self.parts.clone(), context.cancelled().clone()).await?,
         };
-        let done = life.work(&context).await;
-        *kept = Some(life);
+        let done = run.work(&context).await;
+        *kept = Some(run);
         done
     }
 }

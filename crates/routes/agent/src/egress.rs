@@ -1,7 +1,7 @@
-//! Lets what pods send beyond the cluster carry the address of their node.
+//! Masquerades pod traffic that leaves the cluster, by iptables rules of this node.
 //!
-//! CNI plugins can masquerade too, but know one pod's subnet only: between nodes with a range each
-//! they would hide pods from one another. The whole cluster's ranges are known here.
+//! CNI plugins can masquerade too, but know only one pod's subnet: between nodes with a range each
+//! they would hide pods from each other. Here all ranges of the cluster are known.
 
 use std::{error::Error, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -14,33 +14,33 @@ use weft_host::{
 use weft_model::IpFamily;
 use weft_runtime::{Component, ComponentScope, Phase};
 
-/// Ours alone.
+/// Chain in table `nat`, owned by this component.
 const CHAIN: &str = "WEFT-EGRESS";
-/// How often it is looked whether it is still there.
+/// Interval at which the rules are checked.
 const AUDIT: Duration = Duration::from_mins(1);
 
-/// Keeps the rules of a node.
+/// Component that keeps the masquerading rules of this node.
 #[derive(Clone, Debug)]
 pub struct Egress {
     ranges: Vec<IpNet>,
 }
 
-/// The rules cannot be kept.
+/// The masquerading rules cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// There are no programs.
-    #[error("find the iptables programs for {0}")]
+    /// No iptables programs were found.
+    #[error("cannot find the iptables programs for {0}")]
     Programs(IpFamily, #[source] DetectError),
-    /// They cannot be read.
-    #[error("read the rules of {0}")]
+    /// The rules of the family cannot be read.
+    #[error("cannot read the {0} rules of table nat")]
     Read(IpFamily, #[source] CommandError),
-    /// They cannot be written.
-    #[error("write the rules of {0}")]
+    /// The rules of the family cannot be written.
+    #[error("cannot write the {0} rules of table nat")]
     Write(IpFamily, #[source] RestoreError),
 }
 
 impl Egress {
-    /// For a cluster whose pods have these ranges.
+    /// Rules for a cluster whose pods have these ranges.
     pub fn new(ranges: impl IntoIterator<Item = IpNet>) -> Self {
         Self {
             ranges: ranges.into_iter().collect(),
@@ -53,7 +53,7 @@ impl Egress {
         ours.copied().collect()
     }
 
-    /// Writes what is missing; says in which families that was something.
+    /// Writes missing or changed rules; returns the families in which any were.
     pub fn ensure(&self) -> Result<Vec<IpFamily>, EgressError> {
         let mut written = Vec::new();
         for family in IpFamily::ALL {
@@ -70,7 +70,7 @@ impl Egress {
             let begin = read("POSTROUTING").map_err(|source| EgressError::Read(family, source))?;
             let there = Rules {
                 begin,
-                // One that does not exist is an error, and no rules.
+                // An error means that the chain does not exist, so it has no rules.
                 chain: read(CHAIN).unwrap_or_default(),
             };
             if let Some(input) = input(family, &ranges, &there) {
@@ -106,10 +106,10 @@ impl Egress {
     }
 }
 
-/// What may have been in use when the rules were written.
+/// The variants that may have written the rules.
 const VARIANTS: [VariantChoice; 2] = [VariantChoice::Nft, VariantChoice::Legacy];
 
-/// What takes our chain away, and every rule that leads to it.
+/// Input of `iptables-restore --noflush` that removes the chain and every jump to it.
 fn removal(begin: &[String]) -> String {
     let mut text = "*nat\n".to_owned();
     let ends = format!("-j {CHAIN}");
@@ -120,19 +120,19 @@ fn removal(begin: &[String]) -> String {
     text
 }
 
-/// The rules that there are.
+/// The present rules of `POSTROUTING` and of our chain.
 #[derive(Debug, Default)]
 struct Rules {
     begin: Vec<String>,
     chain: Vec<String>,
 }
 
-/// What sends the packets of a range to our chain.
+/// Rule of `POSTROUTING` that sends packets from a range to our chain.
 fn jump(range: &IpNet) -> String {
     format!("-s {range} -j {CHAIN}")
 }
 
-/// The rules of our chain.
+/// Rules of our chain: return for pods and multicast, masquerade the rest.
 fn chain(family: IpFamily, ranges: &[IpNet]) -> Vec<String> {
     let groups = match family {
         IpFamily::V4 => "224.0.0.0/4",
@@ -143,7 +143,7 @@ fn chain(family: IpFamily, ranges: &[IpNet]) -> Vec<String> {
     inside.chain(outside).collect()
 }
 
-/// What to give to `iptables-restore --noflush`, if anything is missing.
+/// Input of `iptables-restore --noflush`; `None` if all rules are present.
 fn input(family: IpFamily, ranges: &[IpNet], there: &Rules) -> Option<String> {
     let wanted = chain(family, ranges);
     let jumps: Vec<String> = ranges.iter().map(jump).collect();
@@ -154,7 +154,7 @@ fn input(family: IpFamily, ranges: &[IpNet], there: &Rules) -> Option<String> {
     if missing.is_empty() && there.chain == wanted {
         return None;
     }
-    // Naming the chain empties it; the table changes at once or not at all.
+    // Naming the chain flushes it; the table changes atomically.
     let mut text = format!("*nat\n:{CHAIN} - [0:0]\n");
     for rule in wanted {
         let _infallible = writeln!(text, "-A {CHAIN} {rule}");
@@ -186,18 +186,18 @@ impl Component for Egress {
                 match tokio::task::spawn_blocking(move || egress.ensure()).await? {
                     Ok(written) if written.is_empty() => {}
                     Ok(families) if first => {
-                        tracing::info!(
-                            ?families,
-                            "what leaves the cluster carries this node's address"
-                        );
+                        tracing::info!(?families, "egress masquerading installed");
                     }
                     Ok(families) => {
-                        tracing::warn!(?families, "somebody changed the rules of egress; repaired");
+                        tracing::warn!(
+                            ?families,
+                            "egress masquerading rules were changed, repaired"
+                        );
                     }
-                    // Trying again is all that can be done; routes go on.
+                    // Retry at the next check; the route controller goes on.
                     Err(error) => {
                         let cause = error.source().map(ToString::to_string);
-                        tracing::error!(%error, ?cause, "cannot keep the rules of egress");
+                        tracing::error!(%error, ?cause, "cannot install egress masquerading");
                     }
                 }
                 if std::mem::take(&mut first) {

@@ -1,29 +1,27 @@
-//! Keeps routes to the nodes' pods at a provider.
+//! The route controller: keeps routes to the nodes' pods at a provider.
 //!
-//! What to do is decided in `weft-routes` and done by `weft-providers`. Here is what lies between:
-//! [`controller()`] watches nodes, calls the provider within the time left to lead, writes
-//! conditions and events, and remembers which routes are ours.
+//! Decisions are made in `weft-routes`, calls are executed by `weft-providers`. This crate connects
+//! them: [`controller()`] watches nodes, calls the provider within the leadership term, writes
+//! conditions and events, and records which routes are ours.
 
-mod announce;
 mod blocks;
 mod conditions;
 mod controller;
 mod egress;
-mod instances;
-mod ledger;
-mod life;
+mod events;
 pub mod metrics;
-mod newcomers;
 mod preview;
 pub mod process;
 mod record;
+mod run;
 mod settings;
 pub mod status;
 mod views;
+mod write;
 
-pub use announce::Announce;
 pub use controller::{NAME, RoutesKey, RoutesParts, controller};
 pub use egress::{Egress, EgressError};
+pub use events::RouteEvents;
 pub use metrics::RoutesMetrics;
 pub use preview::preview;
 pub use settings::{Mode, RoutesSettings};

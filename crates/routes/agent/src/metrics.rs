@@ -1,4 +1,4 @@
-//! The figures of routes: upstream's under their name, ours under `weft_routes_`.
+//! Metrics of the route controller: upstream's under upstream's name, ours under `weft_routes_`.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 use weft_providers::Calls;
 use weft_routes::{Action, RoutePlan, Step, Trigger};
 
-/// The figures of routes. Clones count together.
+/// Metrics of the route controller. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct RoutesMetrics {
     passes: Family<PassLabels, Counter>,
@@ -68,7 +68,7 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
-/// What a pass came to.
+/// Result of a pass, a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassOutcome {
     Changed,
@@ -77,7 +77,7 @@ pub(crate) enum PassOutcome {
 }
 
 impl RoutesMetrics {
-    /// Shows the figures.
+    /// Registers all metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             passes: Family::default(),
@@ -106,23 +106,23 @@ impl RoutesMetrics {
     fn show(&self, registry: &mut Registry) {
         registry.register(
             "route_controller_route_sync",
-            "Passes of the route controller, by outcome and by what started them",
+            "Passes of the route controller, by outcome and trigger",
             self.passes.clone(),
         );
         registry.register_with_unit(
             "weft_routes_route_creation_delay",
-            "From when a node's CIDR and address were known until its route was there",
+            "Time from when a node's CIDR and address were known until its route existed",
             Unit::Seconds,
             self.creation_delay.clone(),
         );
         registry.register(
             "weft_routes_steps",
-            "Mutations of the route table, by action and outcome",
+            "Changes of the route table, by action and outcome",
             self.steps.clone(),
         );
         registry.register(
             "weft_routes_planned_steps",
-            "Mutations that plans asked for and earlier ones did not; also counted when observing",
+            "Changes that a plan contains and the plan before did not; also counted with --observe",
             self.planned.clone(),
         );
         registry.register(
@@ -132,12 +132,12 @@ impl RoutesMetrics {
         );
         registry.register(
             "weft_routes_drift",
-            "Routes that a list showed to be other than believed",
+            "Routes that a list showed to differ from the cached table, by kind",
             self.drift.clone(),
         );
         registry.register(
             "weft_routes_routes",
-            "Routes in the table: kept, or left alone because nobody here may touch them",
+            "Routes in the table: kept for a node, or left alone as not ours to delete",
             self.routes.clone(),
         );
         registry.register(
@@ -147,33 +147,33 @@ impl RoutesMetrics {
         );
         registry.register(
             "weft_routes_withheld_steps",
-            "Steps that the last plan did not believe",
+            "Steps of the last plan that were withheld for safety",
             self.withheld.clone(),
         );
         registry.register(
             "weft_routes_quota",
-            "How many routes the table holds, if the provider has a limit",
+            "Capacity of the route table, 0 if the provider has no limit",
             self.quota.clone(),
         );
         registry.register(
             "weft_routes_forecast",
-            "How many routes the table will have when the last plan is done",
+            "Routes in the table after the last plan",
             self.forecast.clone(),
         );
         registry.register(
             "weft_routes_provider_calls_left",
-            "Calls that the provider still allows, as its last answer had it",
+            "Calls left under the provider's rate limit, as last reported",
             self.calls_left.clone(),
         );
         registry.register_with_unit(
             "weft_routes_last_list_timestamp",
-            "When the table was last read",
+            "Unix time of the last read of the table",
             Unit::Seconds,
             self.last_list.clone(),
         );
         registry.register_with_unit(
             "weft_routes_last_pass_timestamp",
-            "When a pass last ran to its end",
+            "Unix time of the last pass that was planned",
             Unit::Seconds,
             self.last_pass.clone(),
         );
@@ -186,7 +186,7 @@ impl RoutesMetrics {
                 PassOutcome::Noop => "noop",
                 PassOutcome::Error => "error",
             },
-            // Newer releases of upstream know these two.
+            // Newer releases of upstream have these two values.
             trigger: match trigger {
                 Trigger::NodeChange => "node_change",
                 Trigger::Start | Trigger::Doubt | Trigger::Periodic => "periodic",
@@ -202,7 +202,7 @@ impl RoutesMetrics {
         self.last_list.set(unix_time());
     }
 
-    /// What a plan says about the whole table.
+    /// Sets the gauges that a plan determines.
     pub(crate) fn planned(&self, plan: &RoutePlan) {
         let count = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
         let state = |state| self.routes.get_or_create(&RouteLabels { state }).clone();
@@ -220,7 +220,7 @@ impl RoutesMetrics {
         }
     }
 
-    /// A step that no earlier plan asked for.
+    /// Counts a step that was not in the plan before.
     pub(crate) fn asked_for(&self, step: &Step) {
         let labels = ActionLabels {
             action: action(step),

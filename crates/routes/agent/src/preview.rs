@@ -1,4 +1,4 @@
-//! What would be done, without doing it.
+//! Dry run of the route controller.
 
 use std::{collections::HashMap, error::Error, sync::Arc};
 
@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use serde::Deserialize as _;
 use serde_json::Value;
 use weft_providers::Provider;
-use weft_routes::{Moment, NodeList, RoutePlan, Shadow, plan};
+use weft_routes::{Moment, NodeList, RoutePlan, TableCache, plan};
 use weft_runtime::Object as _;
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     views::RouteNode,
 };
 
-/// Reads nodes and table once, and plans.
+/// Reads nodes and table once, and returns the plan of a pass. Changes nothing.
 pub async fn preview(
     client: &Client,
     provider: &dyn Provider,
@@ -57,16 +57,16 @@ pub async fn preview(
         provider.name(),
         &settings.cluster_name,
     );
-    let mut shadow = Shadow::default().with_record(store.load().await?);
-    shadow.listed(routes, Moment::START, []);
+    let mut cache = TableCache::default().with_record(store.load().await?);
+    cache.listed(routes, Moment::START, []);
     Ok(plan(
         &nodes,
-        shadow.routes(),
+        cache.routes(),
         &settings.policy(&capabilities),
     ))
 }
 
-/// The objects that name blocks, read once.
+/// The NodeNetworkConfigs, read once.
 enum Held {
     Off,
     Unknown,

@@ -1,4 +1,4 @@
-//! The route controller of a process: opens its table and puts the controller's parts together.
+//! Assembles the route controller of a process: opens its route table and builds the parts.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,42 +14,42 @@ use weft_process::identity;
 use weft_providers::{Calls, NetlinkProvider, SharedProvider, netlink::NetlinkSettings, open};
 use weft_runtime::{Cluster, EventRecorder, Failure, LeaderConfig};
 
-use crate::{Announce, Egress, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard};
+use crate::{Egress, RouteEvents, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard};
 
-/// The route controller of a process.
+/// Configuration of the route controller of a process.
 #[derive(Clone, Debug)]
 pub struct RoutesProcess {
-    /// Where the routes are.
+    /// The route table to manage.
     pub table: Table,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: RoutesSettings,
-    /// Where the record of our routes is kept.
+    /// Namespace of the ConfigMap that records which routes are ours.
     pub namespace: String,
 }
 
-/// Where routes are.
+/// A kind of route table.
 #[derive(Clone, Debug)]
 pub enum Table {
-    /// At a cloud.
+    /// The route table of a cloud.
     Cloud {
-        /// `--cloud-provider`.
+        /// Value of `--cloud-provider`.
         provider: String,
-        /// `--cloud-config`.
+        /// Value of `--cloud-config`.
         config: Option<PathBuf>,
     },
-    /// In this machine's kernel, each node for itself.
+    /// The kernel's table of this machine; every node runs its own controller.
     Kernel {
-        /// Which routes are ours.
+        /// Marks and limits of our routes in the kernel.
         settings: NetlinkSettings,
-        /// This node.
+        /// Name of this node.
         node: String,
-        /// What keeps the rules by which pods leave the cluster, if that is asked for.
+        /// The masquerading component, if enabled.
         egress: Option<Egress>,
     },
 }
 
 impl RoutesProcess {
-    /// What keeps the rules of egress, if it is asked for and anything may be written.
+    /// The masquerading component; `None` if it is disabled or in observe mode.
     pub fn egress(&self) -> Option<Egress> {
         match &self.table {
             Table::Kernel { egress, .. } if !self.settings.observe => egress.clone(),
@@ -57,7 +57,7 @@ impl RoutesProcess {
         }
     }
 
-    /// Opens the provider; its calls are counted there.
+    /// Opens the provider, which counts its calls in `calls`.
     pub async fn open(&self, calls: Calls) -> Result<SharedProvider, Failure> {
         match &self.table {
             Table::Cloud { provider, config } => {
@@ -66,14 +66,15 @@ impl RoutesProcess {
             Table::Kernel { settings, .. } => {
                 let provider = NetlinkProvider::open(settings.clone())?.counting(calls);
                 for warning in provider.warnings(&sysctl::Settings::default()).await? {
-                    tracing::warn!("{warning}");
+                    tracing::warn!(%warning, "kernel setting drops pod traffic");
                 }
                 Ok(Arc::new(provider))
             }
         }
     }
 
-    /// Opens the table and puts a controller's parts together.
+    /// Opens the table and builds the parts of a controller. `about` is the object of events that
+    /// concern no node.
     pub async fn parts(
         self,
         cluster: &Cluster,
@@ -87,15 +88,15 @@ impl RoutesProcess {
         }
         let own_node = self.table.own_node();
         let client = cluster.client().clone();
-        let events = EventRecorder::new(client, "route_controller", &identity());
+        let recorder = EventRecorder::new(client, "route_controller", &identity());
         Ok(RoutesParts {
             cluster: cluster.clone(),
             provider,
-            // Kernel routes carry a mark.
+            // Kernel routes carry a mark and need no record.
             record_namespace: own_node.is_none().then_some(self.namespace),
             own_node,
-            announce: Announce {
-                events: (!self.settings.observe).then_some(events),
+            events: RouteEvents {
+                recorder: (!self.settings.observe).then_some(recorder),
                 about,
             },
             settings: self.settings,
@@ -106,7 +107,7 @@ impl RoutesProcess {
 }
 
 impl Table {
-    /// This node, where each has a table of its own.
+    /// Name of this node, where every node has its own table.
     pub fn own_node(&self) -> Option<String> {
         match self {
             Self::Cloud { .. } => None,
@@ -115,12 +116,12 @@ impl Table {
     }
 }
 
-/// Deletes every route of ours from this machine's kernel.
+/// Deletes every route of ours from this machine's kernel; returns their number.
 pub async fn flush(settings: NetlinkSettings) -> Result<usize, Failure> {
     Ok(NetlinkProvider::open(settings)?.flush().await?)
 }
 
-/// The page `/debug/routes`: the state of every route as JSON.
+/// The page `/debug/routes`: the controller's status as JSON.
 pub fn status_page(board: StatusBoard) -> Router {
     let page = move || async move {
         match serde_json::to_string_pretty(&board.read()) {
@@ -131,7 +132,7 @@ pub fn status_page(board: StatusBoard) -> Router {
     Router::new().route("/debug/routes", get(page))
 }
 
-/// The lease, which events refer to that concern no Node.
+/// Reference to the lease, the object of events that concern no node.
 pub fn lease_reference(election: Option<&LeaderConfig>) -> ObjectReference {
     let (namespace, name) = election.map_or(("kube-system", "cloud-controller-manager"), |lease| {
         (&*lease.namespace, &*lease.name)

@@ -1,7 +1,7 @@
-//! Which routes are ours, for the next process.
+//! Record of the routes that are ours, kept in a ConfigMap for the next process.
 //!
-//! Hetzner's routes carry no mark, so after a restart nobody could tell a route of ours whose node
-//! went meanwhile from somebody else's. A ConfigMap remembers.
+//! Routes of Hetzner carry no mark. Without the record a restarted process could not tell a route
+//! of ours, whose node left meanwhile, from a foreign one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,9 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use weft_routes::NextHop;
+use weft_routes::{Entry, NextHop};
 
-/// A route that is ours.
-pub(crate) type Entry = (IpNet, NextHop);
-
-/// The ConfigMap that remembers.
+/// The ConfigMap with the record.
 #[derive(Clone)]
 pub(crate) struct RecordStore {
     maps: Api<ConfigMap>,
@@ -24,11 +21,11 @@ pub(crate) struct RecordStore {
     namespace: String,
 }
 
-/// In the ConfigMap's data.
+/// Key in the ConfigMap's data.
 const KEY: &str = "routes";
 
 impl RecordStore {
-    /// One record for each provider and cluster: two clusters may live in one project.
+    /// One record for each provider and cluster: two clusters may share a cloud project.
     pub(crate) fn new(client: &Client, namespace: &str, provider: &str, cluster: &str) -> Self {
         Self {
             maps: Api::namespaced(client.clone(), namespace),
@@ -37,7 +34,7 @@ impl RecordStore {
         }
     }
 
-    /// What an earlier process left; lines that mean nothing are skipped.
+    /// Reads the record; lines that cannot be parsed are skipped.
     pub(crate) async fn load(&self) -> kube::Result<BTreeSet<Entry>> {
         let found = self.maps.get_opt(&self.name).await?;
         let text = found.and_then(|map| map.data?.remove(KEY));
@@ -71,7 +68,7 @@ impl RecordStore {
     }
 }
 
-/// As a DNS label would have it; the cluster's name is free text.
+/// Turns a text into a valid object name; the cluster's name is free text.
 fn object_name(text: &str) -> String {
     let keep = |c: char| {
         let c = c.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! What an operator decides about routes.
+//! Operator settings of the route controller.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,41 +10,42 @@ use weft_routes::{
     Unmarked,
 };
 
-/// What an operator decides about routes.
+/// Settings of the route controller, as the commands read them from flags.
 #[derive(Clone, Debug)]
 pub struct RoutesSettings {
-    /// `--cluster-cidr`.
+    /// Value of `--cluster-cidr`.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--cluster-name`.
+    /// Value of `--cluster-name`.
     pub cluster_name: String,
-    /// Whether nodes are watched (our rules), or everything is looked at every period (upstream's).
+    /// Watch mode (our rules) or a pass every period (upstream's rules).
     pub mode: Mode,
-    /// When passes run in watch mode.
+    /// Intervals of passes in watch mode.
     pub timing: Timing,
-    /// Who writes `NetworkUnavailable`.
+    /// Policy for the `NetworkUnavailable` condition.
     pub conditions: ConditionPolicy,
-    /// What becomes of routes without a mark that no node wants.
+    /// Treatment of unmarked routes that match no node.
     pub unmarked: Unmarked,
-    /// How many deletes of a pass are believed.
+    /// Limit of deletes in one pass.
     pub delete_cap: DeleteCap,
-    /// Delete however many it are.
+    /// `--force-deletes`: ignore `delete_cap`.
     pub force: bool,
-    /// Plan and count, write nothing.
+    /// Observe mode: plan and count, but change nothing.
     pub observe: bool,
-    /// Whether a node's address is compared with that of its machine at the provider.
+    /// Compare a node's addresses with those of its instance, where the provider reports them.
     pub check_addresses: bool,
-    /// How long one mutation may take.
+    /// Timeout of one change of a route.
     pub mutation_limit: Duration,
-    /// Whose objects name blocks that are routed as well; our rules only.
+    /// The NodeNetworkConfigs whose blocks are routed; `None` routes pod CIDRs only. Has no effect
+    /// in poll mode.
     pub blocks: Option<NetworkObjects>,
 }
 
-/// When routes are looked at.
+/// Trigger of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// When nodes change.
+    /// Node changes.
     Watch,
-    /// Every period, from start to start.
+    /// A timer with this period, from start to start.
     Poll(Duration),
 }
 
@@ -67,7 +68,7 @@ impl RoutesSettings {
         }
     }
 
-    /// The rules for a provider.
+    /// Planning rules for a provider with these capabilities.
     pub fn policy(&self, capabilities: &Capabilities) -> Policy {
         let ranges = self.cluster_cidrs.iter().copied();
         let mut policy = match self.mode {
@@ -84,7 +85,7 @@ impl RoutesSettings {
         policy
     }
 
-    /// Whoever decides, beginning with the routes that are known to be ours.
+    /// The state machine for this mode, starting with the routes recorded as ours.
     pub(crate) fn controller(
         &self,
         capabilities: &Capabilities,
@@ -108,5 +109,5 @@ impl RoutesSettings {
     }
 }
 
-/// How often a table is read whose reading costs nothing.
+/// Interval of verification where listing costs nothing.
 const FREE_VERIFICATION: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! How routes stand, for people.
+//! Status of the route controller, for operators.
 
 use std::{
     collections::BTreeMap,
@@ -10,17 +10,17 @@ use std::{
 use serde::{Deserialize, Serialize};
 use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
 
-/// What `/debug/routes` shows and `weft routes status` prints.
+/// The content of `/debug/routes`, which `weft routes status` prints.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutesStatus {
-    /// The provider.
+    /// Name of the provider.
     pub provider: String,
-    /// `watch` or `poll`.
+    /// Either `watch` or `poll`.
     pub mode: String,
-    /// What the controller is doing: running, or why not.
+    /// State of the controller: running, or the reason why not.
     pub state: String,
-    /// Whether nothing is written.
+    /// True in observe mode.
     pub observing: bool,
     /// Seconds since 1970 when the table was last read.
     pub listed_at: Option<u64>,
@@ -28,40 +28,40 @@ pub struct RoutesStatus {
     pub passed_at: Option<u64>,
     /// The latest failure, and seconds since 1970 when it happened.
     pub last_error: Option<(u64, String)>,
-    /// Every route that is known, by destination.
+    /// Every known route, by destination.
     pub table: BTreeMap<String, Row>,
-    /// What nodes ask for and do not get.
+    /// Ranges of nodes that get no route, with reasons.
     pub refused: Vec<String>,
-    /// Steps that are not believed.
+    /// Steps that are not carried out, for safety.
     pub withheld: Vec<String>,
     /// Steps that are still to be done, with the error of the last attempt.
     pub open: BTreeMap<String, Option<String>>,
-    /// Routes in the table when everything is done.
+    /// Routes in the table after the open steps.
     pub forecast: usize,
-    /// Routes that fit, if the provider has a limit.
+    /// Capacity of the table, if the provider has a limit.
     pub quota: Option<usize>,
-    /// Calls that the provider still allows.
+    /// Calls left under the provider's rate limit, as last reported.
     pub calls_left: Option<u32>,
 }
 
-/// One route.
+/// A route of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Where packets are sent.
+    /// Address or instance ID.
     pub next_hop: Option<String>,
-    /// The node.
+    /// Name of the node, if known.
     pub node: Option<String>,
-    /// Whether it stays although no node needs it, because it may be somebody else's.
+    /// True if no node needs the route and it is not deleted.
     pub left_alone: bool,
 }
 
-/// The status, shared with whoever shows it.
+/// The status, shared by the controller and the page that shows it.
 #[derive(Clone, Debug, Default)]
 pub struct StatusBoard(Arc<Mutex<RoutesStatus>>);
 
 impl StatusBoard {
-    /// How routes stand now.
+    /// A copy of the current status.
     pub fn read(&self) -> RoutesStatus {
         self.lock().clone()
     }
@@ -86,7 +86,7 @@ impl StatusBoard {
                 *open.or_default() = Some(error.to_string());
                 status.fail(format!("{step}: {error}"));
             }
-            Notice::ListFailed(error) => status.fail(format!("read the table: {error}")),
+            Notice::ListFailed(error) => status.fail(format!("cannot list routes: {error}")),
             Notice::Drifted(_) | Notice::Refused(_) => {}
         });
     }
@@ -171,7 +171,7 @@ impl fmt::Display for RoutesStatus {
         }
         write!(f, "{} routes", self.table.len())?;
         if let Some(quota) = self.quota {
-            write!(f, ", {} of {quota} when everything is done", self.forecast)?;
+            write!(f, ", {} of {quota} after open steps", self.forecast)?;
         }
         if let Some(left) = self.calls_left {
             write!(f, ", {left} calls left")?;

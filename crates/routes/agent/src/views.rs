@@ -1,4 +1,4 @@
-//! Nodes, decoded to what routes depend on.
+//! Node objects, reduced to the fields that routes depend on.
 
 use serde::{Deserialize, Deserializer};
 use weft_model::{SharedStr, null_is_default};
@@ -6,11 +6,11 @@ use weft_providers::{Capabilities, Provider};
 use weft_routes::{AddressKind, Blocks, Cidr, Condition, Node, NodeAddress};
 use weft_runtime::{Metadata, projection};
 
-/// A node with this label, unless its value is `false`, gets no routes: a machine that the
+/// Label that excludes a node from routes unless its value is `false`: for machines that the
 /// provider's network does not reach.
 pub const EXCLUDE_LABEL: &str = "routes.weft.dev/exclude";
 
-/// A Node.
+/// A Node as the informer keeps it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RouteNode {
     metadata: Metadata,
@@ -25,7 +25,7 @@ projection!(RouteNode, "", "v1", "nodes", "Node");
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    // Texts and not ranges: one malformed value must not hide the node.
+    // Texts and not ranges: one malformed value must not make the node undecodable.
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_default")]
     pod_cidrs: Box<[SharedStr]>,
     #[serde(rename = "providerID")]
@@ -48,7 +48,7 @@ struct Address {
     address: SharedStr,
 }
 
-/// Of all conditions the one that is ours to write. The others change with every heartbeat.
+/// Keeps only the condition that this controller writes. The others change with every heartbeat.
 fn network_unavailable<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Condition>, D::Error> {
@@ -70,7 +70,7 @@ fn network_unavailable<'de, D: Deserializer<'de>>(
 }
 
 impl RouteNode {
-    /// What the rules see, with the machine called as this provider calls it.
+    /// The node for planning, with the provider's instance ID in place of `spec.providerID`.
     pub(crate) fn to_node(&self, provider: &dyn Provider, capabilities: &Capabilities) -> Node {
         let labels = &self.metadata.labels;
         let id = self.spec.provider_id.as_deref().filter(|id| !id.is_empty());

@@ -1,13 +1,15 @@
+//! Backoff of route changes, per destination and kind of error.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use weft_model::SharedStr;
 
 use crate::{Action, Cidr, Moment, NextHop, ProviderError, Random, Step};
 
-/// Which routes have to wait after a failure, and how long.
+/// Retry times of routes whose change failed.
 ///
-/// Every destination waits for itself, by what went wrong with it: a node that is not attached
-/// yet does not slow down its neighbours.
+/// Every destination has its own wait, by the kind of its last error: a node that is not attached
+/// yet does not delay other nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     entries: BTreeMap<Cidr, Entry>,
@@ -21,7 +23,7 @@ struct Entry {
     error: ProviderError,
 }
 
-/// What was tried; if something else is wanted for the destination, the past does not count.
+/// The change that failed; another change of the same destination starts without a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Subject {
     node: Option<SharedStr>,
@@ -56,7 +58,7 @@ fn waits(error: &ProviderError) -> (Duration, f64, Duration) {
             (seconds(1), 2.0, seconds(60))
         }
         ProviderError::NotReady(_) => (seconds(2), 2.0, seconds(60)),
-        // The budget holds everybody back; the route itself is not to blame.
+        // The budget delays all calls; the route itself did nothing wrong.
         ProviderError::RateLimited { .. } => (Duration::ZERO, 1.0, Duration::ZERO),
         ProviderError::Garbage(_) => (seconds(5), 2.0, seconds(600)),
         ProviderError::Quota | ProviderError::Forbidden | ProviderError::Gone => {
@@ -66,8 +68,8 @@ fn waits(error: &ProviderError) -> (Duration, f64, Duration) {
     }
 }
 
-/// The wait after so many failures of a kind, with jitter so that what failed together does not
-/// come back together: between three quarters and the whole.
+/// The wait after a number of failures of one kind, with jitter so that routes that failed together
+/// are not retried together: between three quarters and the whole.
 pub(crate) fn wait(error: &ProviderError, failures: u32, random: &mut Random) -> Duration {
     let (first, growth, longest) = waits(error);
     let exponent = i32::try_from(failures.saturating_sub(1).min(30)).unwrap_or(30);
@@ -87,7 +89,7 @@ impl Backoff {
         let subject = Subject::of(step);
         let known = self.entries.get(step.destination());
         let failures = match known {
-            // A rate limit says nothing about the route, and an error of another kind starts anew.
+            // An error of another kind starts a new series.
             Some(entry)
                 if entry.subject == subject
                     && std::mem::discriminant(&entry.error) == std::mem::discriminant(error) =>
@@ -116,13 +118,13 @@ impl Backoff {
         }
     }
 
-    /// Something about a node changed: what failed before may work now.
+    /// A node changed: its failed routes may be tried at once.
     pub fn node_changed(&mut self, node: &str) {
         let about = |entry: &Entry| entry.subject.node.as_deref() == Some(node);
         self.entries.retain(|_, entry| !about(entry));
     }
 
-    /// Something outside changed the table: a gateway that could not be reached may be reached now.
+    /// The table was changed from outside: an unreachable gateway may be reachable now.
     pub fn table_changed(&mut self) {
         let waits = |entry: &Entry| matches!(entry.error, ProviderError::NotReady(_));
         self.entries.retain(|_, entry| !waits(entry));
@@ -133,7 +135,7 @@ impl Backoff {
         self.entries.retain(|destination, _| planned(destination));
     }
 
-    /// When a step may be tried.
+    /// Earliest time at which a step may be tried.
     pub fn ready_at(&self, step: &Step) -> Moment {
         match self.entries.get(step.destination()) {
             Some(entry) if entry.subject == Subject::of(step) => entry.until,
@@ -141,7 +143,7 @@ impl Backoff {
         }
     }
 
-    /// The last error of each destination that has one, for people.
+    /// The last error of each destination that waits for a retry.
     pub fn errors(&self) -> impl Iterator<Item = (&Cidr, &ProviderError)> {
         self.entries
             .iter()

@@ -1,12 +1,14 @@
+//! Budget of calls under the provider's rate limit.
+
 use std::time::Duration;
 
 use crate::Moment;
 
-/// How many calls the provider still allows, as far as it said, and who may use them.
+/// The calls that the provider still allows, as its answers report them, shared out by
+/// [`Priority`].
 ///
-/// The limit is shared with autoscalers, volume drivers and people, so it is never ours alone: a
-/// reserve is left for what matters more. Creates may use everything, because a node waits for
-/// them; deletes leave a tenth, verification a quarter.
+/// Autoscalers, volume drivers and people use the same limit, so a reserve is left: creates may use
+/// everything, because a node waits for them; deletes leave a tenth, verification a quarter.
 #[derive(Clone, Debug, Default)]
 pub struct Budget {
     known: Option<Known>,
@@ -14,8 +16,8 @@ pub struct Budget {
     strikes: u32,
 }
 
-/// The longest wait, whatever a provider says: numbers of answers are not trusted so far that one of
-/// them could end the work for ever.
+/// Upper bound of every wait. Numbers in answers are untrusted: none may stop the controller for
+/// good.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Clone, Copy, Debug)]
@@ -26,25 +28,25 @@ struct Known {
     at: Moment,
 }
 
-/// What a response's headers say.
+/// The rate limit as the headers of a response report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Calls that fit into the bucket.
+    /// Capacity of the token bucket, in calls.
     pub limit: u32,
-    /// Calls left in it.
+    /// Calls left in the bucket.
     pub remaining: u32,
-    /// When it will be full again.
+    /// Time until the bucket is full again.
     pub reset_after: Duration,
 }
 
-/// What a call is for, the most urgent first.
+/// Purpose of a call, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// A node waits.
+    /// A create: a node waits for it.
     Create,
-    /// A quota or an address may be wasted.
+    /// A delete: the route may take up quota or an address.
     Delete,
-    /// Only to see whether all is well.
+    /// A list that only verifies the table.
     Verify,
 }
 
@@ -59,7 +61,7 @@ impl Priority {
 }
 
 impl Budget {
-    /// A response said how things stand.
+    /// A response reported the rate limit.
     pub fn observe(&mut self, rate: RateLimit, now: Moment) {
         let (limit, remaining) = (f64::from(rate.limit), f64::from(rate.remaining));
         let reset = rate.reset_after.as_secs_f64();
@@ -83,8 +85,8 @@ impl Budget {
         }
     }
 
-    /// The provider refused a call because there were too many. Providers without headers say
-    /// nothing else, so silence about the time to wait doubles it.
+    /// The provider refused a call because of its rate limit. Without a time to wait in the answer
+    /// the wait doubles with every refusal, up to a minute.
     pub fn limited(&mut self, after: Option<Duration>, now: Moment) {
         let longest = Duration::from_secs(60);
         let guess = Duration::from_secs(1 << self.strikes.min(6)).min(longest);
@@ -93,17 +95,17 @@ impl Budget {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
-    /// A call was answered.
+    /// A call succeeded: the next guessed wait starts at a second again.
     pub fn answered(&mut self) {
         self.strikes = 0;
     }
 
-    /// How many calls are left, if the provider tells.
+    /// Estimated calls left; `None` where the provider reports none.
     pub fn remaining(&self, now: Moment) -> Option<f64> {
         self.known.map(|known| known.at_moment(now))
     }
 
-    /// From when a call of this priority may be made.
+    /// Earliest time at which a call of this priority may be made.
     pub fn ready_at(&self, priority: Priority, now: Moment) -> Moment {
         let open = self.paused_until.unwrap_or_default().max(now);
         let Some(known) = self.known else {
@@ -114,8 +116,8 @@ impl Budget {
             return open;
         }
         let wait = Duration::try_from_secs_f64(missing / known.per_second).unwrap_or(LONGEST_PAUSE);
-        // A nanosecond more than needed, so that rounding never asks for a moment too early. Counted
-        // from the answer, since a wait that is counted from now would never be over.
+        // A nanosecond more than needed, so that rounding never gives a time too early. The bound
+        // counts from the answer: counted from now, the wait would never end.
         let refilled = open + wait.saturating_add(Duration::from_nanos(1));
         refilled.min((known.at + LONGEST_PAUSE).max(open))
     }

@@ -1,9 +1,11 @@
+//! A CIDR together with the text it was parsed from.
+
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
-/// Why a text is no CIDR.
+/// A text is not a CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
     /// No `/`, no address before it, or no prefix length after it.
@@ -11,11 +13,11 @@ pub enum CidrError {
     Malformed,
 }
 
-/// A CIDR as somebody wrote it, and what it means if it means something.
+/// A CIDR as written in an object, parsed if it is valid.
 ///
-/// The text is kept because upstream compares texts, and because a message about a bad value has
-/// to show the value. Equality and order are those of the text; compare [`Cidr::net`] where the
-/// meaning counts.
+/// The text is kept because upstream compares texts, and because an error about a bad value has to
+/// show the value. Equality and order are those of the text; compare [`Cidr::net`] to compare
+/// ranges.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cidr {
     text: SharedStr,
@@ -23,7 +25,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Reads a text. Host bits are cut off in [`Cidr::net`], and leading zeros of IPv4 octets are
+    /// Parses a text. Host bits are cut off in [`Cidr::net`], and leading zeros of IPv4 octets are
     /// decimal, as Kubernetes still accepts them.
     pub fn parse(text: &str) -> Self {
         Self {
@@ -32,17 +34,17 @@ impl Cidr {
         }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it means, without host bits.
+    /// The range, without host bits.
     pub fn net(&self) -> Result<IpNet, CidrError> {
         self.net.ok_or(CidrError::Malformed)
     }
 
-    /// The family, if it is a CIDR.
+    /// The address family; `None` if the text is not a CIDR.
     pub fn family(&self) -> Option<IpFamily> {
         self.net.map(|net| IpFamily::of(net.network()))
     }
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cidr_is_an_error_and_keeps_its_text() {
+    fn an_invalid_cidr_is_an_error_and_keeps_its_text() {
         for text in [
             "",
             "10.0.0.0",

@@ -1,3 +1,8 @@
+//! The route controller in watch mode, as a state machine without I/O.
+//!
+//! Node events and provider answers go in, [`Command`]s come out. Node events cost mutations only;
+//! the table is read at the start, after uncertain answers and outside changes, and to verify.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,12 +12,12 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use crate::{
-    Backoff, Budget, Cidr, ConditionChange, Drift, Lane, Moment, NextHop, Node, Offer, Policy,
-    Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan, Schedule,
-    Shadow, Step, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
+    Backoff, Budget, Cidr, ConditionChange, Drift, Moment, MutationQueue, NextHop, Node, Offer,
+    Policy, Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan,
+    Schedule, Step, TableCache, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
 };
 
-/// What a controller wants done. Whoever acts reports back; nothing else is remembered.
+/// A request of a [`Controller`] to its driver, which reports the result back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read the table and report it with [`Controller::listed`].
@@ -21,27 +26,28 @@ pub enum Command {
     Mutate(Ticket, Step),
     /// Write a node's condition.
     Write(ConditionChange),
-    /// Tell people; nothing to be done.
-    Tell(Notice),
+    /// Log, count or publish it; nothing has to be reported back.
+    Notify(Notice),
 }
 
-/// Something that people or metrics want to know.
+/// An occurrence for logs, events, metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A pass was planned: why, and what it is going to do.
+    /// A pass was planned: its trigger and its plan.
     Pass(Trigger, Box<RoutePlan>),
-    /// A list differed from what was believed.
+    /// A list differed from the cached table.
     Drifted(Drift),
-    /// A node asks for something it cannot get, and did not the last time.
+    /// A node is refused a route, and was not in the pass before.
     Refused(Refusal),
-    /// A mutation failed; it is tried again then.
+    /// A mutation failed; it is tried again at that time.
     Failed(Box<Step>, ProviderError, Moment),
     /// The table could not be read.
     ListFailed(ProviderError),
 }
 
-/// Decides what to do and when. Driven from outside: events and answers go in with the time they
-/// came, commands come out, and [`Controller::wake`] says when to ask again if nothing happens.
+/// Decides what to do and when. Its driver passes in events and answers with the time at which they
+/// came, executes the commands of [`Controller::poll`], and polls again at [`Controller::wake`] if
+/// nothing happens before.
 pub trait Controller {
     /// A node was added or changed.
     fn node_applied(&mut self, node: Node, now: Moment);
@@ -58,31 +64,31 @@ pub trait Controller {
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment);
     /// Something outside changed the table: it has to be read again soon.
     fn table_changed(&mut self, _now: Moment) {}
-    /// Something has to be looked at again although no node changed.
+    /// A pass is needed although no node changed.
     fn replan(&mut self, _now: Moment) {}
-    /// The provider refused a call that is none of ours because there were too many.
+    /// The provider rate-limited a call that this controller did not ask for.
     fn rate_limited(&mut self, _after: Option<Duration>, _now: Moment) {}
     /// A response said how many calls are left.
     fn rate_observed(&mut self, _rate: RateLimit, _now: Moment) {}
-    /// The routes that are ours, to be kept for the next process where routes carry no marks.
+    /// The routes owned by this cluster, to be kept for the next process where routes carry no
+    /// marks.
     fn record(&self) -> Vec<(IpNet, NextHop)> {
         Vec::new()
     }
-    /// What has to be done now.
+    /// The commands to execute now; each is returned once.
     fn poll(&mut self, now: Moment) -> Vec<Command>;
-    /// When to poll again if nothing happens before.
+    /// Time at which to poll again if nothing happens before; `None` to wait for an event.
     fn wake(&self, now: Moment) -> Option<Moment>;
 }
 
-/// Our rules in watch mode: events cost mutations only, every route is retried for itself, and
-/// the table is read to verify.
+/// The controller in watch mode: every route is retried with a backoff of its own.
 #[derive(Debug)]
 pub struct Engine {
     policy: Policy,
     watch: NodeWatch,
-    shadow: Shadow,
+    cache: TableCache,
     schedule: Schedule,
-    lane: Lane,
+    queue: MutationQueue,
     backoff: Backoff,
     budget: Budget,
     random: Random,
@@ -90,7 +96,7 @@ pub struct Engine {
     trigger: Trigger,
     listed: bool,
     list_failures: u32,
-    lane_wake: Option<Moment>,
+    queue_wake: Option<Moment>,
     missing: BTreeMap<SharedStr, BTreeSet<Cidr>>,
     blocked: BTreeSet<SharedStr>,
     refused: Vec<Refusal>,
@@ -98,14 +104,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For a provider that takes `parallel` mutations at once. The seed is for jitter.
+    /// Runs at most `parallel` mutations at the same time. The seed is for jitter.
     pub fn new(policy: Policy, timing: Timing, parallel: usize, seed: u64) -> Self {
         Self {
             policy,
             watch: NodeWatch::default(),
-            shadow: Shadow::new(timing.settle),
+            cache: TableCache::new(timing.settle),
             schedule: Schedule::new(timing),
-            lane: Lane::new(parallel),
+            queue: MutationQueue::new(parallel),
             backoff: Backoff::default(),
             budget: Budget::default(),
             random: Random::new(seed),
@@ -113,7 +119,7 @@ impl Engine {
             trigger: Trigger::Start,
             listed: false,
             list_failures: 0,
-            lane_wake: None,
+            queue_wake: None,
             missing: BTreeMap::new(),
             blocked: BTreeSet::new(),
             refused: Vec::new(),
@@ -124,43 +130,43 @@ impl Engine {
     /// Starts with routes that an earlier process recorded as ours.
     #[must_use]
     pub fn with_record(mut self, record: impl IntoIterator<Item = (IpNet, NextHop)>) -> Self {
-        self.shadow = self.shadow.with_record(record);
+        self.cache = self.cache.with_record(record);
         self
     }
 
-    /// What is believed about the provider.
-    pub fn shadow(&self) -> &Shadow {
-        &self.shadow
+    /// The cached table of the provider.
+    pub fn cache(&self) -> &TableCache {
+        &self.cache
     }
 
-    /// Which destinations wait after which error.
+    /// The destinations that wait for a retry, with their last errors.
     pub fn backoff(&self) -> &Backoff {
         &self.backoff
     }
 
-    /// What the provider still allows.
+    /// The calls that the provider still allows.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
     fn pass(&mut self, trigger: Trigger, now: Moment) {
         self.schedule.passed(now);
-        let plan = plan(self.watch.list(), self.shadow.routes(), &self.policy);
-        self.shadow.adopt(&plan.kept);
-        self.lane.submit(plan.executable());
+        let plan = plan(self.watch.list(), self.cache.routes(), &self.policy);
+        self.cache.adopt(&plan.kept);
+        self.queue.submit(plan.executable());
         let planned: BTreeSet<&Cidr> = plan.steps.iter().map(Step::destination).collect();
         self.backoff
             .retain(|destination| planned.contains(destination));
-        self.tell_refusals(&plan);
-        self.judge(&plan);
-        self.tell(Notice::Pass(trigger, Box::new(plan)));
+        self.notify_refusals(&plan);
+        self.write_conditions(&plan);
+        self.notify(Notice::Pass(trigger, Box::new(plan)));
     }
 
-    fn tell(&mut self, notice: Notice) {
-        self.out.push(Command::Tell(notice));
+    fn notify(&mut self, notice: Notice) {
+        self.out.push(Command::Notify(notice));
     }
 
-    fn tell_refusals(&mut self, plan: &RoutePlan) {
+    fn notify_refusals(&mut self, plan: &RoutePlan) {
         let fresh: Vec<Refusal> = plan
             .refusals
             .iter()
@@ -168,14 +174,14 @@ impl Engine {
             .cloned()
             .collect();
         for refusal in fresh {
-            self.tell(Notice::Refused(refusal));
+            self.notify(Notice::Refused(refusal));
         }
         self.refused.clone_from(&plan.refusals);
     }
 
-    /// Says about each node what can be said already. A node whose routes are just being made is
-    /// not called unavailable first: it would be tainted for a second for nothing.
-    fn judge(&mut self, plan: &RoutePlan) {
+    /// Writes the conditions of nodes whose state is final in this plan. A node whose routes are
+    /// being created is not marked unavailable first: it would be tainted for a second for nothing.
+    fn write_conditions(&mut self, plan: &RoutePlan) {
         self.missing.clear();
         self.blocked.clear();
         if plan.observe_only || !self.watch.list().complete {
@@ -198,16 +204,16 @@ impl Engine {
             }
         }
         for (name, reason) in said {
-            self.say(&name, reason);
+            self.write_condition(&name, reason);
         }
     }
 
-    fn say(&mut self, name: &SharedStr, reason: Reason) {
+    fn write_condition(&mut self, name: &SharedStr, reason: Reason) {
         let conditions = self.policy.conditions;
         let Some(node) = self.watch.get_mut(name) else {
             return;
         };
-        if reason.is_news(node.network_unavailable.as_ref(), conditions) {
+        if reason.needs_write(node.network_unavailable.as_ref(), conditions) {
             // Our own write counts before the watch brings it back.
             node.network_unavailable = Some(reason.to_condition());
             let node = name.clone();
@@ -217,7 +223,7 @@ impl Engine {
     }
 
     fn succeeded(&mut self, step: &Step, now: Moment) {
-        self.shadow.applied(step, now);
+        self.cache.applied(step, now);
         self.backoff.succeeded(step);
         let Some(node) = step.node() else {
             return;
@@ -229,7 +235,7 @@ impl Engine {
         if missing.is_empty() {
             self.missing.remove(node);
             if !self.blocked.contains(node) {
-                self.say(node, Reason::RouteCreated);
+                self.write_condition(node, Reason::RouteCreated);
             }
         }
     }
@@ -239,10 +245,10 @@ impl Engine {
             self.budget.limited(after, now);
         }
         if error.needs_list() {
-            self.shadow.doubt(&step, now);
+            self.cache.doubt(&step, now);
         }
         let again = self.backoff.failed(&step, &error, now, &mut self.random);
-        if self.shadow.has_doubts() {
+        if self.cache.has_doubts() {
             self.schedule.list_by(again, Trigger::Doubt);
         }
         let held_back = matches!(error, ProviderError::RateLimited { .. });
@@ -250,13 +256,13 @@ impl Engine {
             && self.missing.contains_key(node)
             && !held_back
         {
-            self.say(&node.clone(), Reason::NoRouteCreated);
+            self.write_condition(&node.clone(), Reason::NoRouteCreated);
         }
-        self.tell(Notice::Failed(Box::new(step.clone()), error, again));
+        self.notify(Notice::Failed(Box::new(step.clone()), error, again));
         if outdated {
             self.schedule.replan(now);
         } else {
-            self.lane.put_back(step);
+            self.queue.put_back(step);
         }
     }
 
@@ -275,21 +281,21 @@ impl Engine {
     }
 
     fn mutate(&mut self, now: Moment) {
-        self.lane_wake = None;
+        self.queue_wake = None;
         if !self.listed {
             return;
         }
         loop {
             let offer = self
-                .lane
-                .offer(&self.backoff, &self.budget, &self.shadow, now);
+                .queue
+                .offer(&self.backoff, &self.budget, &self.cache, now);
             match offer {
                 Offer::Go(ticket, step) => {
                     self.budget.spend();
                     self.out.push(Command::Mutate(ticket, *step));
                 }
                 Offer::Later(at) => {
-                    self.lane_wake = Some(at);
+                    self.queue_wake = Some(at);
                     return;
                 }
                 Offer::Nothing => return,
@@ -298,7 +304,7 @@ impl Engine {
     }
 }
 
-/// A list that others wait for may use what verification must leave.
+/// Lists that nodes wait for may use the calls that verification has to leave.
 fn purpose(trigger: Trigger) -> Priority {
     match trigger {
         Trigger::Start | Trigger::Doubt | Trigger::NodeChange => Priority::Create,
@@ -341,13 +347,13 @@ impl Controller for Engine {
                 self.list_failures = 0;
                 self.listed = true;
                 let drift = self
-                    .shadow
-                    .listed(routes, self.asked, self.lane.under_way());
+                    .cache
+                    .listed(routes, self.asked, self.queue.under_way());
                 self.schedule.listed(now);
                 if !drift.is_empty() {
-                    self.tell(Notice::Drifted(drift));
+                    self.notify(Notice::Drifted(drift));
                 }
-                if self.shadow.has_doubts() {
+                if self.cache.has_doubts() {
                     self.schedule.list_by(now, Trigger::Doubt);
                 }
                 self.pass(self.trigger, now);
@@ -359,13 +365,13 @@ impl Controller for Engine {
                 self.list_failures = self.list_failures.saturating_add(1);
                 let wait = wait(&error, self.list_failures, &mut self.random);
                 self.schedule.list_failed(now + wait);
-                self.tell(Notice::ListFailed(error));
+                self.notify(Notice::ListFailed(error));
             }
         }
     }
 
     fn mutated(&mut self, ticket: Ticket, result: Result<(), ProviderError>, now: Moment) {
-        let Some((step, outdated)) = self.lane.ended(ticket) else {
+        let Some((step, outdated)) = self.queue.ended(ticket) else {
             return;
         };
         let deleted = step.wanted().is_none();
@@ -396,7 +402,7 @@ impl Controller for Engine {
     }
 
     fn record(&self) -> Vec<(IpNet, NextHop)> {
-        self.shadow.record().cloned().collect()
+        self.cache.record().cloned().collect()
     }
 
     fn rate_observed(&mut self, rate: RateLimit, now: Moment) {
@@ -417,7 +423,7 @@ impl Controller for Engine {
             .schedule
             .next_list()
             .map(|(at, trigger)| at.max(self.budget.ready_at(purpose(trigger), now)));
-        let waits = [list, self.schedule.next_pass(), self.lane_wake];
+        let waits = [list, self.schedule.next_pass(), self.queue_wake];
         waits.into_iter().flatten().min()
     }
 }

@@ -1,17 +1,19 @@
+//! Errors of route providers.
+
 use std::time::Duration;
 
 use weft_model::SharedStr;
 
-/// Why a provider did not do what it was asked for, sorted by what to do about it.
+/// An error of a provider, classified by how to react to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
-    /// A passing failure: a dropped connection, a bad gateway. Nothing was changed.
-    #[error("passing failure: {0}")]
+    /// A temporary failure: a dropped connection, a bad gateway. Nothing was changed.
+    #[error("temporary failure: {0}")]
     Retry(SharedStr),
-    /// Too many calls. With the time to wait, where the provider says it.
+    /// Too many calls.
     #[error("rate limit exceeded")]
     RateLimited {
-        /// How long to wait.
+        /// Time to wait, where the provider says it.
         after: Option<Duration>,
     },
     /// Another action runs on the same table.
@@ -23,33 +25,34 @@ pub enum ProviderError {
     /// The node cannot be routed to yet: not attached, not running, gateway not reachable.
     #[error("node is not ready to be routed to: {0}")]
     NotReady(SharedStr),
-    /// The table is not what we believed: the destination is taken, or changed under us.
-    #[error("route table differs from what was believed")]
+    /// The table is not what the plan assumed: the destination is taken, or was changed from
+    /// outside.
+    #[error("route table differs from the cached one")]
     Conflict,
-    /// Our credentials do not allow it.
-    #[error("not allowed")]
+    /// The credentials do not allow it.
+    #[error("permission denied")]
     Forbidden,
-    /// What the call was about is gone: for a delete that is what was wanted.
-    #[error("gone")]
+    /// The object of the call does not exist; a delete counts as done.
+    #[error("not found")]
     Gone,
     /// The provider will never accept this.
     #[error("refused: {0}")]
     Invalid(SharedStr),
-    /// The answer cannot be understood.
-    #[error("answer makes no sense: {0}")]
+    /// The answer cannot be decoded.
+    #[error("invalid answer: {0}")]
     Garbage(SharedStr),
-    /// No answer came in time: it may have happened or not.
-    #[error("no answer in time")]
+    /// No clear answer: the change may have happened or not.
+    #[error("no clear answer, outcome unknown")]
     Uncertain,
 }
 
 impl ProviderError {
-    /// Whether the table has to be read before anything else is believed about the destination.
+    /// True if the table has to be read before the destination is changed again.
     pub fn needs_list(&self) -> bool {
         matches!(self, Self::Conflict | Self::Uncertain | Self::Garbage(_))
     }
 
-    /// A word for a metric label, from a closed set.
+    /// Value of a metric label, from a closed set.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Retry(_) => "retry",

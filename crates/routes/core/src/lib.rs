@@ -1,41 +1,55 @@
-//! The route controller's decisions: which routes the nodes of a cluster need, what has to change
-//! at the provider, and when.
+//! Decisions of the route controller: the routes that the nodes of a cluster need, the changes to
+//! make at the provider, and the time to make them.
 //!
-//! Nothing here acts. Time comes in as a [`Moment`], chance as a [`Random`] with a seed, and the
-//! provider's answers as values; so a day of a cluster's life runs in a test within a second.
+//! Nothing here does I/O. Time comes in as a [`Moment`], randomness as a [`Random`] with a seed,
+//! and the provider's answers as values; so a simulated day of a cluster runs in a test within a
+//! second.
 
+mod answer;
 mod backoff;
 mod budget;
 mod cidr;
+mod condition_queue;
 mod engine;
 mod error;
-mod lane;
+mod instances;
+mod joining;
+mod ledger;
+mod mutation_queue;
 mod node;
 mod plan;
 mod policy;
-mod polling;
+mod reconciler;
 mod route;
 mod schedule;
-mod shadow;
+#[cfg(feature = "simulation")]
 pub mod simulation;
+mod table_cache;
 mod watch;
+mod write_outcome;
 
+pub use answer::{Answer, InstanceAddresses};
 pub use backoff::Backoff;
 pub use budget::{Budget, LONGEST_PAUSE, Priority, RateLimit};
 pub use cidr::{Cidr, CidrError};
+pub use condition_queue::ConditionQueue;
 pub use engine::{Command, Controller, Engine, Notice};
 pub use error::ProviderError;
-pub use lane::{Lane, Offer, Ticket};
+pub use instances::Instances;
+pub use joining::JoiningNodes;
+pub use ledger::{Activity, Entry, Ledger};
+pub use mutation_queue::{MutationQueue, Offer, Ticket};
 pub use node::{AddressKind, Blocks, Condition, Node, NodeAddress, NodeList};
 pub use plan::{
-    Action, ConditionChange, CreateReason, DeleteReason, Forecast, Left, LeftReason, Reason,
+    Action, ConditionChange, CreateReason, DeleteReason, Forecast, LeftAlone, LeftReason, Reason,
     Refusal, RefusalReason, ReplaceReason, RoutePlan, Step, Verdict, Wanted, Withheld,
     WithheldReason, plan,
 };
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
-pub use polling::{Clockwork, Reconciler, Ticker};
+pub use reconciler::{PassEnd, PassTimer, Reconciler, Ticker};
 pub use route::{Mark, NextHop, Route, Target};
 pub use schedule::{Schedule, Timing, Trigger};
-pub use shadow::{Drift, Shadow};
+pub use table_cache::{Drift, TableCache};
 pub use watch::NodeWatch;
 pub use weft_model::{Moment, Random};
+pub use write_outcome::WriteOutcome;

@@ -1,3 +1,5 @@
+//! Nodes, reduced to the fields that routes depend on.
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
@@ -8,38 +10,36 @@ use weft_model::{IpFamily, SharedStr};
 
 use crate::{Cidr, NextHop, Route, Target};
 
-/// What routes need to know about a Node.
+/// A Node, reduced to what routes need.
 ///
-/// Two equal values need equal routes, so whoever watches compares them to see whether something
-/// happened.
+/// Equal values need equal routes, so a watcher compares them to detect changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `metadata.name`.
+    /// From `metadata.name`.
     pub name: SharedStr,
     /// `metadata.uid`: the same name with another UID is another node.
     pub uid: SharedStr,
-    /// `spec.podCIDRs`.
+    /// From `spec.podCIDRs`.
     pub pod_cidrs: Vec<Cidr>,
-    /// What the node holds of pools beyond that.
+    /// Blocks of address pools that the node holds besides its pod CIDRs.
     pub blocks: Blocks,
-    /// `status.addresses`.
+    /// From `status.addresses`.
     pub addresses: Vec<NodeAddress>,
-    /// `spec.providerID`.
+    /// The provider's instance ID, from `spec.providerID`.
     pub provider_id: Option<SharedStr>,
-    /// Whether a label says that the node wants no routes.
+    /// True if the node is excluded from routes, by label.
     pub excluded: bool,
-    /// The addresses that the provider knows for the node's instance, where it was asked. A
-    /// kubelet writes its own addresses, so a compromised one could claim somebody else's.
+    /// The addresses of the node's instance according to the provider, where it was asked. A
+    /// kubelet writes its own addresses, so a compromised one could claim those of another machine.
     pub instance_addresses: Option<Vec<IpAddr>>,
-    /// Its `NetworkUnavailable` condition, if it has one.
+    /// The `NetworkUnavailable` condition, if the node has one.
     pub network_unavailable: Option<Condition>,
-    /// Further facts that the provider declared to depend on; a change of them triggers a pass.
+    /// Values of the labels in the provider's `trigger_labels`; a change triggers a pass.
     pub triggers: Vec<SharedStr>,
 }
 
 impl Node {
-    /// The ranges whose packets are sent to the node: its pod CIDRs, and its blocks that do not lie
-    /// in them.
+    /// The ranges that are routed to the node: its pod CIDRs, and its blocks outside of them.
     pub fn ranges(&self) -> impl Iterator<Item = &Cidr> {
         let own: Vec<IpNet> = self
             .pod_cidrs
@@ -57,33 +57,33 @@ impl Node {
         self.pod_cidrs.iter().chain(blocks.iter().filter(beyond))
     }
 
-    /// Whether it is certain that the node has no range.
+    /// True if the node is known to have no range.
     pub fn has_no_range(&self) -> bool {
         self.blocks != Blocks::Unknown && self.ranges().next().is_none()
     }
 
-    /// The first internal address of a family, to which the node's packets go.
+    /// The first internal address of a family: the next hop of the node's routes.
     pub fn internal_ip(&self, family: IpFamily) -> Option<IpAddr> {
         let mut internal = self.addresses.iter().filter_map(NodeAddress::internal_ip);
         internal.find(|ip| IpFamily::of(*ip) == family)
     }
 }
 
-/// What a node holds of pools of addresses.
+/// Blocks of address pools that a node holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Blocks {
-    /// Nobody routes such: pod CIDRs are all there is.
+    /// Blocks are not routed; pod CIDRs are all there is.
     #[default]
     None,
-    /// It cannot be told at the moment. What leads to the node may be one of them, and stays.
+    /// Not known at the moment. A route to the node may be for one of its blocks, so it stays.
     Unknown,
-    /// These, and no others.
+    /// Exactly these blocks.
     Known(Vec<Cidr>),
 }
 
 impl Blocks {
-    /// All that a node holds. Neighbours stay apart: a wider route would have to be made anew with
-    /// every block that comes or goes. What lies in another is not named twice.
+    /// All blocks of a node, without those that lie in another. Adjacent blocks are not merged: a
+    /// wider route would have to be replaced with every block that comes or goes.
     pub fn known(ranges: impl IntoIterator<Item = IpNet>) -> Self {
         let mut ranges: Vec<IpNet> = ranges.into_iter().map(|range| range.trunc()).collect();
         // A range sorts before everything that it contains.
@@ -96,9 +96,9 @@ impl Blocks {
 /// One of `status.addresses`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeAddress {
-    /// Its `type`.
+    /// The `type` field.
     pub kind: AddressKind,
-    /// Its `address`: an IP address or a name.
+    /// The `address` field: an IP address or a name.
     pub text: SharedStr,
 }
 
@@ -111,12 +111,12 @@ impl NodeAddress {
         }
     }
 
-    /// The address, if it is one and an internal one.
+    /// The IP address, if the type is `InternalIP` and the text is an address.
     pub fn internal_ip(&self) -> Option<IpAddr> {
         self.ip().filter(|_| self.kind == AddressKind::InternalIp)
     }
 
-    /// The address, if it is one.
+    /// The IP address, if the text is one.
     pub fn ip(&self) -> Option<IpAddr> {
         self.text.parse().ok()
     }
@@ -125,38 +125,38 @@ impl NodeAddress {
 /// The type of a node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressKind {
-    /// `InternalIP`.
+    /// Type `InternalIP`.
     InternalIp,
-    /// `ExternalIP`.
+    /// Type `ExternalIP`.
     ExternalIp,
-    /// `Hostname`, `InternalDNS` or `ExternalDNS`.
+    /// Any other type: `Hostname`, `InternalDNS` or `ExternalDNS`.
     Name,
 }
 
-/// What a node's condition says, as far as it matters whether to write it again.
+/// A node condition, reduced to what decides whether to write it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `status`: whether the network is *un*available.
     pub status: bool,
-    /// `reason`.
+    /// The `reason` field.
     pub reason: SharedStr,
 }
 
-/// The nodes of the cluster as far as they are known.
+/// The known nodes of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeList {
-    /// By name.
+    /// Nodes by name.
     pub nodes: BTreeMap<SharedStr, Node>,
-    /// Whether these are all. Absence proves nothing while the first list is under way, and
-    /// nothing is deleted on it.
+    /// True if the list is complete. Until the first list was read, the absence of a node proves
+    /// nothing, so nothing is deleted.
     pub complete: bool,
-    /// Whether there are nodes of which nothing can be read. Their ranges look as if no node named
-    /// them, so nothing is deleted meanwhile either.
+    /// True if there are nodes that cannot be decoded. Their ranges look unused, so nothing is
+    /// deleted meanwhile either.
     pub unreadable: bool,
 }
 
 impl NodeList {
-    /// All nodes there are.
+    /// A complete list.
     pub fn complete(nodes: impl IntoIterator<Item = Node>) -> Self {
         Self {
             nodes: nodes
@@ -168,13 +168,13 @@ impl NodeList {
         }
     }
 
-    /// Whether a range that no node names is certain to be unused.
+    /// True if a range that no node names is certain to be unused.
     pub(crate) fn proves_absence(&self) -> bool {
         self.complete && !self.unreadable
     }
 
-    /// Finds the nodes that routes of unknown target lead to, by next hop: a provider knows
-    /// addresses and machines and not our names for them.
+    /// Fills in unknown targets of routes by next hop: a provider knows addresses and machines, not
+    /// node names.
     pub fn resolve(&self, routes: &mut [Route]) {
         let mut holders = HashMap::new();
         for node in self.nodes.values() {

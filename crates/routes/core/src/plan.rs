@@ -1,7 +1,8 @@
-//! What has to change at the provider, as a value: ordered, countable, printable.
+//! Plan of a pass: the changes to make at the provider, as a value that can be ordered, counted and
+//! printed.
 //!
-//! [`plan`] compares nodes with routes and decides; nobody acts here. Start reading in `own.rs`
-//! for our rules and in `upstream.rs` for those of cloud-provider 1.36.
+//! [`plan`] compares nodes with routes and has no side effects. Start reading in `own.rs` for our
+//! rules and in `upstream.rs` for those of cloud-provider 1.36.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ pub use refusal::{Refusal, RefusalReason};
 pub use step::{Action, CreateReason, DeleteReason, ReplaceReason, Step, Wanted};
 pub use verdict::{ConditionChange, Reason, Verdict};
 
-/// Decides what a pass has to do.
+/// Plans a pass.
 pub fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
     let mut plan = match policy.semantics {
         Semantics::Upstream => upstream::plan(nodes, routes, policy),
@@ -36,39 +37,39 @@ pub fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
 /// The difference between the routes that nodes need and those there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoutePlan {
-    /// What to do, in this order where destinations overlap.
+    /// The changes, in this order where destinations overlap.
     pub steps: Vec<Step>,
-    /// Whether every delete has to be done before the first create (upstream, for providers that
+    /// True if every delete has to be done before the first create (upstream, for providers that
     /// record addresses). Otherwise only overlapping destinations keep their order.
     pub deletes_first: bool,
     /// Routes that are right as they are.
     pub kept: Vec<Route>,
     /// Routes that look as if they were not needed, and are left alone.
-    pub left: Vec<Left>,
-    /// Steps that would be right but are not believed.
+    pub left: Vec<LeftAlone>,
+    /// Steps that are not carried out, because the input may be incomplete or wrong.
     pub withheld: Vec<Withheld>,
-    /// What nodes ask for and cannot get.
+    /// Ranges of nodes that get no route.
     pub refusals: Vec<Refusal>,
-    /// How each node stands, by name; nodes that are none of our business are absent.
+    /// The state of each node, by name; nodes that have no range and no route are absent.
     pub verdicts: BTreeMap<SharedStr, Verdict>,
-    /// How full the table will be.
+    /// Number of routes in the table before and after the plan.
     pub forecast: Forecast,
-    /// Whether this is for reading only.
+    /// True if the plan is only shown and not carried out.
     pub observe_only: bool,
 }
 
 impl RoutePlan {
-    /// Whether nothing has to be done.
+    /// True if there are no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// What may really be done: nothing when only observing.
+    /// The steps to carry out: none in observe mode.
     pub fn executable(&self) -> &[Step] {
         if self.observe_only { &[] } else { &self.steps }
     }
 
-    /// How many routes are created, replaced and deleted.
+    /// Number of creates, replacements and deletes.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |wanted: fn(&Action) -> bool| {
             let actions = self.steps.iter().map(|step| &step.action);
@@ -82,57 +83,57 @@ impl RoutePlan {
     }
 }
 
-/// A route that nobody asked for and that stays.
+/// A route that no node needs and that is not deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftAlone {
     /// The route.
     pub route: Route,
-    /// Why it stays.
+    /// The reason not to delete it.
     pub reason: LeftReason,
 }
 
-/// Why a route that no node needs as it is stays.
+/// Reason not to delete a route that no node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftReason {
     /// Not in the cluster's range.
     OutOfRange,
-    /// Somebody else's, or possibly so.
+    /// Foreign, or of unknown owner.
     NotOurs,
-    /// Its destination cannot be understood.
+    /// The destination cannot be parsed.
     Unreadable,
-    /// A node claims the destination but cannot be routed to right now; the old way is better
+    /// A node claims the destination but gets no route for it right now; the old route is better
     /// than none.
     StillClaimed,
-    /// It leads to a node of which nobody can say at the moment which blocks it holds.
+    /// It leads to a node whose blocks are not known at the moment.
     BlocksUnknown,
 }
 
-/// A step that is not believed.
+/// A step that is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
     /// The step.
     pub step: Step,
-    /// Why it is not done.
+    /// The reason not to carry it out.
     pub reason: WithheldReason,
 }
 
-/// Why a step is not done.
+/// Reason not to carry out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithheldReason {
-    /// Not all nodes are known, so absence proves nothing.
+    /// Not all nodes are known, so the absence of a node proves nothing.
     IncompleteNodes,
-    /// More deletes than a pass is believed to mean.
+    /// More deletes than [`DeleteCap`](crate::DeleteCap) allows.
     TooManyDeletes,
 }
 
-/// How full the provider's table will be.
+/// Number of routes in the provider's table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
-    /// Routes in the table now, everybody's.
+    /// Routes in the table now, foreign ones included.
     pub present: usize,
-    /// Routes in the table when the plan is done.
+    /// Routes in the table after the plan.
     pub after: usize,
-    /// How many it can hold, if known.
+    /// Capacity of the table, if known.
     pub quota: Option<usize>,
 }
 
@@ -146,13 +147,13 @@ impl Forecast {
         }
     }
 
-    /// How many routes of the plan will not fit.
+    /// Number of routes of the plan that do not fit.
     pub fn missing(&self) -> usize {
         self.quota
             .map_or(0, |quota| self.after.saturating_sub(quota))
     }
 
-    /// Whether the table is, or is about to be, fuller than nine tenths.
+    /// True if the table is, or will be, more than nine tenths full.
     pub fn is_tight(&self) -> bool {
         self.quota
             .is_some_and(|quota| self.after.max(self.present) * 10 > quota * 9)

@@ -1,39 +1,41 @@
+//! Planning rules chosen by the operator and by the provider's capabilities.
+
 use ipnet::IpNet;
 use weft_model::IpFamily;
 
-/// What an operator and a provider decided before any route is looked at.
+/// Rules of a pass: the operator's settings and the provider's capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is decided for itself")]
 pub struct Policy {
-    /// Whose rules apply.
+    /// Planning rules: ours or upstream's.
     pub semantics: Semantics,
     /// `--cluster-cidr`: the ranges in which routes are managed.
     pub cluster_cidrs: Vec<IpNet>,
     /// The families that the provider can route.
     pub families: Vec<IpFamily>,
-    /// What the provider's routes lead to.
+    /// Kind of next hop in the provider's routes.
     pub next_hop: NextHopKind,
-    /// Who writes `NetworkUnavailable`.
+    /// Policy for the `NetworkUnavailable` condition.
     pub conditions: ConditionPolicy,
-    /// What to do with routes in the cluster's range that carry nobody's mark.
+    /// Treatment of routes in `cluster_cidrs` that carry no mark and match no node.
     pub unmarked: Unmarked,
-    /// How many deletes of a pass are believed.
+    /// Limit of deletes in one pass.
     pub delete_cap: DeleteCap,
-    /// Delete however many it are.
+    /// `--force-deletes`: ignore `delete_cap`.
     pub force: bool,
-    /// Plan and count, write nothing.
+    /// Plan and count, but change nothing.
     pub observe_only: bool,
-    /// How many routes the provider's table can hold, if known.
+    /// Routes that fit into the provider's table, if known.
     pub quota: Option<usize>,
-    /// Whether a change of `spec.providerID` triggers a pass.
+    /// True if a change of `spec.providerID` triggers a pass.
     pub watch_provider_id: bool,
-    /// Whether a node without a machine that the provider knows gets no route: nobody could say
-    /// whether its address is its own.
+    /// True if a node without a provider ID is refused a route, because its address cannot be
+    /// checked.
     pub needs_machine: bool,
 }
 
 impl Policy {
-    /// Our rules for these ranges, for a provider that routes both families to addresses.
+    /// Our rules for these ranges, and a provider that routes both families to addresses.
     pub fn new(cluster_cidrs: impl IntoIterator<Item = IpNet>) -> Self {
         Self {
             semantics: Semantics::Own,
@@ -59,22 +61,22 @@ impl Policy {
         }
     }
 
-    /// Whether a range lies in the cluster's.
+    /// True if a range lies in one of `cluster_cidrs`.
     pub fn covers(&self, net: &IpNet) -> bool {
         self.cluster_cidrs.iter().any(|range| range.contains(net))
     }
 }
 
-/// Whose rules decide what a pass does.
+/// Planning rules of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
-    /// Those of cloud-provider 1.36, used with the feature gate off.
+    /// The rules of cloud-provider 1.36, used with the feature gate off.
     Upstream,
-    /// Ours: safe on bad input, moves ranges in one step, touches nobody else's routes.
+    /// Our rules: safe on bad input, move ranges in one step, never touch foreign routes.
     Own,
 }
 
-/// What routes of a provider lead to.
+/// Kind of next hop that a provider's routes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHopKind {
     /// An address of the node.
@@ -83,35 +85,35 @@ pub enum NextHopKind {
     Instance,
 }
 
-/// Who writes the `NetworkUnavailable` condition.
+/// Policy for writing the `NetworkUnavailable` condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionPolicy {
-    /// We do, over whatever is there, as upstream since 1.36.
+    /// Always write it, as upstream does since 1.36.
     Own,
-    /// We do, unless somebody else's reason is there.
+    /// Write it unless it has a reason that is not ours, such as a CNI plugin's.
     RespectCni,
-    /// Nobody here.
+    /// Never write it.
     Off,
 }
 
-/// What becomes of a route in the cluster's range that carries nobody's mark and is not known
-/// from before, when no node wants its destination.
+/// Treatment of a route in the cluster's range that carries no mark, is not in our record, and
+/// matches no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmarked {
-    /// It may be somebody else's: report it.
+    /// Leave it and report it: its owner is unknown.
     Leave,
-    /// The range is ours alone: delete it, as upstream does.
+    /// Delete it, as upstream does: the range belongs to this cluster alone.
     Claim,
 }
 
-/// How many deletes are believed to be meant.
+/// Limit of deletes in one pass, against mistakes such as an emptied node list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeleteCap {
-    /// At most this share of our routes, in percent.
+    /// Largest share of our routes, in percent.
     pub percent: usize,
-    /// At most this many, whatever the share.
+    /// Largest number, regardless of the share.
     pub at_most: usize,
-    /// So few are always believed: in a cluster of two nodes one is half of them.
+    /// Number that is always accepted: in a cluster of two nodes one is half of them.
     pub always: usize,
 }
 
@@ -126,7 +128,7 @@ impl Default for DeleteCap {
 }
 
 impl DeleteCap {
-    /// Whether so many deletes out of so many routes are too many.
+    /// True if this number of deletes out of `routes` is over the limit.
     pub fn is_exceeded(&self, deletes: usize, routes: usize) -> bool {
         deletes > self.always && (deletes > self.at_most || deletes * 100 > routes * self.percent)
     }

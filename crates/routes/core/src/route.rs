@@ -1,3 +1,5 @@
+//! Routes as providers list them.
+
 use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
@@ -8,20 +10,20 @@ use crate::{Cidr, NodeAddress};
 /// A route as the provider lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where packets are going to.
+    /// The range that is routed.
     pub destination: Cidr,
-    /// Which node they are sent to.
+    /// The node that packets are sent to.
     pub target: Target,
-    /// How they are sent there, if the provider says.
+    /// The next hop, if the provider reports it.
     pub next_hop: Option<NextHop>,
     /// The addresses of the node that the provider recorded with the route. `None` for providers
     /// that record none (upstream: `EnableNodeAddresses` unset).
     pub target_addresses: Option<Vec<NodeAddress>>,
-    /// Whether the target is gone and packets are dropped.
+    /// True if the target no longer exists, so that packets are dropped.
     pub blackhole: bool,
-    /// Whose it is, as far as the provider can tell.
+    /// The owner, as far as the provider can tell.
     pub mark: Mark,
-    /// The provider's own name for it.
+    /// The provider's identifier of the route.
     pub id: Option<SharedStr>,
 }
 
@@ -41,7 +43,7 @@ impl Route {
 }
 
 impl Route {
-    /// What tells it from others, if it can be read.
+    /// Identity of the route in our record; `None` without a readable destination and next hop.
     pub(crate) fn key(&self) -> Option<(IpNet, NextHop)> {
         Some((self.destination.net().ok()?, self.next_hop.clone()?))
     }
@@ -63,12 +65,12 @@ impl fmt::Display for Route {
     }
 }
 
-/// Which node a route leads to.
+/// The node that a route leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// The node of that name; there need not be a Node object of that name.
     Node(SharedStr),
-    /// The provider cannot tell.
+    /// Not known to the provider.
     Unknown,
 }
 
@@ -82,17 +84,17 @@ impl Target {
     }
 }
 
-/// What a provider sends packets to.
+/// The next hop of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NextHop {
     /// An address.
     Address(IpAddr),
-    /// A machine, by the provider's identifier.
+    /// A machine, by the provider's instance ID.
     Instance(SharedStr),
 }
 
 impl NextHop {
-    /// Whether both are of the same kind, so that a difference means something.
+    /// True if both are of the same kind, so that they can be compared.
     pub fn is_comparable(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -107,14 +109,14 @@ impl fmt::Display for NextHop {
     }
 }
 
-/// Whose a route is.
+/// Ownership of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mark {
-    /// Ours: it carries our mark (protocol number, tag, name), or we remember making it.
+    /// Owned by this cluster: it carries our mark (protocol number, tag, name) or is in our record.
     Ours,
-    /// Somebody else's, by a mark of theirs. Never touched.
+    /// Owned by another program, by its mark. Never touched.
     Foreign,
-    /// The provider's routes carry no marks, and we have no memory of this one.
+    /// Not marked, and not in our record.
     #[default]
     None,
 }

@@ -1,20 +1,22 @@
+//! Times of passes and lists in watch mode.
+
 use std::time::Duration;
 
 use crate::Moment;
 
-/// When passes run in watch mode.
+/// Intervals of passes and lists in watch mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long to wait for more events after the first. Not prolonged by further ones, so a
-    /// storm cannot starve anybody.
+    /// Time to collect more events after the first. Further events do not prolong it, so a storm of
+    /// events cannot delay a pass for ever.
     pub debounce: Duration,
-    /// The least time between the beginnings of two passes.
-    pub floor: Duration,
-    /// How often the table is read to see whether it is as believed.
+    /// Minimum time between the starts of two passes.
+    pub min_interval: Duration,
+    /// Interval of lists that verify the cached table; `None` for `resync` only.
     pub verify: Option<Duration>,
-    /// `--min-resync-period`: how often at least a pass with a fresh list runs.
+    /// `--min-resync-period`: longest time between two passes with a fresh list.
     pub resync: Duration,
-    /// How long a provider's list may lag behind its mutations.
+    /// Longest time by which a provider's list lags behind its mutations.
     pub settle: Duration,
 }
 
@@ -22,7 +24,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             debounce: Duration::from_millis(250),
-            floor: Duration::from_secs(1),
+            min_interval: Duration::from_secs(1),
             verify: Some(Duration::from_secs(30 * 60)),
             resync: Duration::from_secs(12 * 60 * 60),
             settle: Duration::from_secs(5),
@@ -30,23 +32,23 @@ impl Default for Timing {
     }
 }
 
-/// Why a pass runs.
+/// Cause of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Trigger {
-    /// The first one.
+    /// The controller started.
     Start,
-    /// A node changed, or a mutation ended that a later pass did not know the end of.
+    /// A node changed, or a mutation ended after the plan that ignored it.
     NodeChange,
-    /// The table turned out to be other than believed.
+    /// The table may differ from the cached one.
     Doubt,
-    /// It is time to verify, or to resync.
+    /// Verification or resync is due.
     Periodic,
 }
 
 /// Decides when the next pass runs, and whether it reads the table.
 ///
-/// The timers are its own and count from the last list: a watch that breaks every few minutes does
-/// not push verification away for ever, as relists do with informers' resync.
+/// The timers count from the last list: a watch that breaks every few minutes does not postpone
+/// verification for ever, as relists do with the resync of informers.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     timing: Timing,
@@ -59,7 +61,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Begins with a list at once.
+    /// Starts with a list that is due at once.
     pub fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -72,30 +74,30 @@ impl Schedule {
         }
     }
 
-    /// A node changed in a way that matters.
+    /// A node changed in a way that affects routes.
     pub fn node_changed(&mut self, now: Moment) {
         let ready = now + self.timing.debounce;
         self.ready_at = Some(self.ready_at.map_or(ready, |known| known.min(ready)));
     }
 
-    /// Something is known now that the last pass did not know; nobody else will tell.
+    /// Something is known that the last pass did not know, and no event will follow.
     pub fn replan(&mut self, now: Moment) {
         self.ready_at = Some(self.ready_at.map_or(now, |known| known.min(now)));
     }
 
-    /// Something outside changed the table; more of it is likely to come at once.
+    /// The table was changed from outside; more changes are likely to follow at once.
     pub fn table_changed(&mut self, now: Moment) {
         self.list_by(now + self.timing.debounce, Trigger::Doubt);
     }
 
-    /// The table has to be read at that time, or earlier if that was planned.
+    /// Plans a list for that time, unless an earlier one is planned.
     pub fn list_by(&mut self, at: Moment, trigger: Trigger) {
         if self.list_at.is_none_or(|(known, _)| at < known) {
             self.list_at = Some((at, trigger));
         }
     }
 
-    /// When the table is read next, and why. `None` while it is being read.
+    /// Time and cause of the next list. `None` while the table is being read.
     pub fn next_list(&self) -> Option<(Moment, Trigger)> {
         if self.listing.is_some() {
             return None;
@@ -108,13 +110,13 @@ impl Schedule {
         Some((at.max(self.not_before), trigger))
     }
 
-    /// When a pass runs on what is known. `None` if nothing happened, or if a list is under way:
-    /// the pass after it will do.
+    /// Time of the next pass without a list. `None` if nothing happened, or if a list is under way:
+    /// a pass follows it.
     pub fn next_pass(&self) -> Option<Moment> {
-        let floor = self.last_pass.map(|last| last + self.timing.floor);
+        let min_interval = self.last_pass.map(|last| last + self.timing.min_interval);
         let ready = self.ready_at.filter(|_| self.listing.is_none())?;
         self.last_list?;
-        Some(floor.map_or(ready, |floor| floor.max(ready)))
+        Some(min_interval.map_or(ready, |min_interval| min_interval.max(ready)))
     }
 
     /// The table is being read.
@@ -123,8 +125,8 @@ impl Schedule {
         self.list_at = None;
     }
 
-    /// It could not be read; try again then and not earlier, whoever asks. What happens meanwhile
-    /// is worked on without it, unless it was the first one.
+    /// The table could not be read: try again at that time, and for no trigger earlier. Passes
+    /// without a list go on meanwhile, unless this was the first list.
     pub fn list_failed(&mut self, again: Moment) {
         self.not_before = again;
         if let Some(trigger) = self.listing.take() {
@@ -132,7 +134,7 @@ impl Schedule {
         }
     }
 
-    /// It was read; a pass follows at once.
+    /// The table was read; a pass follows at once.
     pub fn listed(&mut self, now: Moment) {
         self.listing = None;
         self.not_before = Moment::START;

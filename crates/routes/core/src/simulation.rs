@@ -1,10 +1,11 @@
-//! A provider in memory, traces of a cluster's life, and a clock that jumps: to measure
-//! controllers against each other, and to see that none does harm.
+//! Simulation of controllers on a virtual clock: to compare them with each other, and to show that
+//! none does harm.
 //!
-//! A [`Scenario`] says what happens, an [`Arm`] who deals with it, [`run`] plays it, and a
-//! [`Report`] tells how it went. The same seed gives the same report.
+//! A [`Scenario`] is the input, an [`Arm`] selects the controller, [`run`] plays the scenario
+//! against a provider in memory, and a [`Report`] holds the result. The same seed gives the same
+//! report.
 
-mod ledger;
+mod oracle;
 mod provider;
 mod queue;
 mod report;
@@ -17,4 +18,4 @@ pub use queue::TokenQueue;
 pub use report::{Calls, Report};
 pub use run::{Arm, run};
 pub use scenario::Scenario;
-pub use trace::{Churn, Fleet, Happening, Trace};
+pub use trace::{Churn, ClusterEvent, Fleet, Trace};

@@ -1,26 +1,28 @@
+//! Node cache that decides which node changes need a pass.
+
 use std::collections::BTreeMap;
 
 use weft_model::{IpFamily, SharedStr};
 
 use crate::{Blocks, NextHopKind, Node, NodeAddress, NodeList, Policy};
 
-/// The nodes as they are reported, and which reports matter.
+/// The nodes of the cluster, and the rules for which of their changes need a pass.
 ///
-/// A node counts once it is *ready to route*: it has a range, and an address or identifier to
-/// send packets to. Until then its changes start nothing, so the events of a joining node do not
-/// use up the time of the one that matters.
+/// A node counts once it is *ready to route*: it has a range, and an address or identifier to send
+/// packets to. Changes before that start no pass, so the events of a joining node do not use up the
+/// minimum interval before the one that matters.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWatch {
     list: NodeList,
 }
 
 impl NodeWatch {
-    /// The nodes that are known.
+    /// The nodes as last reported.
     pub fn list(&self) -> &NodeList {
         &self.list
     }
 
-    /// To note what was written about a node.
+    /// A node, to record a condition that was written.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
         self.list.nodes.get_mut(name)
     }
@@ -39,13 +41,13 @@ impl NodeWatch {
         self.list.nodes.remove(name).is_some()
     }
 
-    /// Whether there are nodes of which nothing can be read. Returns whether that is news.
+    /// Records whether there are nodes that cannot be decoded. Returns whether that changed.
     pub fn set_unreadable(&mut self, count: usize) -> bool {
         let any = count > 0;
         std::mem::replace(&mut self.list.unreadable, any) != any
     }
 
-    /// All nodes were listed, again or for the first time; who is missing was deleted meanwhile.
+    /// Replaces all nodes by those of a list. Returns whether a pass is needed.
     pub fn relist(&mut self, nodes: impl IntoIterator<Item = Node>, policy: &Policy) -> bool {
         let fresh: BTreeMap<SharedStr, Node> = nodes
             .into_iter()
@@ -71,8 +73,7 @@ fn is_relevant(old: Option<&Node>, new: Option<&Node>, policy: &Policy) -> bool 
         && old.map(|old| facts(old, policy)) != new.map(|new| facts(new, policy))
 }
 
-/// Whether there is enough to decide something about the node. Bad input counts: it has to be
-/// reported.
+/// True if enough is known to plan for the node. Bad input counts as known: it has to be reported.
 fn is_ready(node: &Node, policy: &Policy) -> bool {
     let reachable = |family: Option<IpFamily>| match policy.next_hop {
         NextHopKind::Address => family.is_none_or(|family| node.internal_ip(family).is_some()),
@@ -89,8 +90,8 @@ type Facts<'a> = (
     (&'a Option<Vec<std::net::IpAddr>>, &'a [SharedStr]),
 );
 
-/// What a route can depend on. The order of addresses and ranges means nothing, so a kubelet that
-/// reports them in another order causes no work.
+/// The fields that routes depend on. The order of addresses and ranges means nothing, so a kubelet
+/// that reports them in another order causes no work.
 fn facts<'a>(node: &'a Node, policy: &Policy) -> Facts<'a> {
     let by_id = policy.watch_provider_id || policy.next_hop == NextHopKind::Instance;
     let provider_id = node.provider_id.as_ref().filter(|_| by_id);

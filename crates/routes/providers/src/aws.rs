@@ -1,4 +1,4 @@
-//! Routes of the route tables of a VPC, by EC2's query API.
+//! Provider `aws`: routes in the route tables of a VPC, by EC2's query API.
 //!
 //! A list is one call (and one more for each further page); a create, a replacement and a delete
 //! are one call for each table. Before the first route to an instance its source/destination check
@@ -18,7 +18,7 @@ mod failure;
 mod form;
 mod instance;
 mod listing;
-mod reach;
+mod route_target;
 mod settings;
 mod signer;
 mod tables;
@@ -27,29 +27,29 @@ mod wire;
 use api::{Api, Operation};
 pub use cloud_config::{CloudConfig, CloudConfigError};
 use form::Form;
-use reach::{Reach, Reaches};
+use route_target::{RouteTarget, RouteTargets};
 pub use settings::{AwsSettings, AwsSettingsError, TableChoice};
 use tables::Tables;
 
-/// The route tables of one cluster. All of them get the same routes: there is one for each zone,
-/// where there are several.
+/// The route tables of one cluster. All of them get the same routes; where there are several, there
+/// is one for each zone.
 #[derive(Debug)]
 pub struct AwsProvider {
     api: Api,
     tables: Tables,
-    reaches: Reaches,
+    targets: RouteTargets,
     quota: Option<usize>,
 }
 
 impl AwsProvider {
-    /// Talks to the endpoint of the settings.
+    /// Connects on the first call.
     pub fn new(settings: AwsSettings, calls: Calls) -> io::Result<Self> {
         let tables = Tables::new(settings.tables.clone());
         let quota = settings.quota;
         Ok(Self {
             api: Api::new(settings, calls)?,
             tables,
-            reaches: Reaches::default(),
+            targets: RouteTargets::default(),
             quota,
         })
     }
@@ -63,10 +63,10 @@ impl AwsProvider {
     }
 
     async fn create(&self, new: &Wanted) -> Result<(), ProviderError> {
-        let (tables, reach) = self.prepare(new).await?;
+        let (tables, target) = self.prepare(new).await?;
         let mut changed = false;
         for table in &tables {
-            let form = Form::route(table, &new.destination)?.to(&reach);
+            let form = Form::route(table, &new.destination)?.to(&target);
             let done = self.change(Operation::CreateRoute, form, new).await;
             done.map_err(|error| half_way(error, changed))?;
             changed = true;
@@ -75,12 +75,12 @@ impl AwsProvider {
     }
 
     async fn replace(&self, new: &Wanted) -> Result<(), ProviderError> {
-        let (tables, reach) = self.prepare(new).await?;
+        let (tables, target) = self.prepare(new).await?;
         let mut changed = false;
         for table in &tables {
-            let form = || Ok(Form::route(table, &new.destination)?.to(&reach));
+            let form = || Ok(Form::route(table, &new.destination)?.to(&target));
             let mut done = self.change(Operation::ReplaceRoute, form()?, new).await;
-            // A route that is missing in one of several tables is what this step is for.
+            // The route may be missing in some of several tables: create it there.
             if done == Err(ProviderError::Conflict) && tables.len() > 1 {
                 done = self.change(Operation::CreateRoute, form()?, new).await;
             }
@@ -102,20 +102,20 @@ impl AwsProvider {
             }
         }
         if let Some(NextHop::Instance(id)) = &old.next_hop {
-            self.reaches.forget(id);
+            self.targets.forget(id);
         }
         result
     }
 
-    async fn prepare(&self, new: &Wanted) -> Result<(Vec<SharedStr>, Reach), ProviderError> {
+    async fn prepare(&self, new: &Wanted) -> Result<(Vec<SharedStr>, RouteTarget), ProviderError> {
         let instance = instance_of(new)?;
         let tables = self.tables.ids(&self.api).await?;
-        let reach = self.reaches.prepare(&self.api, &instance, new.address());
-        Ok((tables, reach.await?))
+        let target = self.targets.prepare(&self.api, &instance, new.address());
+        Ok((tables, target.await?))
     }
 
-    /// Makes a call that leads packets to an instance. If the instance is not what it was, what is
-    /// remembered about it is wrong.
+    /// Makes a call that routes packets to an instance. If the instance changed, the remembered
+    /// target is dropped.
     async fn change(
         &self,
         operation: Operation,
@@ -124,7 +124,7 @@ impl AwsProvider {
     ) -> Result<(), ProviderError> {
         let result = self.api.change(operation, form).await;
         if let (Err(ProviderError::NotReady(_)), Ok(instance)) = (&result, instance_of(new)) {
-            self.reaches.forget(&instance);
+            self.targets.forget(&instance);
         }
         result
     }
@@ -136,10 +136,10 @@ fn instance_of(new: &Wanted) -> Result<SharedStr, ProviderError> {
         _ => new.provider_id.as_ref(),
     };
     let id = named.and_then(|id| instance::id(id));
-    id.ok_or_else(|| ProviderError::NotReady("the node names no instance".into()))
+    id.ok_or_else(|| ProviderError::NotReady("node has no EC2 instance ID".into()))
 }
 
-/// Some tables have the route and some have not.
+/// After a change of some tables, the failure of the others leaves an uncertain state.
 fn half_way(error: ProviderError, changed: bool) -> ProviderError {
     if changed {
         ProviderError::Uncertain

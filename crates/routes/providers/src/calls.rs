@@ -1,3 +1,5 @@
+//! Metrics of provider calls.
+
 use std::{
     fmt::Write as _,
     time::{Duration, Instant},
@@ -10,9 +12,9 @@ use prometheus_client::{
 };
 use weft_routes::ProviderError;
 
-/// Every call to a provider, by operation and outcome: what is paid for, and what is limited.
+/// Counts and durations of calls to a provider, by operation and outcome.
 ///
-/// Clones count together.
+/// Clones share their values.
 #[derive(Clone, Debug)]
 pub struct Calls {
     total: Family<CallLabels, Counter>,
@@ -30,18 +32,18 @@ struct OperationLabels {
     operation: &'static str,
 }
 
-/// How a call ended: `ok`, the label of its error, or `cut` if it was given up.
+/// Outcome of a call: `ok`, the label of its error, or `cut` if the caller gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallOutcome(&'static str);
 
 impl CallOutcome {
-    /// Of a result.
+    /// The outcome of a result.
     pub fn of<T>(result: &Result<T, ProviderError>) -> Self {
         Self(result.as_ref().map_or_else(ProviderError::label, |_| "ok"))
     }
 }
 
-/// Counts a call also when nobody waits for its end any more.
+/// Counts a call when it ends or when its future is dropped.
 struct Counted<'a> {
     calls: &'a Calls,
     operation: &'static str,
@@ -74,7 +76,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Shows the counts as `weft_routes_provider_*`.
+    /// Registers the metrics as `weft_routes_provider_*`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "weft_routes_provider_calls",
@@ -83,12 +85,12 @@ impl Calls {
         );
         registry.register(
             "weft_routes_provider_call_duration_seconds",
-            "How long calls to the provider's API took",
+            "Duration of calls to the provider's API, by operation",
             self.seconds.clone(),
         );
     }
 
-    /// Makes a call and counts it.
+    /// Awaits a call and counts it.
     pub async fn count<T>(
         &self,
         operation: &'static str,
@@ -114,7 +116,7 @@ impl Calls {
         self.total.get_or_create(&labels).inc();
     }
 
-    /// How many calls of an operation ended like that.
+    /// Number of calls of this operation and outcome.
     pub fn total(&self, operation: &'static str, outcome: CallOutcome) -> u64 {
         self.total
             .get(&CallLabels { operation, outcome })

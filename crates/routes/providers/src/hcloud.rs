@@ -1,7 +1,7 @@
-//! Routes of a network of Hetzner Cloud.
+//! Provider `hcloud`: the routes of a Hetzner Cloud network.
 //!
-//! A list is one call: nodes are found by their addresses, so servers need not be asked for. A
-//! change is one call and the polls of the action that it starts.
+//! A list is one call: nodes are found by their addresses, so servers need not be listed. A change
+//! is one call and the polls of the action that it starts.
 
 use std::{io, sync::Arc};
 
@@ -37,14 +37,14 @@ pub struct HcloudProvider {
 }
 
 impl HcloudProvider {
-    /// Talks to the endpoint of the settings. Call it on a runtime: actions are polled by a task
-    /// that lives as long as the provider.
+    /// Connects on the first call. Has to be called on a tokio runtime: actions are polled by a
+    /// task that ends with the provider.
     pub fn new(settings: HcloudSettings, calls: Calls) -> io::Result<Self> {
-        let (poll, patience) = (settings.poll, settings.action_timeout);
+        let (poll, timeout) = (settings.poll, settings.action_timeout);
         let (network, quota) = (NetworkId::new(&settings.network), settings.quota);
         let api = Arc::new(Api::new(settings, calls)?);
         Ok(Self {
-            actions: Actions::start(api.clone(), poll, patience),
+            actions: Actions::start(api.clone(), poll, timeout),
             api,
             network,
             quota,
@@ -77,9 +77,9 @@ impl HcloudProvider {
     }
 
     async fn delete(&self, old: &Route) -> Answer<()> {
-        // The API wants both, and refuses if one of them is not what is there.
+        // The API needs both, and refuses if either differs from the route.
         let Some(NextHop::Address(gateway)) = &old.next_hop else {
-            let reason = "the route has no gateway".into();
+            let reason = "cannot delete a route without a gateway".into();
             return Answer::from(Err(ProviderError::Invalid(reason)));
         };
         let route = wire::Route {
@@ -90,7 +90,7 @@ impl HcloudProvider {
     }
 
     async fn replace(&self, old: &Route, new: &Wanted) -> Answer<()> {
-        // What could not be added is found out before the old route is gone.
+        // A route that cannot be created is refused before the old one is deleted.
         let route = match to_wire(new) {
             Ok(route) => route,
             Err(error) => return Answer::from(Err(error)),
@@ -123,7 +123,7 @@ impl HcloudProvider {
     }
 }
 
-/// A gateway that is no address is no reason to fail: the route is foreign to us, then.
+/// Converts a listed route. One whose gateway is not an address counts as foreign.
 fn to_route(listed: &wire::Route) -> Route {
     let gateway = listed.gateway.parse().ok();
     Route {
@@ -145,10 +145,10 @@ fn to_wire(new: &Wanted) -> Result<wire::Route, ProviderError> {
     let net = new.destination.net();
     let net = net.map_err(|error| ProviderError::Invalid(error.to_string().as_str().into()))?;
     if new.destination.family() != Some(IpFamily::V4) {
-        let reason = "networks of Hetzner Cloud route IPv4 only";
+        let reason = "Hetzner Cloud networks route IPv4 only";
         return Err(ProviderError::Invalid(reason.into()));
     }
-    let no_address = || ProviderError::NotReady("the node has no internal address".into());
+    let no_address = || ProviderError::NotReady("node has no internal address".into());
     Ok(wire::Route {
         destination: net.to_string(),
         gateway: new.address().ok_or_else(no_address)?.to_string(),
@@ -171,7 +171,8 @@ impl Provider for HcloudProvider {
         }
     }
 
-    /// `hcloud://<number>`. Dedicated servers (`hrobot://…`, `hcloud://bm-…`) cannot be routed to.
+    /// Takes the number of `hcloud://<number>`. Dedicated servers (`hrobot://…`, `hcloud://bm-…`)
+    /// cannot be routed to.
     fn instance(&self, provider_id: &str) -> Option<SharedStr> {
         let id = provider_id.strip_prefix("hcloud://")?;
         id.parse::<u64>().ok().map(|_| SharedStr::new(id))

@@ -1,8 +1,8 @@
-//! The one HTTP client of all clouds.
+//! HTTP client of all cloud providers.
 //!
-//! It is the client that kube brings along (hyper-util's and hyper-rustls), not a second stack: the
-//! `hcloud` crate would bring reqwest and throws the response's headers away, in which the rate
-//! limit is told. It follows no redirects and repeats nothing.
+//! It uses the client that kube brings along (hyper-util and hyper-rustls) instead of a second
+//! stack: the `hcloud` crate would bring reqwest, and it drops the response headers that report the
+//! rate limit. It follows no redirects and retries nothing.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -17,23 +17,23 @@ use hyper_util::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use weft_routes::ProviderError;
 
-/// More than any answer has, and less than harms.
+/// Upper bound of a response body: more than any real answer, less than harms.
 const LARGEST_BODY: usize = 32 << 20;
 
-/// Less than servers keep idle connections, so that a call seldom meets one that is just closed
-/// and ends without an answer.
+/// Idle timeout of connections. Shorter than that of servers, so that a call seldom meets a
+/// connection that is just being closed.
 const IDLE: Duration = Duration::from_secs(20);
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Sends requests and reads answers to their end.
+/// Sends requests and reads whole responses.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     timeout: Duration,
 }
 
-/// An answer, read to its end.
+/// A whole response.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: StatusCode,
@@ -41,18 +41,18 @@ pub(crate) struct HttpAnswer {
     pub(crate) body: Bytes,
 }
 
-/// Why there is no answer.
+/// A request without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HttpError {
-    /// Nothing was sent.
-    #[error("no connection")]
+    /// The connection failed, so nothing was sent.
+    #[error("cannot connect")]
     NotSent,
-    /// It was sent, or may have been, and no answer came in time or no whole one.
+    /// The request was or may have been sent, and no whole response came in time.
     #[error("no answer")]
     Lost,
 }
 
-/// Whether a call changes something.
+/// Effect of a call on the provider's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Read,
@@ -60,7 +60,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// What it means that a server broke down on a call: a change may have happened.
+    /// The error for a call on which the server failed: a change may have happened.
     pub(crate) fn broken(self, reason: &str) -> ProviderError {
         match self {
             Self::Read => ProviderError::Retry(reason.into()),
@@ -70,16 +70,16 @@ impl Effect {
 }
 
 impl HttpError {
-    pub(crate) fn sort(self, effect: Effect) -> ProviderError {
+    pub(crate) fn classify(self, effect: Effect) -> ProviderError {
         match self {
-            Self::NotSent => ProviderError::Retry("no connection".into()),
+            Self::NotSent => ProviderError::Retry("cannot connect".into()),
             Self::Lost => effect.broken("no answer"),
         }
     }
 }
 
 impl HttpClient {
-    /// For an endpoint; the system's certificates are only needed, and only read, for `https`.
+    /// A client for an endpoint. The system's root certificates are read only for `https`.
     pub(crate) fn new(endpoint: &Uri, timeout: Duration) -> io::Result<Self> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -130,7 +130,7 @@ impl HttpClient {
     }
 }
 
-/// A sentence of somebody else, short enough for a log.
+/// Text from outside without control characters, cut to a length for logs.
 pub(crate) fn shortened(text: &str) -> String {
     const LONGEST: usize = 200;
     text.chars()

@@ -1,12 +1,13 @@
-//! Where routes are: one trait, and one module for each kind of route table.
+//! Route providers: one trait, and one module for each kind of route table.
 //!
-//! A provider does what it is told and says how it went; when to call it, what for and how often
-//! is decided in `weft-routes`. `docs/providers.md` says how to add one.
+//! A provider executes single calls and reports their results; when to call it, for what and how
+//! often is decided in `weft-routes`. `docs/providers.md` explains how to add one.
 
 mod aws;
 mod calls;
 mod hcloud;
 mod http;
+#[cfg(feature = "memory")]
 mod memory;
 pub mod netlink;
 mod open;
@@ -19,8 +20,11 @@ pub use aws::{
 };
 pub use calls::{CallOutcome, Calls};
 pub use hcloud::{HcloudProvider, HcloudSettings, HcloudSettingsError, HcloudToken, TokenError};
+#[cfg(feature = "memory")]
 pub use memory::MemoryProvider;
 pub use netlink::NetlinkProvider;
 pub use open::{KNOWN, OpenError, open};
-pub use provider::{Answer, Capabilities, InstanceAddresses, Provider, SharedProvider};
+pub use provider::{Capabilities, Provider, SharedProvider};
 pub use secret::Secret;
+/// The answers of a provider, which the decisions of `weft-routes` take as input.
+pub use weft_routes::{Answer, InstanceAddresses};

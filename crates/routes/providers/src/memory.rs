@@ -1,3 +1,5 @@
+//! Provider `memory`: a simulated route table in this process.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -10,8 +12,8 @@ use weft_routes::{
 
 use crate::{Answer, Calls, Capabilities, InstanceAddresses, Provider};
 
-/// A route table in this process, with the delays, limits and faults of a simulated one: for
-/// tests, for benchmarks, and to see what the controller would do.
+/// A route table in this process, with the delays, limits and faults of a simulated one: for tests
+/// and benchmarks.
 ///
 /// Clones share one table.
 #[derive(Clone, Debug)]
@@ -35,33 +37,33 @@ impl MemoryProvider {
         }
     }
 
-    /// Knows these machines, and can be asked about them.
+    /// Makes the provider report the addresses of these instances.
     #[must_use]
     pub fn with_instances(mut self, instances: InstanceAddresses) -> Self {
         self.instances = Some(Arc::new(Mutex::new(instances)));
         self
     }
 
-    /// Changes the machines that it knows.
+    /// Changes the known instances.
     pub fn change_instances(&self, change: impl FnOnce(&mut InstanceAddresses)) {
         if let Some(instances) = &self.instances {
             change(&mut instances.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Counts calls there.
+    /// Counts calls in `calls`.
     #[must_use]
     pub fn counting(mut self, calls: Calls) -> Self {
         self.calls = calls;
         self
     }
 
-    /// The calls that were made.
+    /// Metrics of the calls.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// Looks at the table, or changes it behind the controller's back.
+    /// Reads the simulated provider, or changes it without the controller's knowledge.
     pub fn with_table<T>(&self, look: impl FnOnce(&mut Simulated) -> T) -> T {
         look(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,11 +1,11 @@
-//! The kernel's own route table: every node leads packets for other nodes' pods to these nodes.
+//! Provider `netlink`: the route table of this machine's kernel.
 //!
 //! A route is ours if it carries our protocol number, and only such routes are ever changed. It has
-//! a metric of its own, because the kernel takes the metric, and not the protocol, to tell which
-//! route a new one replaces.
+//! a metric of its own, because the kernel identifies the route that a new one replaces by metric,
+//! and not by protocol.
 //!
-//! Nodes have to be on one link, since a kernel sends packets only to gateways that it reaches
-//! directly. Where that is not so, the network between the nodes needs the routes, and another
+//! Nodes have to be on one link, because a kernel sends packets only to gateways that it reaches
+//! directly. Where they are not, the network between the nodes needs the routes, and another
 //! provider writes them there.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -38,10 +38,10 @@ pub use warnings::HostWarning;
 use failure::{deleting, not_ready, reading, writing};
 use follow::Follower;
 
-/// How many changes are under way at once. The kernel does one after the other anyway; this only
-/// keeps its answers from being waited for one by one.
+/// Number of changes under way at the same time. The kernel serialises them anyway; this only saves
+/// waiting for each answer in turn.
 const PARALLEL: usize = 16;
-/// How long the machine's addresses are believed.
+/// Time for which the machine's addresses are cached.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The routes of one network namespace.
@@ -52,18 +52,18 @@ pub struct NetlinkProvider {
     calls: Calls,
     changed: Arc<Notify>,
     own: Mutex<Option<(Instant, Arc<[IpAddr]>)>>,
-    /// Ends with the provider.
+    /// Watches the kernel's events; ends with the provider.
     _follower: JoinSet<()>,
 }
 
-/// Why the provider cannot begin.
+/// The provider cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It must not run like this.
-    #[error("unusable settings")]
+    /// The settings are invalid.
+    #[error("invalid netlink settings")]
     Settings(#[from] SettingsError),
-    /// The kernel does not let it.
-    #[error("no way to the kernel's routes")]
+    /// The kernel refused the socket or the subscription.
+    #[error("cannot open rtnetlink")]
     Kernel(#[from] NetlinkError),
 }
 
@@ -92,15 +92,15 @@ impl NetlinkProvider {
         })
     }
 
-    /// Counts calls there.
+    /// Counts calls in `calls`.
     #[must_use]
     pub fn counting(mut self, calls: Calls) -> Self {
         self.calls = calls;
         self
     }
 
-    /// Makes the fallback routes if the settings want them, and removes them if not. Whoever only
-    /// observes does not call it.
+    /// Creates the fallback routes, or removes them if the settings do not want them. Not called in
+    /// observe mode.
     pub async fn prepare(&self) -> Result<(), ProviderError> {
         for destination in &self.settings.cluster_cidrs {
             let fallback = table::fallback(&self.settings, *destination);
@@ -113,8 +113,8 @@ impl NetlinkProvider {
         Ok(())
     }
 
-    /// Deletes every route of ours, and says how many there were: for an operator who wants the
-    /// node as it was. Otherwise routes outlive the process, so that packets flow while it restarts.
+    /// Deletes every route of ours and returns their number: for operators who remove weft from a
+    /// node. Otherwise routes outlive the process, so that packets flow while it restarts.
     pub async fn flush(&self) -> Result<usize, ProviderError> {
         let mut deleted = 0;
         for family in IpFamily::ALL {
@@ -150,7 +150,7 @@ impl NetlinkProvider {
     async fn replace(&self, old: &Route, wanted: &Wanted) -> Result<(), ProviderError> {
         let route = self.route_to(wanted).await?;
         self.put(&route, Write::Replace).await?;
-        // With another metric the old one was not replaced, and it may be preferred.
+        // The kernel does not replace a route with another metric, and may prefer it.
         if self.settings.metric_of(old)? == route.metric {
             return Ok(());
         }
@@ -166,10 +166,11 @@ impl NetlinkProvider {
         deleted.map_err(|error| deleting(&error))
     }
 
-    /// Writes a route, never over one that is not ours.
+    /// Writes a route, never over a foreign one.
     ///
-    /// Adding is safe by itself, since the kernel refuses what would take another's place. Before
-    /// a replacement the table is read, and afterwards too: what counts is what packets do.
+    /// An add is safe by itself, since the kernel refuses one that would take the place of another
+    /// route. Before and after a replacement the table is read, because the kernel does not check
+    /// the owner.
     async fn put(&self, route: &KernelRoute, how: Write) -> Result<(), ProviderError> {
         if how == Write::Add {
             match self.routing.write(route, Write::Add).await {
@@ -196,7 +197,7 @@ impl NetlinkProvider {
         Err(ProviderError::Conflict)
     }
 
-    /// The route that the kernel shall have, if its gateway can be reached.
+    /// The kernel route for a wanted one; an error if its gateway cannot be reached.
     async fn route_to(&self, wanted: &Wanted) -> Result<KernelRoute, ProviderError> {
         let own = self.own_addresses().await?;
         let (destination, gateway) = self.settings.destination_and_gateway(wanted, &own)?;
@@ -229,7 +230,7 @@ impl NetlinkProvider {
         }
     }
 
-    /// The machine's addresses, read once for a burst of routes.
+    /// The machine's addresses, cached for a burst of routes.
     async fn own_addresses(&self) -> Result<Arc<[IpAddr]>, ProviderError> {
         let mut known = self.own.lock().await;
         if let Some((read, addresses)) = &*known
@@ -263,11 +264,11 @@ impl NetlinkProvider {
         let found = links.iter().find(|link| link.name == name);
         found
             .map(|link| link.interface)
-            .ok_or_else(|| not_ready(&format!("there is no interface {name}")))
+            .ok_or_else(|| not_ready(&format!("interface {name} does not exist")))
     }
 }
 
-/// Everything by which the kernel can tell a route of ours from others.
+/// All attributes by which the kernel identifies a route of ours.
 fn deletion(route: &KernelRoute) -> Deletion {
     let gateway = match route.hops[..] {
         [hop] => hop.gateway,
@@ -282,7 +283,7 @@ fn deletion(route: &KernelRoute) -> Deletion {
     }
 }
 
-/// What is deleted shall not be there: if it was not, so much the better.
+/// Treats a route that did not exist as deleted.
 fn absent(deleted: Result<(), NetlinkError>) -> Result<(), ProviderError> {
     match deleted {
         Err(error) if error.errno() == Some(Errno::SRCH) => Ok(()),

@@ -1,44 +1,45 @@
-use std::{env, io, path::Path, sync::Arc};
+//! Opens providers by the name in `--cloud-provider`.
 
-use weft_routes::simulation::Profile;
+use std::{env, io, path::Path, sync::Arc};
 
 use crate::{
     AwsProvider, AwsSettings, AwsSettingsError, Calls, HcloudProvider, HcloudSettings,
-    HcloudSettingsError, MemoryProvider, SharedProvider,
+    HcloudSettingsError, SharedProvider,
 };
 
-/// Why a provider cannot be opened.
+/// A provider cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is none of that name.
-    #[error("no provider is called {name:?}; there are {}, netlink", KNOWN.join(", "))]
+    /// No provider has this name.
+    #[error("{name:?} is not a provider: expected {} or netlink", KNOWN.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The name as given.
         name: String,
     },
-    /// The settings of hcloud.
-    #[error("settings of the provider hcloud")]
+    /// The settings of hcloud are invalid.
+    #[error("cannot load the settings of provider hcloud")]
     Hcloud(#[from] HcloudSettingsError),
-    /// The settings of aws.
-    #[error("settings of the provider aws")]
+    /// The settings of aws are invalid.
+    #[error("cannot load the settings of provider aws")]
     Aws(#[from] AwsSettingsError),
-    /// The HTTP client cannot be made: no certificates, as a rule.
-    #[error("HTTP client of the provider {name}")]
+    /// The HTTP client cannot be created, usually for lack of root certificates.
+    #[error("cannot create the HTTP client of provider {name}")]
     Client {
-        /// Which provider.
+        /// Name of the provider.
         name: &'static str,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// The names that [`open`] knows, as `--cloud-provider` has them. `netlink` is opened by
-/// [`NetlinkProvider::open`](crate::NetlinkProvider::open): it belongs to a node and not to a cloud.
-pub const KNOWN: [&str; 3] = ["aws", "hcloud", "memory"];
+/// The names that [`open`] accepts, as in `--cloud-provider`. `netlink` is opened by
+/// [`NetlinkProvider::open`](crate::NetlinkProvider::open): it belongs to a node and not to a
+/// cloud.
+pub const KNOWN: [&str; 2] = ["aws", "hcloud"];
 
 /// Opens a provider by name, with its settings from the environment and from its cloud
-/// configuration. Nothing is asked of the cloud yet, so that a cloud that is down does not keep
-/// anybody from starting; only AWS may be asked for a region that nothing else tells.
+/// configuration. The cloud is not called yet, so that the process starts while the cloud is down;
+/// only the AWS region may be read from the instance metadata service.
 pub async fn open(
     name: &str,
     cloud_config: Option<&Path>,
@@ -55,8 +56,10 @@ pub async fn open(
             let settings = HcloudSettings::from_variables(variable)?;
             Arc::new(HcloudProvider::new(settings, calls).map_err(client("hcloud"))?)
         }
+        #[cfg(feature = "memory")]
         "memory" => {
-            let provider = MemoryProvider::new(Profile::MEMORY, Vec::new());
+            let profile = weft_routes::simulation::Profile::MEMORY;
+            let provider = crate::MemoryProvider::new(profile, Vec::new());
             Arc::new(provider.counting(calls))
         }
         unknown => {

@@ -1,22 +1,23 @@
-//! Bounds on lists that come page by page.
+//! Bounds on lists that are read page by page.
 //!
-//! Which page is next is the other side's word. A list that never ends would take every call that the
-//! rate limit allows, and memory without bound.
+//! The server decides whether there is a next page. A list without end would use up all calls of
+//! the rate limit, and memory without bound.
 
 use std::collections::BTreeSet;
 
 use weft_routes::ProviderError;
 
-/// More pages than a list of any cluster has.
+/// Maximum number of pages: more than any real list has.
 const MOST_PAGES: usize = 200;
 
-/// Longer than any token of a real API.
+/// Maximum length of a page token in bytes: more than any real token has.
 const LONGEST_TOKEN: usize = 8 << 10;
 
-/// More entries (machines, tables and what is nested in them) than a list of any cluster has.
+/// Maximum number of entries (machines, tables and what is nested in them): more than any real list
+/// has.
 const MOST_ENTRIES: usize = 200_000;
 
-/// What was read of one list so far.
+/// Progress of reading one list.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     read: usize,
@@ -25,7 +26,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A page with this many entries was read. Returns the token of the next page, `None` at the end.
+    /// Counts a page with this many entries. Returns the token of the next page, `None` at the end,
+    /// and an error if the list exceeds a bound or repeats a page.
     pub(crate) fn turn(
         &mut self,
         entries: usize,
@@ -55,7 +57,7 @@ impl Pages {
         Ok(Some(token))
     }
 
-    /// How many pages were read.
+    /// Number of pages read.
     pub(crate) fn read(&self) -> usize {
         self.read
     }

@@ -1,41 +1,45 @@
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+//! The interface of route providers.
+
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use weft_model::{IpFamily, SharedStr};
-use weft_routes::{NextHopKind, Policy, ProviderError, RateLimit, Route, Step};
+use weft_routes::{Answer, InstanceAddresses, NextHopKind, Policy, ProviderError, Route, Step};
 
-/// A table of routes that we do not hold ourselves.
+/// A route table outside of this process.
 ///
-/// Calls may run side by side as far as [`Capabilities::parallel`] allows. None is repeated inside
-/// a provider: whoever calls knows about deadlines, limits and what has changed meanwhile. Whoever
-/// drops a future gives up waiting and has to read the table before believing anything.
+/// Up to [`Capabilities::parallel`] calls may run at the same time. A provider retries nothing: the
+/// caller knows deadlines, limits and what has changed meanwhile. A caller that drops a future has
+/// to read the table before it assumes anything about the outcome.
 pub trait Provider: Send + Sync + 'static {
-    /// Its name, as `--cloud-provider` has it.
+    /// The name, as in `--cloud-provider`.
     fn name(&self) -> &'static str;
 
-    /// What it can do. Asked once.
+    /// Abilities and limits, read once.
     fn capabilities(&self) -> Capabilities;
 
-    /// The identifier that the provider's routes use for the machine that `spec.providerID` names;
-    /// `None` if that is no machine of this provider.
+    /// The instance ID in the provider's routes for the machine that `spec.providerID` names;
+    /// `None` if it is not a machine of this provider.
     fn instance(&self, provider_id: &str) -> Option<SharedStr> {
         Some(SharedStr::new(provider_id))
     }
 
-    /// Makes what the routes need besides; called once by whoever is going to change them.
+    /// Sets up what the routes need besides themselves. Called once before the first change, and
+    /// not in observe mode.
     fn prepare(&self) -> BoxFuture<'_, Result<(), ProviderError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Every route in the table, everybody's. Targets may be [`weft_routes::Target::Unknown`]:
-    /// nodes are found by next hop.
+    /// Every route in the table, foreign ones included. Targets may be
+    /// [`weft_routes::Target::Unknown`]: nodes are found by next hop.
     fn list(&self) -> BoxFuture<'_, Answer<Vec<Route>>>;
 
-    /// Does one step. A replacement that failed half-way ends as [`ProviderError::Uncertain`].
+    /// Carries out one step. A replacement that failed half-way ends as
+    /// [`ProviderError::Uncertain`].
     fn apply<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, Answer<()>>;
 
-    /// The addresses that these machines really have, for a provider with
-    /// [`Capabilities::knows_instances`]; machines it does not know are absent.
+    /// The addresses of these instances according to the provider, where it has
+    /// [`Capabilities::knows_instances`]; instances it does not know are absent.
     fn instance_addresses<'a>(
         &'a self,
         _instances: &'a [SharedStr],
@@ -43,56 +47,32 @@ pub trait Provider: Send + Sync + 'static {
         Box::pin(async { Answer::ok(InstanceAddresses::new()) })
     }
 
-    /// Waits until something outside changed the table; for ever where nobody tells.
+    /// Waits until the table was changed from outside; for ever where the provider sends no
+    /// notifications.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 }
 
-/// Machines and their addresses.
-pub type InstanceAddresses = BTreeMap<SharedStr, Vec<IpAddr>>;
-
-/// What came back from a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
-    /// What was asked for, or why not.
-    pub result: Result<T, ProviderError>,
-    /// What the response said about the calls that are left.
-    pub rate: Option<RateLimit>,
-}
-
-impl<T> Answer<T> {
-    /// Done, and nothing was said about limits.
-    pub fn ok(value: T) -> Self {
-        Self::from(Ok(value))
-    }
-}
-
-impl<T> From<Result<T, ProviderError>> for Answer<T> {
-    fn from(result: Result<T, ProviderError>) -> Self {
-        Self { result, rate: None }
-    }
-}
-
-/// What a provider can do.
+/// Abilities and limits of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The families that it routes.
+    /// Address families that it routes.
     pub families: Vec<IpFamily>,
-    /// What its routes lead to.
+    /// Kind of next hop in its routes.
     pub next_hop: NextHopKind,
-    /// How many mutations it takes at once.
+    /// Number of changes that may run at the same time.
     pub parallel: usize,
-    /// How long its list may lag behind its mutations.
+    /// Longest time by which its list lags behind its changes.
     pub settle: Duration,
-    /// How many routes its table holds, if that is known.
+    /// Capacity of the table in routes, if known.
     pub quota: Option<usize>,
-    /// Whether it can say which addresses a machine has.
+    /// True if it reports the addresses of instances.
     pub knows_instances: bool,
-    /// Whether reading the table costs nothing, so that it may be read every minute.
+    /// True if reading the table costs nothing, so that it may be read every minute.
     pub free_lists: bool,
-    /// Labels of a node on which its routes depend: a change of one triggers a pass, as a change of
-    /// address does.
+    /// Node labels on which routes depend: a change of one triggers a pass, as a change of address
+    /// does.
     pub trigger_labels: Vec<&'static str>,
 }
 
@@ -112,7 +92,7 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Says to the rules what the provider can do.
+    /// Copies the abilities and limits into the planning rules.
     pub fn fill(&self, policy: &mut Policy) {
         policy.families.clone_from(&self.families);
         policy.next_hop = self.next_hop;
@@ -121,5 +101,5 @@ impl Capabilities {
     }
 }
 
-/// A provider that several tasks share.
+/// A provider shared by several tasks.
 pub type SharedProvider = Arc<dyn Provider>;

@@ -1,11 +1,13 @@
+//! Texts that must not be printed.
+
 use std::{fmt, sync::Arc};
 
-/// A text that must not be seen: neither printed nor part of an error.
+/// A secret text. Its `Debug` output is `[secret]`, and it has no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Hides a text. Space around it comes from files and shells and is cut off.
+    /// Wraps a text, without the white space around it that files and shells add.
     pub fn new(text: &str) -> Self {
         Self(Arc::from(text.trim()))
     }
@@ -18,7 +20,7 @@ impl Secret {
         &self.0
     }
 
-    /// A text of others, without the secret should they have repeated it.
+    /// A text from outside, with the secret replaced should it be repeated there.
     pub(crate) fn cut_from(&self, text: &str) -> String {
         if self.is_empty() {
             return text.to_owned();

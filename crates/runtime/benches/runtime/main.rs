@@ -1,8 +1,8 @@
-//! The runtime beside kube 5's `reflector` and `Controller` on the same stream.
+//! Benchmark of the runtime against kube 5's `reflector` and `Controller` on the same stream.
 //!
-//! "kube, full" decodes `k8s_openapi` Pods, as a kube user does by default. "kube, slim" decodes the
-//! same slim type as ours. Everything runs on one thread, against a server in the same process that
-//! hands out prepared bytes, so what is measured is decoding, storing and telling.
+//! "kube, full" decodes `k8s_openapi` Pods, as a kube user does by default. "kube, slim" decodes
+//! the same slim type as ours. Everything runs on one thread, against a server in the same process
+//! that sends prepared bytes, so it measures decoding, storing and notifying.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on fails")]
 #![expect(clippy::cast_precision_loss, reason = "figures are approximate")]
@@ -87,7 +87,7 @@ fn heap_per_pod(report: &mut Report, count: usize) {
     );
 }
 
-/// The highest live heap while listing, and while listing again over a full store, beside the
+/// The highest live heap while listing, and while listing again over a full store, relative to the
 /// steady state.
 fn peak_while_listing(report: &mut Report, count: usize) {
     let server = Server::with_pods(count);
@@ -122,8 +122,8 @@ fn rate<S: Subject>(server: &Server, events: usize) -> f64 {
     objects / (processor_seconds() - before)
 }
 
-/// What this thread has had of the processors, on which everything here runs. Unlike the clock it
-/// does not go on while a neighbour has them.
+/// Processor time of this thread, on which everything here runs. Unlike the clock it does not
+/// advance while another process has the processor.
 fn processor_seconds() -> f64 {
     let schedule = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let nanoseconds: f64 = schedule.split(' ').next().unwrap().parse().unwrap();

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weft_runtime::{Metadata, projection};
 
-/// What a node agent reads of a Pod.
+/// The fields of a Pod that a node agent reads.
 #[expect(dead_code, reason = "decoded and held, as a consumer would")]
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

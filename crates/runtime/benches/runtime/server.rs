@@ -1,4 +1,4 @@
-//! A server that hands out prepared bytes: pages of a list, and a watch.
+//! A server that sends prepared bytes: pages of a list, and a watch.
 
 use std::sync::{
     Arc,
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 
 use crate::pods::pod_json;
 
-/// Objects of a page, as both sides ask for.
+/// Objects of a page, as all subjects request.
 const PAGE: usize = 500;
 
-/// Bytes of a chunk, as a TLS record has them at most.
+/// Size of a chunk: at most one TLS record.
 const CHUNK: usize = 16 << 10;
 
 type Item = Result<http_body::Frame<Bytes>, std::io::Error>;
@@ -92,7 +92,7 @@ impl Server {
         self.0.open_watches.load(SeqCst)
     }
 
-    /// Ends the open watches with an expired version, so that whoever watches lists again.
+    /// Ends the open watches with an expired version, so that clients list again.
     pub(crate) fn expire_watches(&self) {
         self.0.expired.send_modify(|times| *times += 1);
     }
@@ -150,7 +150,7 @@ fn chunks(mut bytes: Bytes) -> impl Iterator<Item = Item> {
     })
 }
 
-/// Counts a watch for as long as its stream lives.
+/// Counts an open watch until its stream is dropped.
 struct OpenWatch(Arc<State>);
 
 impl OpenWatch {

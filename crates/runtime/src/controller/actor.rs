@@ -1,8 +1,8 @@
-//! The one task that decides whether a controller runs.
+//! The task that starts, drains and stops a controller.
 //!
-//! Everything that bears on it arrives as an event: requests of its handles, its kinds, its gate,
-//! reports of its sources, the end of its workers. After each event `settle` compares what should
-//! be with what is and takes one step.
+//! Everything that bears on it arrives as an event: commands of its handles, its kinds, its gate,
+//! reports of its sources, the end of its workers. After each event `settle` compares the desired
+//! state with the actual one and takes one step.
 
 use std::{
     any::Any,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{Cluster, Kind, KindState, QueueKey, StopReason, cluster::Presence};
 
-/// What a handle asks of the actor.
+/// Requests of a controller's handles.
 pub(super) enum Command<Q: QueueKey> {
     Start,
     Stop {
@@ -49,7 +49,7 @@ pub(super) enum Command<Q: QueueKey> {
     SetGate(Gate),
 }
 
-/// What does not change while a controller lives.
+/// Options that stay the same for all runs of a controller.
 pub(super) struct Settings {
     pub(super) name: Arc<str>,
     pub(super) concurrency: usize,
@@ -77,15 +77,14 @@ pub(super) struct Actor<Q: QueueKey, R> {
     pub(super) run: Option<Run<Q>>,
     pub(super) warm: Vec<Box<dyn Any + Send>>,
     pub(super) waiters: Vec<oneshot::Sender<StopReport>>,
-    /// Every handle is gone.
     pub(super) abandoned: bool,
-    /// It was noticed that the cluster left.
+    /// The cancellation of the cluster's token has been handled.
     pub(super) saw_leaving: bool,
-    /// How the last life ended, until those who wait for it were told.
+    /// Report of the last run, until the waiters for a stop have it.
     pub(super) ended: StopReport,
 }
 
-/// One life of the controller, from start to stop.
+/// State of one run of the controller, from start to stop.
 pub(super) struct Run<Q: QueueKey> {
     context: Arc<RunContext<Q>>,
     pumps: HashMap<WatchId, JoinHandle<()>>,
@@ -125,7 +124,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 return;
             }
             match self.next_event().await {
-                Event::Command(Some(command)) => self.obey(command).await,
+                Event::Command(Some(command)) => self.apply(command).await,
                 Event::Command(None) => {
                     self.abandoned = true;
                     self.wanted = false;
@@ -157,12 +156,12 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             event = run_event(self.run.as_mut()) => event,
             () = kind_changed => Event::Outside,
             () = gate_changed => Event::Outside,
-            // Not by asking the token: it may be cancelled between `settle` and here.
+            // Does not read the token: it may be cancelled between `settle` and here.
             () = left.cancelled(), if !self.saw_leaving => Event::Outside,
         }
     }
 
-    async fn obey(&mut self, command: Command<Q>) {
+    async fn apply(&mut self, command: Command<Q>) {
         match command {
             Command::Start => self.wanted = true,
             Command::Stop { grace, done } => {
@@ -185,7 +184,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
-    /// What keeps the controller from running.
+    /// The first reason that keeps the controller from running, if any.
     fn obstacle(&self) -> Option<PendingReason> {
         if self.cluster.left().is_cancelled() {
             return Some(PendingReason::ClusterLeft);
@@ -213,9 +212,9 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 if may_run {
                     self.start();
                 } else {
-                    self.rest(obstacle);
+                    self.idle(obstacle);
                 }
-                // Only now: whoever waited for a stop finds the state that it asked for.
+                // Only now: a waiter for a stop must find the state it asked for.
                 self.answer_waiters();
                 if may_run {
                     continue;
@@ -245,7 +244,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     }
 
     /// Nothing runs. While only leadership is missing, informers are kept warm.
-    fn rest(&mut self, obstacle: Option<PendingReason>) {
+    fn idle(&mut self, obstacle: Option<PendingReason>) {
         let standby = self.wanted && obstacle == Some(PendingReason::NotLeading);
         if standby && self.settings.warm {
             if self.warm.is_empty() {
@@ -315,7 +314,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
-    /// By when everything that needs leadership must have ended.
+    /// Deadline for all work that needs leadership.
     fn lease_ends(&self) -> Option<Instant> {
         match self.gate.as_ref().map(Gate::state) {
             Some(GateState::Closed { by }) if self.settings.leader_only => by,
@@ -390,7 +389,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             // Aborted, so this only waits for it to be dropped.
             let _aborted = pump.await;
         }
-        // Whoever still holds a context must not hold the informers.
+        // A context that outlives the run must not hold the informers.
         run.context.stores.clear();
         if let Phase::Draining { since, aborted } = run.phase {
             self.ended = StopReport {
@@ -412,7 +411,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         if let Report::Closed(id, StopReason::KindRemoved) = &report
             && self.requires_kind_of(*id)
         {
-            // Perhaps its kind went and came back, unnoticed by the kind's state: begin anew.
+            // Its kind may have gone and come back between two looks at the kind's state: start
+            // over.
             return self.drain(None);
         }
         let describe = |id: WatchId| {
@@ -523,7 +523,7 @@ impl<Q: QueueKey> Run<Q> {
         let pump = AssertUnwindSafe(source.clone().open(feed)).catch_unwind();
         let pump = tokio::spawn(async move {
             if pump.await.is_err() {
-                // Nobody listens while the controller is being torn down.
+                // Fails while the controller is being torn down, when no task receives reports.
                 let _ = report.send(Report::Closed(id, StopReason::Panicked));
             }
         });

@@ -1,3 +1,5 @@
+//! Construction of a controller: its watches, workers, limits and dependencies.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicU32},
@@ -15,11 +17,11 @@ use super::{
     worker::Inbox,
 };
 use crate::{
-    Cluster, Kind, Kinded, Mapper, Metrics, Object, Predicate, QueueKey, RateLimiter, WatchSpec,
-    Workqueue,
+    Cluster, Kind, Kinded, Mapper, Metrics, Object, OwnerFilter, Predicate, QueueKey, RateLimiter,
+    WatchSpec, Workqueue,
 };
 
-/// Puts a controller together.
+/// Options of a [`Controller`]; see [`Controller::builder`].
 pub struct ControllerBuilder<Q: QueueKey> {
     name: String,
     queue_name: Option<String>,
@@ -31,7 +33,7 @@ pub struct ControllerBuilder<Q: QueueKey> {
     settings: Settings,
 }
 
-/// How a kind is watched.
+/// Options of one watch of a controller.
 pub struct WatchOptions<K: Object> {
     predicate: Option<Predicate<K>>,
     optional: bool,
@@ -51,14 +53,15 @@ impl<K: Object> Default for WatchOptions<K> {
 }
 
 impl<K: Object> WatchOptions<K> {
-    /// Only changes that pass are of interest.
+    /// Delivers only changes that pass the predicate.
     #[must_use]
     pub fn predicate(mut self, predicate: Predicate<K>) -> Self {
         self.predicate = Some(predicate);
         self
     }
 
-    /// The watch joins when its kind is there and leaves when it goes; nobody waits for it.
+    /// The watch starts when its kind appears and ends when it goes; the controller does not wait
+    /// for it to sync.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;
@@ -72,9 +75,9 @@ impl<K: Object> WatchOptions<K> {
         self
     }
 
-    /// After a restart, objects that went while the controller was stopped are delivered as
-    /// deleted. Costs the memory of the objects known at stop while it is stopped. Without it a
-    /// restart reconciles what exists, and nothing else.
+    /// Delivers objects that were deleted while the controller was stopped as deleted after its
+    /// restart. Keeps the objects known at the stop in memory until then. Without it a restart
+    /// reconciles only what exists.
     #[must_use]
     pub fn replay_deletes(mut self) -> Self {
         self.replay_deletes = true;
@@ -139,7 +142,10 @@ impl ControllerBuilder<ObjectKey> {
     /// owners that are cluster-scoped, use [`Mapper::cluster_owners`].
     #[must_use]
     pub fn owns<K: Kinded, Owner: Kinded>(self, spec: WatchSpec) -> Self {
-        self.watches::<K>(spec, Mapper::owners(Owner::resource_kind(), true))
+        self.watches::<K>(
+            spec,
+            Mapper::owners(Owner::resource_kind(), OwnerFilter::Controller),
+        )
     }
 }
 
@@ -197,22 +203,22 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
         self
     }
 
-    /// How long sources may take to sync before the controller says which one does not. Two
-    /// minutes by default.
+    /// Time for the sources to sync, after which the controller reports those that did not as
+    /// degraded. Two minutes by default.
     #[must_use]
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.settings.sync_timeout = limit;
         self
     }
 
-    /// How long running reconciles have to end when the controller stops. 30 s by default.
+    /// Time for running reconciles to end when the controller stops. 30 s by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Whether a panic in a reconcile is an error like any other (the default), or leaves the
+    /// `true` (the default) treats a panic in a reconcile as an error; `false` leaves the
     /// controller degraded until it is restarted.
     #[must_use]
     pub fn recover_panics(mut self, recover: bool) -> Self {
@@ -220,44 +226,44 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
         self
     }
 
-    /// A key is not reconciled from a store that is older than the key's own writes through
-    /// [`Context::tracked`](super::Context::tracked), for at most this long.
+    /// Delays the reconcile of a key while its store is older than the key's own writes through
+    /// [`Context::tracked`](super::Context::tracked), for at most `patience`.
     #[must_use]
     pub fn read_own_writes(mut self, patience: Duration) -> Self {
         self.settings.read_own_writes = Some(patience);
         self
     }
 
-    /// Runs only where this process leads.
+    /// Runs only while this process is the leader.
     #[must_use]
     pub fn leader_only(mut self) -> Self {
         self.settings.leader_only = true;
         self
     }
 
-    /// Whether a leader-only controller keeps its informers while another process leads, so that
-    /// taking over needs no list. It does by default.
+    /// `true` (the default) keeps the informers of a leader-only controller while another process
+    /// leads, so that taking over needs no list.
     #[must_use]
     pub fn warm(mut self, warm: bool) -> Self {
         self.settings.warm = warm;
         self
     }
 
-    /// How long failing keys wait.
+    /// Rate limiter of keys that fail.
     #[must_use]
     pub fn limiter(mut self, limiter: impl RateLimiter<Q> + 'static) -> Self {
         self.limiter = Some(Box::new(limiter));
         self
     }
 
-    /// The `name` of its queue in `workqueue_*`, where that is not the controller's own.
+    /// Value of the label `name` in `workqueue_*`, if it differs from the controller's name.
     #[must_use]
     pub fn queue_name(mut self, name: &str) -> Self {
         self.queue_name = Some(name.to_owned());
         self
     }
 
-    /// Where its figures are exposed.
+    /// Registry of its metrics.
     #[must_use]
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());

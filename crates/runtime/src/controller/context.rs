@@ -1,3 +1,5 @@
+//! The context of a reconcile: its key, stores, client and deadline.
+
 use std::{
     any::Any,
     fmt,
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::{InformerStopped, Kind, Lister, Object, QueueKey};
 
-/// What a reconcile is given.
+/// Argument of [`Reconciler::reconcile`](super::Reconciler::reconcile).
 pub struct Context<Q: QueueKey> {
     pub(super) key: Q,
     pub(super) failures: u32,
@@ -25,7 +27,7 @@ pub struct Context<Q: QueueKey> {
     pub(super) run: Arc<RunContext<Q>>,
 }
 
-/// What all reconciles of one run share.
+/// State that all reconciles of one run share.
 pub(super) struct RunContext<Q: QueueKey> {
     pub(super) client: Client,
     pub(super) stores: Stores,
@@ -34,7 +36,8 @@ pub(super) struct RunContext<Q: QueueKey> {
     pub(super) expectations: Expectations<Q>,
 }
 
-/// The stores that the controller's sources fill. Sources come and go while the controller runs.
+/// Stores that the controller's sources fill. Sources are added and removed while the controller
+/// runs.
 #[derive(Default)]
 pub(super) struct Stores(RwLock<Vec<Store>>);
 
@@ -55,7 +58,8 @@ impl<K: Object> StoreView for Lister<K> {
         self
     }
 
-    /// A stopped informer never reaches anything; waiting for it would only stall the key.
+    /// `true` for a stopped informer: it never reaches the version, and waiting would only stall
+    /// the key.
     fn has_reached(&self, key: &ObjectKey, version: &str) -> bool {
         Self::has_reached(self, key, version).unwrap_or(true)
     }
@@ -105,7 +109,7 @@ impl Stores {
     }
 }
 
-/// Why an object could not be read from a controller's stores.
+/// Failure to read an object from a controller's stores.
 #[derive(Debug, Error)]
 pub enum NotWatched {
     /// No source of the controller decodes into this type.
@@ -127,7 +131,7 @@ impl<Q: QueueKey> Context<Q> {
         self.failures
     }
 
-    /// Why the key is reconciled.
+    /// Everything that happened to the key since it was last taken.
     pub fn reasons(&self) -> Reasons {
         self.reasons
     }
@@ -137,17 +141,16 @@ impl<Q: QueueKey> Context<Q> {
         &self.run.cancel
     }
 
-    /// Until when mutations of the outside world may go on: the end of the lease for controllers
+    /// Time after which external changes must have stopped: the end of the lease for controllers
     /// that need leadership.
     pub fn deadline(&self) -> Option<Instant> {
         self.run.gate.as_ref().and_then(Gate::deadline)
     }
 
-    /// Runs a mutation within [`Context::deadline`]. `None` when the right to act ended first.
+    /// Runs a mutation within [`Context::deadline`]. `None` if the deadline passed first.
     ///
-    /// The clock is asked before every step of the mutation and not only at the deadline: a
-    /// process that was suspended meanwhile finds itself woken by an answer, and must not go on
-    /// with the next request.
+    /// Checks the clock before every poll of the mutation, not only at the deadline: a process that
+    /// was suspended may be woken by an answer and must not go on with the next request.
     pub async fn fenced<T>(&self, mutation: impl Future<Output = T>) -> Option<T> {
         let Some(deadline) = self.deadline() else {
             return Some(mutation.await);
@@ -199,7 +202,7 @@ impl Context<ObjectKey> {
     }
 }
 
-/// Why a key is reconciled: everything that happened since it was last taken.
+/// Set of reasons for a reconcile: everything that happened since the key was last taken.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reasons(u16);
 
@@ -216,7 +219,7 @@ impl Reasons {
     pub const RESYNC: Self = Self(1 << 4);
     /// An object cannot be decoded.
     pub const UNDECODABLE: Self = Self(1 << 5);
-    /// Somebody asked for it.
+    /// [`Controller::trigger`](super::Controller::trigger) was called.
     pub const TRIGGERED: Self = Self(1 << 6);
     /// The last reconcile failed.
     pub const RETRY: Self = Self(1 << 7);
@@ -235,7 +238,7 @@ impl Reasons {
         "requeued",
     ];
 
-    /// Whether all of `other` are among these.
+    /// Returns whether all of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,4 +1,7 @@
-//! Reading one's own writes.
+//! Read-your-writes: delays a key until its stores show what it wrote.
+//!
+//! [`TrackedApi`] notes the version of every write; a worker puts a key back while a store lags
+//! behind.
 
 use std::{
     collections::HashMap,
@@ -20,9 +23,9 @@ use super::{
 };
 use crate::{Kind, Kinded, QueueKey};
 
-/// What each key has written and its stores have not shown yet.
+/// Writes of each key that its stores have not shown yet.
 pub(super) struct Expectations<Q> {
-    /// How long a store may lag before the key is reconciled anyway; `None` switches it off.
+    /// Longest lag before the key is reconciled anyway; `None` disables the check.
     patience: Option<Duration>,
     written: Mutex<HashMap<Q, Vec<Write>>>,
 }
@@ -58,7 +61,7 @@ impl<Q: QueueKey> Expectations<Q> {
         writes.push(write);
     }
 
-    /// How long a key must still wait for its own writes, if at all.
+    /// Time that a key still has to wait for its own writes, if any.
     pub(super) fn unseen(&self, cause: &Q, stores: &Stores) -> Option<Duration> {
         let now = Instant::now();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,8 +77,8 @@ impl<Q: QueueKey> Expectations<Q> {
     }
 }
 
-/// An [`Api`] whose writes a controller can wait to see. Writes of a controller that needs
-/// leadership end with the lease.
+/// An [`Api`] that notes its writes for read-your-writes. Writes of a controller that needs
+/// leadership are dropped when the lease ends.
 pub struct TrackedApi<K, Q: QueueKey> {
     api: Api<K>,
     cause: Q,
@@ -131,13 +134,13 @@ where
             .map(drop)
     }
 
-    /// A write within the lease, remembered.
+    /// Runs a write within the lease and notes its version.
     async fn fenced(&self, write: impl Future<Output = kube::Result<K>>) -> kube::Result<K> {
         let written = self.within_lease(write).await;
         written.inspect(|written| self.note(written))
     }
 
-    /// Whoever needs leadership to write must have written before it can end.
+    /// Drops a write that is not done when the lease ends.
     async fn within_lease<T>(
         &self,
         write: impl Future<Output = kube::Result<T>>,

@@ -1,11 +1,13 @@
+//! The gate of a controller: leadership as a state with a deadline.
+
 use tokio::{sync::watch, time::Instant};
 
-/// Whether a controller may run, decided by something outside it: leadership, usually.
+/// Permission of a controller to run, usually leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateState {
-    /// It may run. What it mutates outside must be over by `until`, where one is given.
+    /// It may run. Its external changes must have stopped by `until`, where one is given.
     Open {
-        /// End of the right to act, moved forward while the right is renewed.
+        /// End of the permission, moved forward with each renewal.
         until: Option<Instant>,
     },
     /// It may not, and all of its work must have ended by `by`.
@@ -16,7 +18,7 @@ pub enum GateState {
 }
 
 impl GateState {
-    /// Whether the controller may run.
+    /// Returns whether the controller may run.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Open { .. })
     }
@@ -32,25 +34,25 @@ impl Gate {
         Self(states)
     }
 
-    /// A gate that nobody closes.
+    /// A gate that is always open, with no deadline.
     pub fn always_open() -> Self {
         let (_, states) = watch::channel(GateState::Open { until: None });
         Self(states)
     }
 
-    /// What the gate says now.
+    /// The current state.
     pub fn state(&self) -> GateState {
         *self.0.borrow()
     }
 
-    /// Resolves when the gate says something new; never, once nobody can move it.
+    /// Resolves when the state changes; never after the sender is gone.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Until when mutations may go on.
+    /// Time after which external changes must have stopped.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state() {
             GateState::Open { until } => until,

@@ -1,3 +1,5 @@
+//! Handles of a controller: start, stop, restart, and change its watches while it runs.
+
 use std::{
     sync::{
         Arc,
@@ -15,9 +17,9 @@ use super::{
 };
 use crate::{Kinded, Mapper, Priority, QueueKey, WatchSpec};
 
-/// A controller: starts, stops, restarts, and changes what it watches while it runs.
+/// A controller with its key type.
 ///
-/// Cloning is cheap. When the last clone, and the last [`ControllerHandle`], is dropped, the
+/// Cloning is cheap. When the last clone and the last [`ControllerHandle`] is dropped, the
 /// controller stops for good.
 pub struct Controller<Q: QueueKey> {
     pub(super) commands: mpsc::UnboundedSender<Command<Q>>,
@@ -32,36 +34,36 @@ pub struct Controller<Q: QueueKey> {
     pub(super) wanted: Arc<AtomicBool>,
 }
 
-/// Rings for a controller without keeping it alive: for tasks that follow something other than
-/// the API server. A controller that does not run hears nothing.
+/// Triggers reconciles without keeping the controller alive: for tasks that follow something other
+/// than the API server. Does nothing while the controller does not run.
 #[derive(Clone)]
-pub struct Bell<Q: QueueKey>(Arc<Inbox<Q>>);
+pub struct Trigger<Q: QueueKey>(Arc<Inbox<Q>>);
 
-impl<Q: QueueKey> Bell<Q> {
-    /// Reconciles a key soon.
-    pub fn ring(&self, key: Q) {
+impl<Q: QueueKey> Trigger<Q> {
+    /// Queues a key with reason [`Reasons::TRIGGERED`].
+    pub fn fire(&self, key: Q) {
         self.0.add(key, Reasons::TRIGGERED, Priority::NORMAL);
     }
 }
 
-/// How a stop went.
+/// Outcome of a stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
     /// Reconciles that did not end within the grace time and were dropped.
     pub aborted: usize,
-    /// How long it took.
+    /// Time from the request to the end of the last reconcile.
     pub took: Duration,
 }
 
 impl<Q: QueueKey> Controller<Q> {
-    /// Asks it to run. Does nothing if it runs.
+    /// Requests a start. Does nothing if it runs.
     pub fn start(&self) {
         self.wanted.store(true, Relaxed);
         self.send(Command::Start);
     }
 
-    /// Asks it to stop, and resolves when it has: no reconcile of it is alive, its subscriptions
-    /// are released, its queue is empty. Does nothing if it is stopped.
+    /// Requests a stop, and resolves when no reconcile is alive, its subscriptions are released and
+    /// its queue is empty. Does nothing if it is stopped.
     pub async fn stop(&self) -> StopReport {
         self.stop_command(None).await
     }
@@ -78,7 +80,7 @@ impl<Q: QueueKey> Controller<Q> {
         answer.await.unwrap_or_default()
     }
 
-    /// Stops and starts again, and resolves when the former life has ended.
+    /// Stops and starts again; resolves when the former run has ended.
     pub async fn restart(&self) -> StopReport {
         let (done, answer) = oneshot::channel();
         self.wanted.store(true, Relaxed);
@@ -86,27 +88,27 @@ impl<Q: QueueKey> Controller<Q> {
         answer.await.unwrap_or_default()
     }
 
-    /// What it is doing.
+    /// Follows its state.
     pub fn state(&self) -> watch::Receiver<ControllerState> {
         self.state.clone()
     }
 
-    /// Its name.
+    /// Name in logs, metrics and commands.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reconciles a key soon.
+    /// Queues a key with reason [`Reasons::TRIGGERED`].
     pub fn trigger(&self, key: Q) {
         self.inbox.add(key, Reasons::TRIGGERED, Priority::NORMAL);
     }
 
-    /// Something that reconciles keys soon and does not keep the controller alive.
-    pub fn bell(&self) -> Bell<Q> {
-        Bell(self.inbox.clone())
+    /// A trigger that does not keep the controller alive.
+    pub fn trigger_handle(&self) -> Trigger<Q> {
+        Trigger(self.inbox.clone())
     }
 
-    /// Watches another kind from now on, and in every later life.
+    /// Adds a watch to this and every later run.
     pub fn add_watch<K: Kinded>(&self, spec: WatchSpec, mapper: Mapper<K, Q>) -> WatchId {
         self.add_watch_with(K::resource_kind(), spec, mapper, WatchOptions::default())
     }
@@ -125,7 +127,7 @@ impl<Q: QueueKey> Controller<Q> {
         id
     }
 
-    /// Watches something no more. Returns whether it was watched.
+    /// Removes a watch. Returns whether there was one.
     pub async fn remove_watch(&self, id: WatchId) -> bool {
         let (done, answer) = oneshot::channel();
         self.send(Command::RemoveWatch { id, done });
@@ -164,7 +166,7 @@ impl<Q: QueueKey> Clone for Controller<Q> {
     }
 }
 
-/// A controller of any key type, as managers hold it.
+/// A controller without its key type, as managers hold it.
 #[derive(Clone)]
 pub struct ControllerHandle {
     pub(super) inner: Arc<dyn AnyController>,
@@ -263,17 +265,17 @@ impl ControllerHandle {
         self.inner.name()
     }
 
-    /// Name of the cluster it works on.
+    /// Name of its cluster.
     pub fn cluster(&self) -> &str {
         self.inner.cluster()
     }
 
-    /// Whether it runs only where this process leads.
+    /// Returns whether it runs only while this process is the leader.
     pub fn leader_only(&self) -> bool {
         self.inner.leader_only()
     }
 
-    /// Decides from now on whether a leader-only controller may run.
+    /// Replaces the gate of a leader-only controller.
     pub fn set_gate(&self, gate: Gate) {
         self.inner.set_gate(gate);
     }
@@ -286,17 +288,17 @@ impl ControllerHandle {
         self.inner.concurrency()
     }
 
-    /// How long the oldest of its reconciles has been running.
+    /// Time that the oldest running reconcile has taken so far.
     pub fn longest_reconcile(&self) -> Duration {
         self.inner.longest_reconcile()
     }
 
-    /// Whether it was asked to run, last.
+    /// Returns whether it was last asked to run.
     pub fn is_wanted(&self) -> bool {
         self.inner.is_wanted()
     }
 
-    /// What diagnostics show of it.
+    /// Its entry in `/debug/controllers`.
     pub fn info(&self) -> ControllerInfo {
         let statistics = self.inner.statistics();
         ControllerInfo {
@@ -329,27 +331,27 @@ impl<Q: QueueKey> From<Controller<Q>> for ControllerHandle {
     }
 }
 
-/// What `/debug/controllers` shows of a controller.
+/// An entry of `/debug/controllers`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerInfo {
-    /// Its name.
+    /// Name in logs, metrics and commands.
     pub name: String,
-    /// The cluster it works on.
+    /// Name of its cluster.
     pub cluster: String,
-    /// What it is doing.
+    /// Current state.
     pub state: ControllerState,
-    /// Whether it runs only where this process leads.
+    /// Runs only while this process is the leader.
     pub leader_only: bool,
-    /// Workers it may use.
+    /// Configured number of workers.
     pub workers: usize,
-    /// Workers that reconcile now.
+    /// Workers that are reconciling.
     pub active_workers: i64,
     /// Keys ready to be worked on.
     pub queued: usize,
-    /// Keys of any kind: ready, delayed or being worked on.
+    /// Keys that are ready, delayed or being worked on.
     pub known: usize,
-    /// How often it was started.
+    /// Starts so far.
     pub starts: u64,
     /// Reconciles that succeeded.
     pub succeeded: u64,

@@ -1,3 +1,5 @@
+//! Adapter for reconcilers written for `kube::runtime::Controller`.
+
 use std::{fmt, sync::Arc};
 
 use weft_model::ObjectKey;
@@ -5,11 +7,10 @@ use weft_model::ObjectKey;
 use super::{Action, Context, ReconcileError, Reconciler};
 use crate::Object;
 
-/// A reconciler in the shape that `kube::runtime::Controller` takes: a function of the object and
-/// a shared context. Keys whose object is gone are not passed on, as there.
+/// A reconciler in the shape that `kube::runtime::Controller` takes: a function of the object and a
+/// shared context. Keys whose object is gone are not passed on, as there.
 ///
-/// What changes for a kube user: errors are retried with a back-off per key that knows how often
-/// the key failed, instead of an `error_policy` that does not.
+/// Unlike kube's `error_policy`, the back-off of a failing key grows with its number of failures.
 pub struct KubeReconciler<K, C, F> {
     reconcile: F,
     context: Arc<C>,

@@ -1,27 +1,29 @@
+//! The reconciler trait, its result and its error.
+
 use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
 use super::Context;
 use crate::QueueKey;
 
-/// What to do with a key after a successful reconcile.
+/// Next step for a key after a successful reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     pub(super) after: Option<Duration>,
 }
 
 impl Action {
-    /// Nothing until something changes.
+    /// Waits for the next change.
     pub const fn await_change() -> Self {
         Self { after: None }
     }
 
-    /// Again after a time, changed or not.
+    /// Reconciles again after `after`, changed or not.
     pub const fn requeue(after: Duration) -> Self {
         Self { after: Some(after) }
     }
 }
 
-/// Why a reconcile did not succeed, and whether trying again can help.
+/// Failure of a reconcile, retryable or terminal.
 ///
 /// Any error converts into a retryable one, so `?` works; [`ReconcileError::terminal`] marks those
 /// that only a change of the object can cure.
@@ -32,7 +34,7 @@ pub struct ReconcileError {
 }
 
 impl ReconcileError {
-    /// An error that another try may cure.
+    /// An error that a retry may cure.
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             source: error.into(),
@@ -40,7 +42,7 @@ impl ReconcileError {
         }
     }
 
-    /// An error that stays until the object changes.
+    /// An error that stays until the object changes: the key is not retried.
     pub fn terminal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             source: error.into(),
@@ -48,12 +50,12 @@ impl ReconcileError {
         }
     }
 
-    /// Whether trying again is of no use.
+    /// Returns whether the key is not retried.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// The error itself.
+    /// The cause.
     pub fn into_inner(self) -> Box<dyn Error + Send + Sync> {
         self.source
     }
@@ -77,9 +79,9 @@ impl fmt::Display for ReconcileError {
     }
 }
 
-/// Brings the world in line with what a key says.
+/// Moves the actual state towards the desired one, key by key.
 pub trait Reconciler<Q: QueueKey>: Send + Sync + 'static {
-    /// Reconciles one key. Never called for the same key twice at a time.
+    /// Reconciles one key. Never runs for the same key twice at a time.
     fn reconcile(
         &self,
         context: Context<Q>,

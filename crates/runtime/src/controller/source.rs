@@ -1,3 +1,5 @@
+//! Sources: move the changes of an informer into a controller's queue.
+
 use std::{
     any::Any,
     collections::HashMap,
@@ -16,11 +18,11 @@ use crate::{
     Priority, QueueKey, StopReason, WatchSpec,
 };
 
-/// Names one watch of a controller.
+/// Identifies one watch of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(pub(super) u32);
 
-/// What a source tells its controller.
+/// Message of a source to its controller.
 #[derive(Debug)]
 pub(super) enum Report {
     Synced(WatchId),
@@ -29,7 +31,7 @@ pub(super) enum Report {
     Fresh(WatchId),
 }
 
-/// Something that fills a controller's queue while it runs.
+/// A source without its object type.
 pub(super) trait AnySource<Q: QueueKey>: Send + Sync {
     fn id(&self) -> WatchId;
     fn describe(&self) -> String;
@@ -39,11 +41,11 @@ pub(super) trait AnySource<Q: QueueKey>: Send + Sync {
     fn warm(&self, cluster: &Cluster) -> Box<dyn Any + Send>;
     /// Follows the informer from now on; the future runs until dropped or the informer ends.
     fn open(self: Arc<Self>, feed: Feed<Q>) -> BoxFuture<'static, ()>;
-    /// The controller is about to stop: keep what a later start needs.
+    /// Called before a stop: keeps what a later start needs.
     fn remember(&self, run: &RunContext<Q>);
 }
 
-/// What a source needs while it runs.
+/// A source's way to its controller while it runs.
 pub(super) struct Feed<Q: QueueKey> {
     pub(super) cluster: Cluster,
     pub(super) inbox: Arc<Inbox<Q>>,
@@ -123,7 +125,8 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
 }
 
 impl<K: Object, Q: QueueKey> Source<K, Q> {
-    /// An optional source joins whenever its kind is there and leaves without holding anyone up.
+    /// An optional source follows its kind while that is served and holds nothing up while it is
+    /// not.
     async fn follow_while_served(self: Arc<Self>, feed: Feed<Q>) {
         let mut served = feed.cluster.kind(&self.kind);
         loop {
@@ -150,13 +153,13 @@ impl<K: Object, Q: QueueKey> Source<K, Q> {
             let (reason, pump) = Pump::new(self.clone(), again, informer).run().await;
             feed.run.stores.remove(self.id);
             if reason != StopReason::KindRemoved {
-                // Removed by force: that is trouble, optional or not.
+                // Evicted while its kind is served: a failure, optional or not.
                 return pump.report(Report::Closed(self.id, reason));
             }
             pump.report(Report::Fresh(self.id));
             drop(pump);
             tracing::info!(source = %self.kind, "optional source left with its kind");
-            // The kind may be back before its going was noticed.
+            // The kind may be back before its absence was noticed.
             let gone = served.wait_for(|state| *state != KindState::Present);
             if let Ok(Err(_)) = tokio::time::timeout(Duration::from_secs(1), gone).await {
                 return;
@@ -182,7 +185,7 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
     }
 
     fn report(&self, report: Report) {
-        // Nobody listens while the controller is being torn down.
+        // Fails while the controller is being torn down, when no task receives reports.
         let _ = self.feed.reports.send(report);
     }
 
@@ -219,7 +222,7 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
         }
     }
 
-    /// Tells the controller when the informer stops following the server, and when it does again.
+    /// Reports when the informer stops following the server and when it follows again.
     fn note_state(&self, state: &InformerState, was_stale: bool) -> bool {
         let error = match state {
             InformerState::Retrying { error, .. } => Some(error.to_string()),
@@ -275,7 +278,7 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
         }
     }
 
-    /// Predicates and mappings are the user's: a panic costs one change, not the source.
+    /// Predicates and mappings are the user's code: a panic costs one change, not the source.
     fn deliver(&self, change: &Change<K>) {
         let delivered = catch_unwind(AssertUnwindSafe(|| self.enqueue(change)));
         if delivered.is_err() {
@@ -316,7 +319,7 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
                 resync: false,
             } => {
                 let mut keys = mapper.keys(new);
-                // What it makes of the old state must not lose the new one, which may be cured.
+                // A panic on the old state must not lose the new one.
                 let of_old = catch_unwind(AssertUnwindSafe(|| mapper.keys(old)));
                 for key in of_old.unwrap_or_default() {
                     if !keys.contains(&key) {

@@ -1,8 +1,10 @@
+//! States of a controller, as logs, metrics and `/debug/controllers` show them.
+
 use std::fmt;
 
 use serde::Serialize;
 
-/// What a controller is doing.
+/// State of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControllerState {
     /// Not asked to run.
@@ -11,17 +13,17 @@ pub enum ControllerState {
     Waiting(PendingReason),
     /// Its sources are filling.
     Syncing,
-    /// Reconciling.
+    /// Reconciling, with every source in step with the server.
     Running,
     /// Reconciling what it can, with a source that is gone or cannot follow the server.
     Degraded(DegradedReason),
-    /// Finishing what it had begun.
+    /// Waiting for running reconciles to end.
     Draining,
-    /// Its last life ended with this error; it begins again after a while, if it may.
+    /// The last run ended with this error; the next one starts after a back-off, if at all.
     Failed(String),
 }
 
-/// Why a controller that should run does not.
+/// Reason of [`ControllerState::Waiting`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PendingReason {
     /// The kind it requires is not served.
@@ -30,18 +32,18 @@ pub enum PendingReason {
     KindUnknown(String),
     /// Another process leads.
     NotLeading,
-    /// The cluster it belongs to left.
+    /// The cluster it belongs to was removed.
     ClusterLeft,
 }
 
-/// What is wrong with a running controller.
+/// Reason of [`ControllerState::Degraded`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DegradedReason {
     /// A source's informer was removed.
     SourceClosed {
         /// The source.
         source: String,
-        /// Why the informer ended.
+        /// The informer's stop reason.
         reason: String,
     },
     /// A source's informer cannot follow the server.
@@ -76,7 +78,7 @@ impl ControllerState {
         }
     }
 
-    /// Whether reconciles may be running.
+    /// Returns whether reconciles may be running.
     pub fn is_reconciling(&self) -> bool {
         matches!(self, Self::Running | Self::Degraded(_) | Self::Draining)
     }
@@ -89,7 +91,7 @@ impl fmt::Display for ControllerState {
                 write!(f, "waiting: {kind} is not served")
             }
             Self::Waiting(PendingReason::KindUnknown(kind)) => {
-                write!(f, "waiting: it is not known yet whether {kind} is served")
+                write!(f, "waiting: discovery of {kind} is not complete")
             }
             Self::Waiting(PendingReason::NotLeading) => f.write_str("waiting: not leading"),
             Self::Waiting(PendingReason::ClusterLeft) => f.write_str("waiting: its cluster left"),

@@ -1,3 +1,5 @@
+//! Counters of one controller.
+
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -14,7 +16,7 @@ const TIME_BUCKETS: [f64; 40] = [
     25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// Figures of one controller. They live as long as its handle, over stops and restarts.
+/// Counters of one controller. They live as long as its handle, over stops and restarts.
 #[derive(Debug)]
 pub(crate) struct ControllerStatistics {
     pub(crate) success: AtomicU64,

@@ -1,4 +1,4 @@
-//! A component that starts, stops and restarts as a controller does.
+//! A component with the lifecycle and states of a controller.
 
 use std::{
     error::Error,
@@ -22,21 +22,21 @@ use super::{
 };
 use crate::{Cluster, Component, ComponentScope, Metrics, cluster::Presence};
 
-/// First and longest wait before a life that failed is followed by another.
+/// First and longest wait before a failed run is followed by another.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// A life of this length was a good one: the next failure is a first one again.
-const GOOD_LIFE: Duration = Duration::from_secs(120);
-/// How long a life has to end, unless told otherwise.
+/// A run of at least this length resets the back-off.
+const STABLE_RUN: Duration = Duration::from_secs(120);
+/// Default time for a run to end.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The error with which a life ended.
+/// The error with which a run ended.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A component that starts, stops and restarts as a controller does, with the same states.
 ///
-/// Its component is run anew for every life. A life that ends with an error, by a panic, or
-/// without having been asked to, leaves the unit failed and everything else as it is. Cloning is
-/// cheap; when the last clone and handle is dropped, it stops for good.
+/// Each start runs the component again. A run that ends with an error, by a panic, or without a
+/// stop leaves the unit failed and everything else as it is. Cloning is cheap; when the last clone
+/// and handle is dropped, the unit stops for good.
 #[derive(Clone)]
 pub struct Unit {
     shared: Arc<Shared>,
@@ -63,25 +63,29 @@ enum Command {
 }
 
 impl Unit {
-    /// A unit that begins again after a failure. Must be called within a tokio runtime.
+    /// A unit that is restarted after a failure, with back-off. Must be called within a tokio
+    /// runtime.
     pub fn new(component: impl Component, cluster: &Cluster) -> Self {
         Self::build(Arc::new(component), cluster, None)
     }
 
-    /// A unit whose first failure is told, and the last thing that happens unless it is started
-    /// again: for processes that are nothing without it.
+    /// A unit that reports its first failure and is not restarted by itself: for processes with
+    /// only one component.
     pub fn once(
         component: impl Component,
         cluster: &Cluster,
     ) -> (Self, oneshot::Receiver<Failure>) {
-        let (tell, told) = oneshot::channel();
-        (Self::build(Arc::new(component), cluster, Some(tell)), told)
+        let (on_failure, failure) = oneshot::channel();
+        (
+            Self::build(Arc::new(component), cluster, Some(on_failure)),
+            failure,
+        )
     }
 
     fn build(
         component: Arc<dyn Component>,
         cluster: &Cluster,
-        tell: Option<oneshot::Sender<Failure>>,
+        on_failure: Option<oneshot::Sender<Failure>>,
     ) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let state = watch::Sender::new(ControllerState::Stopped);
@@ -100,11 +104,11 @@ impl Unit {
             commands: received,
             state,
             statistics,
-            retries: tell.is_none(),
-            tell,
+            retries: on_failure.is_none(),
+            on_failure,
             wanted: false,
             abandoned: false,
-            life: None,
+            current: None,
             failure: None,
             failures: 0,
             waiters: Vec::new(),
@@ -116,14 +120,14 @@ impl Unit {
         }
     }
 
-    /// Exposes its figures.
+    /// Exposes its metrics.
     #[must_use]
     pub fn metrics(self, metrics: &Metrics) -> Self {
         metrics.observe_controller(&self.handle());
         self
     }
 
-    /// The same unit, as managers hold controllers.
+    /// The unit as managers hold controllers.
     pub fn handle(&self) -> ControllerHandle {
         ControllerHandle {
             inner: self.shared.clone(),
@@ -199,26 +203,26 @@ impl AnyController for Shared {
     }
 }
 
-/// The one task that decides whether a unit runs.
+/// The task that starts, drains and stops a unit.
 struct Actor {
     component: Arc<dyn Component>,
     cluster: Cluster,
     commands: mpsc::UnboundedReceiver<Command>,
     state: watch::Sender<ControllerState>,
     statistics: Arc<ControllerStatistics>,
-    tell: Option<oneshot::Sender<Failure>>,
+    on_failure: Option<oneshot::Sender<Failure>>,
     retries: bool,
     wanted: bool,
     abandoned: bool,
-    life: Option<Life>,
-    /// How the last life failed, and when the next may begin.
+    current: Option<Run>,
+    /// Error of the last run, and the time of the next one.
     failure: Option<(String, Option<Instant>)>,
     failures: u32,
     waiters: Vec<oneshot::Sender<StopReport>>,
     ended: StopReport,
 }
 
-struct Life {
+struct Run {
     scope: ComponentScope,
     task: JoinHandle<Result<(), Failure>>,
     begun: Instant,
@@ -238,7 +242,7 @@ enum Event {
     Ready,
     Ended(Result<Result<(), Failure>, JoinError>),
     Overdue,
-    /// The cluster left, or the wait after a failure is over.
+    /// The cluster left, or the back-off is over.
     Outside,
 }
 
@@ -246,18 +250,18 @@ impl Actor {
     async fn run(mut self) {
         loop {
             self.settle();
-            if self.abandoned && self.life.is_none() {
+            if self.abandoned && self.current.is_none() {
                 return;
             }
             match self.next_event().await {
-                Event::Command(Some(command)) => self.obey(command),
+                Event::Command(Some(command)) => self.apply(command),
                 Event::Command(None) => {
                     self.abandoned = true;
                     self.wanted = false;
                 }
                 Event::Ready => {
-                    if let Some(life) = &mut self.life {
-                        life.ready = true;
+                    if let Some(run) = &mut self.current {
+                        run.ready = true;
                     }
                 }
                 Event::Ended(result) => self.finish(result, 0),
@@ -276,13 +280,13 @@ impl Actor {
         };
         tokio::select! {
             command = self.commands.recv(), if !self.abandoned => Event::Command(command),
-            event = life_event(self.life.as_mut()) => event,
-            () = until(again), if self.life.is_none() => Event::Outside,
+            event = run_event(self.current.as_mut()) => event,
+            () = until(again), if self.current.is_none() => Event::Outside,
             () = left.cancelled(), if may_leave => Event::Outside,
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply(&mut self, command: Command) {
         match command {
             Command::Start => {
                 self.wanted = true;
@@ -313,12 +317,12 @@ impl Actor {
             None => true,
             Some((_, again)) => again.is_some_and(|again| again <= now),
         };
-        if self.life.is_none() {
+        if self.current.is_none() {
             if self.wanted && !left && pause_is_over {
                 self.begin();
             }
             self.publish(left);
-            // Only now: whoever waited for a stop finds the state that it asked for.
+            // Only now: a waiter for a stop must find the state it asked for.
             let report = std::mem::take(&mut self.ended);
             for waiter in self.waiters.drain(..) {
                 // The caller may have given up waiting.
@@ -333,10 +337,10 @@ impl Actor {
         self.failure = None;
         self.statistics.starts.fetch_add(1, Relaxed);
         let scope = ComponentScope::new();
-        // Spawned as a whole: whatever panics, panics there.
+        // Spawned as a whole, so that a panic anywhere in it ends only this task.
         let (component, given) = (self.component.clone(), scope.clone());
         let task = tokio::spawn(async move { component.run(given).await });
-        self.life = Some(Life {
+        self.current = Some(Run {
             scope,
             task,
             begun: Instant::now(),
@@ -347,42 +351,42 @@ impl Actor {
     }
 
     fn drain(&mut self, grace: Option<Duration>) {
-        let Some(life) = &mut self.life else { return };
+        let Some(run) = &mut self.current else { return };
         let now = Instant::now();
         let deadline = now + grace.unwrap_or(GRACE);
-        let draining = life.draining.get_or_insert(Draining {
+        let draining = run.draining.get_or_insert(Draining {
             since: now,
             deadline,
         });
         draining.deadline = draining.deadline.min(deadline);
-        life.scope.stop();
+        run.scope.stop();
     }
 
-    /// The grace time is over: the life is dropped where it stands.
+    /// The grace time is over: drops the run.
     async fn abort(&mut self) {
-        let Some(life) = &mut self.life else { return };
-        life.task.abort();
-        let ended = (&mut life.task).await;
+        let Some(run) = &mut self.current else { return };
+        run.task.abort();
+        let ended = (&mut run.task).await;
         self.finish(ended, 1);
     }
 
     fn finish(&mut self, result: Result<Result<(), Failure>, JoinError>, aborted: usize) {
-        let Some(life) = self.life.take() else {
+        let Some(run) = self.current.take() else {
             return;
         };
-        if let Some(draining) = life.draining {
+        if let Some(draining) = run.draining {
             self.ended = StopReport {
                 aborted,
                 took: draining.since.elapsed(),
             };
         }
         let failure = match result {
-            Ok(Ok(())) if life.draining.is_some() => return,
-            Ok(Ok(())) => "it ended by itself".into(),
+            Ok(Ok(())) if run.draining.is_some() => return,
+            Ok(Ok(())) => "ended without a stop".into(),
             Ok(Err(failure)) => failure,
             Err(error) if error.is_panic() => {
                 self.statistics.panics.fetch_add(1, Relaxed);
-                "it panicked".into()
+                "panicked".into()
             }
             Err(_) => return,
         };
@@ -390,30 +394,31 @@ impl Actor {
         tracing::error!(
             controller = self.component.name(),
             error = text,
-            "a life failed"
+            "unit failed"
         );
         self.statistics.note_error(text.clone());
-        // Whoever was told to end has; how is no reason to begin again or not.
-        if life.draining.is_some() {
+        // The end of a run that was asked to stop, failed or not, causes no restart and no
+        // back-off.
+        if run.draining.is_some() {
             return;
         }
-        if life.begun.elapsed() >= GOOD_LIFE {
+        if run.begun.elapsed() >= STABLE_RUN {
             self.failures = 0;
         }
         let factor = 2_u32.saturating_pow(self.failures.min(16));
         let pause = RETRY.0.saturating_mul(factor).min(RETRY.1);
         self.failures = self.failures.saturating_add(1);
         self.failure = Some((text, self.retries.then(|| Instant::now() + pause)));
-        if let Some(tell) = self.tell.take() {
-            // Nobody may be there to hear it any more.
-            let _ = tell.send(failure);
+        if let Some(on_failure) = self.on_failure.take() {
+            // Fails if the process no longer waits for it.
+            let _ = on_failure.send(failure);
         }
     }
 
     fn publish(&mut self, left: bool) {
-        let state = match (&self.life, &self.failure) {
-            (Some(life), _) if life.draining.is_some() => ControllerState::Draining,
-            (Some(life), _) if life.ready => ControllerState::Running,
+        let state = match (&self.current, &self.failure) {
+            (Some(run), _) if run.draining.is_some() => ControllerState::Draining,
+            (Some(run), _) if run.ready => ControllerState::Running,
             (Some(_), _) => ControllerState::Syncing,
             (None, _) if self.wanted && left => {
                 ControllerState::Waiting(PendingReason::ClusterLeft)
@@ -436,15 +441,15 @@ impl Actor {
     }
 }
 
-/// The next thing that happens in a life; for ever pending without one.
-async fn life_event(life: Option<&mut Life>) -> Event {
-    let Some(life) = life else {
+/// The next event of a run; pending for ever without one.
+async fn run_event(run: Option<&mut Run>) -> Event {
+    let Some(run) = run else {
         return std::future::pending().await;
     };
-    let overdue = until(life.draining.map(|draining| draining.deadline));
+    let overdue = until(run.draining.map(|draining| draining.deadline));
     tokio::select! {
-        ended = &mut life.task => Event::Ended(ended),
-        () = life.scope.until_ready(), if !life.ready => Event::Ready,
+        ended = &mut run.task => Event::Ended(ended),
+        () = run.scope.until_ready(), if !run.ready => Event::Ready,
         () = overdue => Event::Overdue,
     }
 }

@@ -1,3 +1,5 @@
+//! Workers: take keys from the queue, reconcile them and settle the outcome.
+
 use std::{
     any::Any,
     collections::HashMap,
@@ -16,7 +18,7 @@ use super::{
 };
 use crate::{AddOptions, Lease, Priority, QueueKey, Workqueue};
 
-/// The queue of a controller, with why each key is in it.
+/// A controller's queue together with the reasons for each key.
 pub(super) struct Inbox<Q: QueueKey> {
     pub(super) queue: Workqueue<Q>,
     reasons: Mutex<HashMap<Q, Reasons>>,
@@ -64,7 +66,7 @@ impl<Q: QueueKey> Inbox<Q> {
     }
 }
 
-/// How often a key that waits for its own writes looks again.
+/// Interval at which a key that waits for its own writes checks its stores.
 const RECHECK_WRITES: Duration = Duration::from_millis(100);
 
 /// Takes keys and reconciles them until the queue is closed.
@@ -94,7 +96,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
 
     async fn process(&self, lease: Lease<Q>) {
         if let Some(wait) = self.run.expectations.unseen(&lease, &self.run.stores) {
-            // The event of the key's own write brings it back; unless a predicate drops it.
+            // The event of the key's own write brings it back, unless a predicate drops that event.
             let wait = wait.min(RECHECK_WRITES);
             self.inbox.queue.add_after(lease.clone(), wait);
             return;
@@ -150,18 +152,18 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
                 lease.finish();
             }
             Outcome::Failed(error) if error.is_terminal() => {
-                tracing::error!(%error, "reconcile failed; waiting for a change");
+                tracing::error!(%error, "reconcile failed for good, waiting for a change");
                 statistics.terminal_errors.fetch_add(1, Relaxed);
                 statistics.note_error(error.to_string());
             }
             Outcome::Failed(error) => {
-                tracing::warn!(%error, "reconcile failed; trying again");
+                tracing::warn!(%error, "reconcile failed, retrying");
                 self.fail(lease, error.to_string());
             }
             Outcome::TimedOut(limit) => {
-                tracing::warn!(?limit, "reconcile took too long; trying again");
+                tracing::warn!(?limit, "reconcile timed out, retrying");
                 statistics.timeouts.fetch_add(1, Relaxed);
-                self.fail(lease, format!("not done within {limit:?}"));
+                self.fail(lease, format!("timed out after {limit:?}"));
             }
             Outcome::Panicked(panic) => {
                 let message = panic_message(&*panic);

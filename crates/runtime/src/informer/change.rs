@@ -1,3 +1,5 @@
+//! Changes as subscribers of an informer receive them.
+
 use std::sync::Arc;
 
 use weft_model::ObjectKey;
@@ -5,7 +7,7 @@ use weft_model::ObjectKey;
 use super::{StopReason, UndecodableObject};
 use crate::Object;
 
-/// What a subscriber is told.
+/// One change of an informer's store.
 ///
 /// The store already holds `new`, or something newer, when a change is seen.
 #[derive(Debug)]
@@ -14,7 +16,7 @@ pub enum Change<K> {
     Added {
         /// The object.
         new: Arc<K>,
-        /// Whether it belongs to the state at the time of subscribing.
+        /// The object is part of the state at the time of subscribing.
         initial: bool,
     },
     /// An object changed.
@@ -23,7 +25,7 @@ pub enum Change<K> {
         old: Arc<K>,
         /// The state now.
         new: Arc<K>,
-        /// Whether this is a periodic re-delivery with `old == new`.
+        /// A periodic re-delivery with `old == new`.
         resync: bool,
     },
     /// An object is gone from what this informer watches: deleted, or no longer selected.
@@ -33,8 +35,8 @@ pub enum Change<K> {
         /// The deletion itself was missed, so the final state may differ from `last`.
         final_state_unknown: bool,
     },
-    /// An object of this key exists in a state that the type cannot hold; the store keeps the
-    /// last state that could be decoded, if there was one. Told again when such an object goes.
+    /// An object of this key exists in a state that the type cannot hold; the store keeps the last
+    /// state that could be decoded, if there was one. Sent again when such an object is deleted.
     Undecodable(Arc<UndecodableObject>),
     /// Everything that existed at the time of subscribing has been delivered and handled.
     Synced,

@@ -1,3 +1,5 @@
+//! Counted handles to a shared informer, and the state behind them.
+
 use std::{
     hash::Hash,
     sync::{Arc, Mutex, PoisonError, RwLock, Weak},
@@ -94,12 +96,12 @@ impl<K: Object> Informer<K> {
         }
     }
 
-    /// What the informer is doing.
+    /// Follows its state.
     pub fn state(&self) -> watch::Receiver<InformerState> {
         self.shared.state.subscribe()
     }
 
-    /// Which informer this is.
+    /// Key in the cache.
     pub fn key(&self) -> &InformerKey {
         &self.shared.key
     }
@@ -114,7 +116,7 @@ impl<K: Object> Clone for Informer<K> {
     }
 }
 
-/// What the handles, the cache and the informer's own task have in common.
+/// State shared by the handles, the cache and the informer's task.
 pub(crate) struct Shared<K: Object> {
     pub(crate) key: InformerKey,
     hub: RwLock<Hub<K>>,
@@ -224,7 +226,7 @@ impl<K: Object> Shared<K> {
         self.statistics(|statistics| statistics.watches += 1);
     }
 
-    /// Counts a failure and returns since when the server cannot be followed.
+    /// Counts a failure and returns the time of the first failure in a row.
     pub(super) fn note_error(&self, error: String) -> Instant {
         self.statistics(|statistics| {
             statistics.errors += 1;
@@ -233,7 +235,7 @@ impl<K: Object> Shared<K> {
         })
     }
 
-    /// The server is followed.
+    /// Ends a row of failures.
     pub(super) fn note_success(&self) {
         self.statistics(|statistics| statistics.trouble_since = None);
         self.set_state(InformerState::Synced);
@@ -342,7 +344,7 @@ impl<K: Object> AnyInformer for Shared<K> {
     }
 }
 
-/// What `/debug/informers` shows of an informer.
+/// An entry of `/debug/informers`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerInfo {
@@ -358,9 +360,9 @@ pub struct InformerInfo {
     pub field_selector: Option<String>,
     /// Type that objects are decoded into.
     pub projection: &'static str,
-    /// What it is doing.
+    /// Name of the current state.
     pub state: &'static str,
-    /// Whether the first list is complete.
+    /// The first list is complete.
     pub has_synced: bool,
     /// Handles, subscriptions, listers and indexes that hold it.
     pub consumers: usize,
@@ -380,7 +382,7 @@ pub struct InformerInfo {
     pub age_seconds: f64,
     /// Time since the last event or bookmark.
     pub since_last_event_seconds: Option<f64>,
-    /// For how long the server could not be followed.
+    /// Time since the first of the latest failures in a row; `None` while the server is followed.
     pub retrying_seconds: Option<f64>,
     /// Lists begun, streaming ones included.
     pub lists: u64,
@@ -388,14 +390,14 @@ pub struct InformerInfo {
     pub watches: u64,
     /// Events and bookmarks received.
     pub events: u64,
-    /// Failures.
+    /// Failed lists and watches.
     pub errors: u64,
     /// The latest failure.
     pub last_error: Option<String>,
 }
 
 impl InformerInfo {
-    /// Whether the server could not be followed for longer than a limit.
+    /// Returns whether the server could not be followed for longer than `limit`.
     pub fn is_stuck(&self, limit: Duration) -> bool {
         self.retrying_seconds
             .is_some_and(|seconds| seconds > limit.as_secs_f64())

@@ -1,7 +1,7 @@
-//! The store of an informer together with everyone who must learn of its changes.
+//! The store of an informer together with its subscribers and indexes.
 //!
-//! Store and subscribers change under one lock, so a late subscriber gets an exact cut: the
-//! state, then every change after it.
+//! Store and subscribers change under one lock, so a late subscriber gets an exact cut: the state,
+//! then every change after it.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -36,7 +36,7 @@ struct Slot<K> {
 /// Counts lists. An entry that a list did not touch has an older generation and is swept.
 type Generation = u32;
 
-/// What applying an object did.
+/// Outcome of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Changed,
@@ -100,22 +100,23 @@ impl<K: Object> Hub<K> {
         })
     }
 
-    /// From here on, whatever is applied belongs to a new list.
+    /// Starts a list: everything applied from here on belongs to it.
     pub(crate) fn begin_list(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The server's storage was put back to an earlier state: its older versions are the truth.
+    /// `true` lets older versions replace newer ones: the server's storage was restored to an
+    /// earlier state.
     pub(crate) fn accept_older_versions(&mut self, accept: bool) {
         self.accept_older = accept;
     }
 
-    /// Whether a key is held, decodable or not.
+    /// Returns whether a key is held, decodable or not.
     pub(crate) fn knows(&self, key: &ObjectKey) -> bool {
         self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
-    /// The list is complete: what it did not mention is gone.
+    /// Completes a list: everything that it did not contain is gone.
     pub(crate) fn finish_list(&mut self) {
         let generation = self.generation;
         let gone = self
@@ -124,7 +125,7 @@ impl<K: Object> Hub<K> {
             .filter(|(_, slot)| slot.generation != generation);
         let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
         for key in gone {
-            self.delete(&key, None, true);
+            self.delete(&key, None);
         }
         let gone = self
             .undecodable
@@ -133,12 +134,12 @@ impl<K: Object> Hub<K> {
         let gone: Vec<ObjectKey> = gone.map(|(key, _)| key.clone()).collect();
         for key in gone {
             if let Some((object, _)) = self.undecodable.remove(&key) {
-                self.tell_gone(&object);
+                self.notify_gone(&object);
             }
         }
         if !self.has_synced {
             self.has_synced = true;
-            self.tell(&ObjectKey::cluster(""), &Change::Synced);
+            self.notify(&ObjectKey::cluster(""), &Change::Synced);
         }
     }
 
@@ -160,7 +161,7 @@ impl<K: Object> Hub<K> {
                     generation,
                 });
                 self.reindex(&key, Some(&new));
-                self.tell(&key, &Change::Added { new, initial });
+                self.notify(&key, &Change::Added { new, initial });
                 return Applied::Changed;
             }
             hash_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -181,7 +182,7 @@ impl<K: Object> Hub<K> {
         self.wire_bytes -= u64::from(std::mem::replace(&mut entry.wire_bytes, wire_bytes));
         self.reindex(&key, Some(&new));
         if same_object {
-            self.tell(
+            self.notify(
                 &key,
                 &Change::Updated {
                     old,
@@ -190,15 +191,15 @@ impl<K: Object> Hub<K> {
                 },
             );
         } else {
-            // Deleted and created again while nobody looked: two objects, hence two changes.
-            self.tell(
+            // Deleted and created again between two states seen: two objects, hence two changes.
+            self.notify(
                 &key,
                 &Change::Deleted {
                     last: old,
                     final_state_unknown: true,
                 },
             );
-            self.tell(&key, &Change::Added { new, initial });
+            self.notify(&key, &Change::Added { new, initial });
         }
         Applied::Changed
     }
@@ -213,27 +214,24 @@ impl<K: Object> Hub<K> {
             .undecodable
             .insert(key.clone(), (object.clone(), self.generation));
         if known.is_none_or(|(known, _)| known.resource_version != object.resource_version) {
-            self.tell(&key, &Change::Undecodable(object));
+            self.notify(&key, &Change::Undecodable(object));
         }
     }
 
-    pub(crate) fn delete(
-        &mut self,
-        key: &ObjectKey,
-        final_state: Option<K>,
-        final_state_unknown: bool,
-    ) {
+    /// Without a final state, subscribers get the last known one, marked as such.
+    pub(crate) fn delete(&mut self, key: &ObjectKey, final_state: Option<K>) {
         let undecodable = self.undecodable.remove(key);
         let Some(slot) = self.objects.remove(key) else {
             if let Some((object, _)) = undecodable {
-                self.tell_gone(&object);
+                self.notify_gone(&object);
             }
             return;
         };
         self.wire_bytes -= u64::from(slot.wire_bytes);
         self.reindex(key, None);
+        let final_state_unknown = final_state.is_none();
         let last = final_state.map_or(slot.object, Arc::new);
-        self.tell(
+        self.notify(
             key,
             &Change::Deleted {
                 last,
@@ -242,13 +240,14 @@ impl<K: Object> Hub<K> {
         );
     }
 
-    /// An object that never decoded is gone: there is no last state to tell, but the key is told.
-    fn tell_gone(&mut self, object: &UndecodableObject) {
+    /// An object that never decoded is gone: there is no last state to send, so subscribers get its
+    /// key.
+    fn notify_gone(&mut self, object: &UndecodableObject) {
         let gone = UndecodableObject {
             deleted: true,
             ..object.clone()
         };
-        self.tell(&object.key, &Change::Undecodable(Arc::new(gone)));
+        self.notify(&object.key, &Change::Undecodable(Arc::new(gone)));
     }
 
     /// Registers a mailbox and puts the present state into it.
@@ -273,8 +272,8 @@ impl<K: Object> Hub<K> {
             pending.push(&ObjectKey::cluster(""), Change::Synced);
         }
         mailbox.fill(pending);
-        // Where nothing changes, only here those are forgotten that went: their last trace would
-        // stay for ever, one for each start of a controller.
+        // Dropped mailboxes are pruned here, and otherwise only on a change: in a store that never
+        // changes they would pile up, one for each start of a controller.
         self.mailboxes.retain(|known| known.strong_count() > 0);
         self.mailboxes.push(Arc::downgrade(mailbox));
     }
@@ -287,13 +286,13 @@ impl<K: Object> Hub<K> {
         self.indexes.push(Arc::downgrade(index));
     }
 
-    /// Frees the store and tells everyone.
+    /// Frees the store and notifies every subscriber.
     pub(super) fn stop(&mut self, reason: &StopReason) {
         if self.stopped.is_some() {
             return;
         }
         self.stopped = Some(reason.clone());
-        self.tell(&ObjectKey::cluster(""), &Change::Closed(reason.clone()));
+        self.notify(&ObjectKey::cluster(""), &Change::Closed(reason.clone()));
         for index in self.indexes.drain(..).filter_map(|index| index.upgrade()) {
             index.clear();
         }
@@ -303,7 +302,7 @@ impl<K: Object> Hub<K> {
         self.wire_bytes = 0;
     }
 
-    fn tell(&mut self, key: &ObjectKey, change: &Change<K>) {
+    fn notify(&mut self, key: &ObjectKey, change: &Change<K>) {
         self.mailboxes.retain(|mailbox| {
             let Some(mailbox) = mailbox.upgrade() else {
                 return false;
@@ -334,14 +333,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_those_who_went_while_nothing_changed() {
+    fn dropped_subscribers_are_pruned_while_nothing_changes() {
         let mut hub: Hub<Pod> = Hub::new();
         let stays = Mailbox::new();
         hub.subscribe(&stays);
         for _ in 0..100 {
             hub.subscribe(&Mailbox::new());
         }
-        // The last one is noticed when the next comes.
+        // The last one is noticed at the next subscription.
         assert_eq!(hub.mailboxes.len(), 2);
         assert_eq!(hub.backlog().1, 1);
     }

@@ -1,3 +1,5 @@
+//! Indexes over an informer's store.
+
 use std::{
     collections::{BTreeSet, HashMap},
     hash::Hash,
@@ -91,10 +93,10 @@ impl<K: Object, V: Hash + Eq + Clone + Send + Sync + 'static> IndexCell<K, V> {
             .unwrap_or_default()
     }
 
-    /// The function is a consumer's: its panic must not stop the informer for the others.
+    /// The function is a consumer's: its panic must not stop the informer for other consumers.
     fn values(&self, key: &ObjectKey, object: &K) -> Vec<V> {
         catch_unwind(AssertUnwindSafe(|| (self.extract)(object))).unwrap_or_else(|_| {
-            tracing::error!(index = %self.name, %key, "index function panicked; object left out");
+            tracing::error!(index = %self.name, %key, "index function panicked, object left out of the index");
             Vec::new()
         })
     }

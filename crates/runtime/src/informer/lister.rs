@@ -1,3 +1,5 @@
+//! Read access to an informer's store.
+
 use std::sync::Arc;
 
 use weft_model::ObjectKey;
@@ -5,8 +7,8 @@ use weft_model::ObjectKey;
 use super::{Guard, InformerStopped, Shared, UndecodableObject};
 use crate::{Object, object::is_older};
 
-/// Reads an informer's store. Holds the informer: what is read is never a store that nobody
-/// follows, and an informer that ended is an error, not an empty list.
+/// Reads an informer's store. Holds the informer: the store it reads is always followed, and an
+/// informer that ended is an error, not an empty list.
 pub struct Lister<K: Object> {
     pub(super) shared: Arc<Shared<K>>,
     pub(super) guard: Arc<Guard>,
@@ -39,12 +41,13 @@ impl<K: Object> Lister<K> {
         self.shared.read(super::hub::Hub::len)
     }
 
-    /// Whether there is no object.
+    /// Returns whether the store is empty.
     pub fn is_empty(&self) -> Result<bool, InformerStopped> {
         self.len().map(|len| len == 0)
     }
 
-    /// Why the newest state of an object is not in the store.
+    /// The newest state of an object if it could not be decoded; the store keeps an older one, or
+    /// none.
     pub fn undecodable(
         &self,
         key: &ObjectKey,
@@ -63,8 +66,8 @@ impl<K: Object> Lister<K> {
         })
     }
 
-    /// Whether the store has caught up with a version of an object: it holds that version, a
-    /// newer one, or the informer as a whole has passed it.
+    /// Returns whether the store has caught up with a version of an object: it holds that version,
+    /// a newer one, or the informer as a whole has passed it.
     pub fn has_reached(&self, key: &ObjectKey, version: &str) -> Result<bool, InformerStopped> {
         let whole = self.shared.version();
         self.shared.read(|hub| match hub.get(key) {

@@ -1,4 +1,5 @@
-//! What a subscriber has not taken yet: per key the net change, in the order keys first changed.
+//! Changes that a subscriber has not taken yet: the net change of each key, in the order in which
+//! keys first changed.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
@@ -13,7 +14,7 @@ use crate::Object;
 /// Coalescing queue of one subscriber.
 ///
 /// A slow subscriber costs at most one entry per key, never blocks the watch, and never loses the
-/// fact that a key changed. Coalescing keeps the promises on order: the states seen of a key are a
+/// fact that a key changed. Coalescing keeps the order guarantees: the states seen of a key are a
 /// subsequence of the server's, and another UID under the same name is a deletion and an addition.
 #[derive(Debug)]
 pub(super) struct Pending<K> {
@@ -85,7 +86,7 @@ impl<K: Object> Pending<K> {
         entry.merge(change);
     }
 
-    /// What was pending is dropped: it describes a store that no longer exists.
+    /// Drops what is pending: it describes a store that no longer exists.
     fn close(&mut self, reason: StopReason) {
         if self.closed.is_none() {
             self.order = VecDeque::new();
@@ -121,7 +122,7 @@ impl<K: Object> Pending<K> {
             }
         };
         if self.changes.is_empty() && self.changes.capacity() > 1024 {
-            // A burst, such as the initial state, must not be paid for ever after.
+            // Frees the memory of a burst, such as the initial state.
             self.changes = HashMap::new();
             self.order.shrink_to_fit();
         }
@@ -145,7 +146,7 @@ impl<K: Object> KeyChanges<K> {
             Present::Added { new, initial } => Change::Added { new, initial },
             Present::Updated { old, new, resync } => Change::Updated { old, new, resync },
         });
-        // Last: the state that does not decode is newer than all that do.
+        // Last: an undecodable state is newer than all pending decodable ones.
         present.or_else(|| self.undecodable.take().map(Change::Undecodable))
     }
 

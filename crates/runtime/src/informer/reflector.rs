@@ -1,4 +1,8 @@
-//! The loop that makes a store follow the server.
+//! The LIST/WATCH loop that keeps a store in step with the server.
+//!
+//! [`Step`] is the next request, a list or a watch; `recover` chooses it after a failure. A relist
+//! never replaces a newer object by an older one, unless the server's storage itself was restored
+//! to an earlier state.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -29,16 +33,16 @@ use crate::{
 /// Called with every failure of a list or watch.
 pub(crate) type WatchErrorHook = Arc<dyn Fn(&InformerKey, &WatchError) + Send + Sync>;
 
-/// What was learned of a server, shared by all informers that talk to it.
+/// Capabilities of a server found at run time, shared by all informers that talk to it.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTraits {
     no_streaming_lists: AtomicBool,
-    /// Streaming lists in a row whose end mark never came: servers before 1.27 ignore the
-    /// parameter and simply watch.
+    /// Streaming lists in a row without an end mark: servers before 1.27 ignore the parameter and
+    /// simply watch.
     unmarked: AtomicU32,
 }
 
-/// A server that sends nothing for this long within a streaming list has forgotten its end mark.
+/// A streaming list that is silent for this long is taken to have no end mark.
 const END_MARK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A watch that ends sooner than this would spin if it were reopened at once.
@@ -56,12 +60,12 @@ pub(crate) struct Reflector<K: Object> {
     /// The server said that the known version lies beyond its present one: it lags, or its storage
     /// went back in time, as after restoring a backup.
     beyond_current: bool,
-    /// A streaming list failed, and pages are tried instead.
+    /// A streaming list failed; the next list is paged.
     in_pages: bool,
-    /// Pages expired before the last one was read: the next list asks for everything at once.
+    /// Pages expired before the last one was read: the next list is unpaged.
     unlimited: bool,
-    /// Listed objects that only a state older than the known one can contain; they wait until the
-    /// list has proven its age. Empty in all but pathological cases.
+    /// Listed objects that only a state older than the known one can contain; they are held back
+    /// until the version of the list is known. Almost always empty.
     suspects: Vec<(K, usize)>,
 }
 
@@ -133,7 +137,7 @@ impl<K: Object> Reflector<K> {
             && !self.server.no_streaming_lists.load(Ordering::Relaxed)
     }
 
-    /// Decides what to do after a failure, and waits as long as it takes.
+    /// Chooses the next step after a failure and waits for the back-off.
     async fn recover(&mut self, step: Step, streaming: bool, error: &WatchError) -> Step {
         self.suspects = Vec::new();
         let verdict = error.verdict();
@@ -167,7 +171,7 @@ impl<K: Object> Reflector<K> {
             .max(error.retry_after().unwrap_or_default());
         tracing::warn!(informer = %self.shared.key, %error, state = state.name(), ?delay, "cannot follow the server");
         self.shared.set_state(state);
-        // Only a hint that comes while we wait counts; an older one must not void Retry-After.
+        // Discards an older hint: only one that comes during the wait may cut Retry-After short.
         let _outdated = self.shared.recheck.notified().now_or_never();
         tokio::select! {
             () = sleep(delay) => {}
@@ -176,16 +180,16 @@ impl<K: Object> Reflector<K> {
         next
     }
 
-    /// The hook is the user's: its panic is not ours.
+    /// The hook is the user's code: its panic must not end the loop.
     fn call_hook(&self, error: &WatchError) {
         let Some(hook) = &self.hook else { return };
         if catch_unwind(AssertUnwindSafe(|| hook(&self.shared.key, error))).is_err() {
-            tracing::error!(informer = %self.shared.key, "the hook for watch errors panicked");
+            tracing::error!(informer = %self.shared.key, "watch error hook panicked");
         }
     }
 
-    /// Whether the failure may mean that this server has no streaming lists. Then pages are asked
-    /// for at once; that they are answered is the proof (another fault would hit both).
+    /// Returns whether the failure may mean that the server has no streaming lists. Then pages are
+    /// requested at once; their success is the proof (another fault would hit both).
     fn falls_back(&mut self, verdict: Verdict, error: &WatchError) -> bool {
         let server = &self.server;
         let unmarked = matches!(error, WatchError::Unmarked)
@@ -194,7 +198,7 @@ impl<K: Object> Reflector<K> {
         let broken =
             matches!(error, WatchError::Api { status, method: "watch", .. } if status.code == 500);
         if verdict == Verdict::Refused || unmarked || broken {
-            tracing::info!(%error, "no streaming list to be had; listing in pages");
+            tracing::info!(%error, "streaming list failed, falling back to a paged list");
             self.in_pages = true;
             return true;
         }
@@ -215,9 +219,7 @@ impl<K: Object> Reflector<K> {
                 Err(_) => return Err(WatchError::Unmarked),
             };
             let Some(line) = line else {
-                return Err(WatchError::Connection(
-                    "the streaming list ended early".into(),
-                ));
+                return Err(WatchError::Connection("streaming list ended early".into()));
             };
             match decode_event(line, self.collection.path())? {
                 WatchEvent::Bookmark {
@@ -261,7 +263,7 @@ impl<K: Object> Reflector<K> {
                 self.list_item(step, object, size);
             }
             if reader.resource_version().is_empty() {
-                return Err(WatchError::Protocol("a list without a version".into()));
+                return Err(WatchError::Protocol("list has no resourceVersion".into()));
             }
             // The first page's version is the one to watch from: a continuation at a newer state
             // only makes the watch repeat what is already known.
@@ -295,8 +297,8 @@ impl<K: Object> Reflector<K> {
         });
     }
 
-    /// The server said that the known version lies beyond its present one, and is now asked for
-    /// the newest state of its storage: whatever comes is the truth.
+    /// The server said that the known version lies beyond its present one, and is now asked for the
+    /// newest state of its storage: that state replaces the store, whatever its version.
     fn accepts_older(&self, step: Step) -> bool {
         step == Step::ListNewest && self.beyond_current
     }
@@ -330,7 +332,7 @@ impl<K: Object> Reflector<K> {
                 });
             }
             tracing::warn!(informer = %self.shared.key, known = %self.known, listed = version,
-                "the server's storage went back in time; following it");
+                "server storage went back to an older version, following it");
         }
         for (object, size) in std::mem::take(&mut self.suspects) {
             self.apply(Decoded::Object(object), size);
@@ -369,9 +371,9 @@ impl<K: Object> Reflector<K> {
         self.shared.note_success();
         let opened = Instant::now();
         loop {
-            // Silence is no failure: a quiet kind has nothing to say, and servers send bookmarks
-            // at about the idle limit. A new watch from the same version costs little and finds
-            // out whether the peer is dead.
+            // Silence is not a failure: a quiet kind sends nothing, and servers send bookmarks at
+            // about the idle limit. A new watch from the same version costs little and shows
+            // whether the peer is dead.
             let Ok(line) = timeout(self.spec.idle_timeout, lines.next()).await else {
                 return Ok(());
             };
@@ -394,12 +396,12 @@ impl<K: Object> Reflector<K> {
                 .observe(received.elapsed().as_secs_f64());
         }
         if opened.elapsed() < SHORT_WATCH {
-            return Err(WatchError::Connection("the watch ended at once".into()));
+            return Err(WatchError::Connection("watch ended within a second".into()));
         }
         Ok(())
     }
 
-    /// Remembers where to resume. Never backwards: a lagging server may repeat itself.
+    /// Moves the version to resume from. Never backwards: a lagging server may repeat itself.
     fn move_to(&mut self, version: &str) {
         if !version.is_empty() && !is_older(version, &self.known) {
             version.clone_into(&mut self.known);
@@ -411,7 +413,7 @@ impl<K: Object> Reflector<K> {
         match object {
             Decoded::Object(object) => {
                 if self.shared.write(|hub| hub.apply(object, size)) == Applied::Stale {
-                    tracing::debug!(informer = %self.shared.key, "skipped an older state of an object");
+                    tracing::debug!(informer = %self.shared.key, "older object version skipped");
                 }
             }
             Decoded::Undecodable {
@@ -435,11 +437,10 @@ impl<K: Object> Reflector<K> {
         match object {
             Decoded::Object(object) => {
                 let key = object.key();
-                self.shared
-                    .write(|hub| hub.delete(&key, Some(object), false));
+                self.shared.write(|hub| hub.delete(&key, Some(object)));
             }
             Decoded::Undecodable { key, .. } => {
-                self.shared.write(|hub| hub.delete(&key, None, true));
+                self.shared.write(|hub| hub.delete(&key, None));
             }
         }
     }

@@ -1,3 +1,5 @@
+//! Watch specifications, and the keys by which informers are shared.
+
 use std::{any::TypeId, fmt, time::Duration};
 
 use thiserror::Error;
@@ -5,10 +7,10 @@ use weft_model::{FieldSelector, LabelSelector, SharedStr};
 
 use crate::{Kind, Object};
 
-/// What of a kind to watch, and how.
+/// Scope, selectors and list mode of a watch.
 ///
-/// Scope and selectors decide whether two consumers share an informer; the rest is taken from
-/// whoever comes first.
+/// Scope and selectors decide whether two consumers share an informer; the rest is taken from the
+/// first consumer.
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
     namespace: Option<SharedStr>,
@@ -18,7 +20,7 @@ pub struct WatchSpec {
     pub(crate) idle_timeout: Duration,
 }
 
-/// How the state is first obtained.
+/// Kind of request that obtains the initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListMode {
     /// A streaming list where the server has it, pages otherwise.
@@ -29,12 +31,12 @@ pub enum ListMode {
     FromCache,
 }
 
-/// Page size where streaming lists are not to be had: the same as client-go's.
+/// Page size where the server has no streaming lists, as in client-go.
 pub(crate) const PAGE: u32 = 500;
 
 /// A selector that does not parse.
 #[derive(Debug, Error)]
-#[error("{which} selector {text:?}: {message}")]
+#[error("cannot parse {which} selector {text:?}: {message}")]
 pub struct SelectorError {
     which: &'static str,
     text: String,
@@ -80,14 +82,14 @@ impl WatchSpec {
         Ok(self)
     }
 
-    /// How to list.
+    /// Sets the list mode.
     #[must_use]
     pub fn list(mut self, list: ListMode) -> Self {
         self.list = list;
         self
     }
 
-    /// How long a watch may be silent (no event, no bookmark) before it counts as dead.
+    /// Time without an event or a bookmark after which a watch counts as dead.
     #[must_use]
     pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
         self.idle_timeout = idle_timeout;
@@ -95,7 +97,7 @@ impl WatchSpec {
     }
 }
 
-/// One text for all selectors that mean the same, so that they share an informer.
+/// Canonical text of a selector, so that selectors of the same meaning share an informer.
 fn canonical<S: fmt::Display, E: fmt::Display>(
     which: &'static str,
     text: &str,
@@ -110,7 +112,7 @@ fn canonical<S: fmt::Display, E: fmt::Display>(
     Ok((!canonical.is_empty()).then(|| SharedStr::new(&canonical)))
 }
 
-/// What makes two consumers share one informer.
+/// Identity of an informer: consumers with equal keys share one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct InformerKey {
     /// The cluster watched.

@@ -1,3 +1,5 @@
+//! States of an informer, and errors of reading one that has ended.
+
 use std::fmt;
 
 use serde::Serialize;
@@ -8,21 +10,21 @@ use weft_model::ObjectKey;
 use super::InformerKey;
 use crate::WatchError;
 
-/// What an informer is doing.
+/// State of an informer.
 #[derive(Clone, Debug)]
 pub enum InformerState {
-    /// Nothing can be listed yet, for a reason that is not an error of ours.
+    /// Nothing can be listed yet, for a reason outside this process.
     Waiting(WaitReason),
     /// A list is running. `relist` when the store already serves an earlier state.
     Listing {
-        /// Whether this is not the first list.
+        /// The store already serves an earlier list.
         relist: bool,
     },
     /// The store follows the server.
     Synced,
     /// The server cannot be followed at present; the store serves the last state seen.
     Retrying {
-        /// Since when.
+        /// Time of the first failure in a row.
         since: Instant,
         /// The latest failure.
         error: WatchError,
@@ -45,7 +47,7 @@ impl InformerState {
     }
 }
 
-/// Why an informer has nothing to list.
+/// Reason of [`InformerState::Waiting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitReason {
     /// The kind is not served.
@@ -70,16 +72,16 @@ impl WaitReason {
     }
 }
 
-/// Why an informer ended.
+/// Reason of [`InformerState::Stopped`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// The last handle was dropped.
     Released,
-    /// Somebody removed it by force.
+    /// Removed by [`Cache::evict`](crate::Cache::evict).
     Evicted(String),
     /// Its kind is no longer served.
     KindRemoved,
-    /// Its cluster left.
+    /// Its cluster was removed.
     ClusterLeft,
     /// A defect: the loop itself panicked.
     Panicked,
@@ -97,27 +99,27 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A reader asked an informer that has ended.
+/// Error of reading an informer that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("informer of {key} has stopped: {reason}")]
 pub struct InformerStopped {
-    /// Which informer.
+    /// Key of the informer.
     pub key: Box<InformerKey>,
-    /// Why it ended.
+    /// Reason of its end.
     pub reason: StopReason,
 }
 
 /// An object that exists but cannot be decoded into the informer's type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndecodableObject {
-    /// Which object.
+    /// Key of the object.
     #[serde(serialize_with = "as_text")]
     pub key: ObjectKey,
     /// The version that could not be decoded.
     pub resource_version: Box<str>,
-    /// What the decoder said.
+    /// Error of the decoder.
     pub error: String,
-    /// The object is gone since.
+    /// The object has been deleted since.
     pub deleted: bool,
 }
 

@@ -1,3 +1,5 @@
+//! Subscriptions: the change stream of one consumer of an informer.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{Stream, stream};
@@ -7,7 +9,7 @@ use weft_model::ObjectKey;
 use super::{Change, Guard, InformerKey, pending::Pending};
 use crate::Object;
 
-/// Where changes wait for one subscriber.
+/// Pending changes of one subscriber, shared between the store and the subscription.
 #[derive(Debug)]
 pub(super) struct Mailbox<K> {
     pending: Mutex<Pending<K>>,
@@ -94,7 +96,7 @@ impl<K: Object> Subscription<K> {
         }
     }
 
-    /// Which informer this subscription belongs to.
+    /// Key of the informer.
     pub fn informer(&self) -> &InformerKey {
         &self.key
     }
@@ -110,7 +112,7 @@ impl<K: Object> Subscription<K> {
         self.synced.subscribe()
     }
 
-    /// The same as a stream.
+    /// The changes as a stream.
     pub fn into_stream(self) -> impl Stream<Item = Change<K>> {
         stream::unfold(self, |mut subscription| async {
             let change = subscription.next().await?;

@@ -1,3 +1,5 @@
+//! The election loop: acquire, renew, lose and release a Lease.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::{Gate, GateState};
 
-/// Contends for a Lease, again and again, until dropped.
+/// Contends for a Lease until dropped. A lost lease is contended for again.
 pub struct LeaderElector {
     config: LeaderConfig,
     api: Api<Lease>,
@@ -26,16 +28,16 @@ pub struct LeaderElector {
     observed: Observed,
 }
 
-/// Who leads, as far as this process knows.
+/// Leadership as this process last observed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaderStatus {
-    /// Whether this process leads.
+    /// This process is the leader.
     pub is_leader: bool,
-    /// Who holds the lease.
+    /// Identity of the lease holder.
     pub holder: Option<String>,
-    /// Number of the term: grows with every new leader. A write that carries it can be told from
-    /// one of an earlier leader.
+    /// Number of the leadership term, `leaseTransitions`: grows with every new leader, so that a
+    /// write that carries it can be fenced.
     pub fencing_token: i32,
 }
 
@@ -53,12 +55,12 @@ impl LeaderElector {
         })
     }
 
-    /// What leader-only controllers go by.
+    /// Gate of leader-only controllers.
     pub fn gate(&self) -> Gate {
         Gate::new(self.gate.subscribe())
     }
 
-    /// Who leads.
+    /// Follows the leadership.
     pub fn status(&self) -> watch::Receiver<LeaderStatus> {
         self.status.subscribe()
     }
@@ -80,7 +82,8 @@ impl LeaderElector {
         }
     }
 
-    /// Waits for the lease. Returns when the winning request was begun: others count from then.
+    /// Waits for the lease. Returns when the winning request was begun: other candidates count from
+    /// then.
     async fn acquire(&mut self) -> Instant {
         loop {
             let began = Instant::now();
@@ -91,7 +94,9 @@ impl LeaderElector {
                 Ok(Err(error)) => {
                     tracing::warn!(lease = %self.config.name, %error, "cannot contend for the lease");
                 }
-                Err(_) => tracing::warn!(lease = %self.config.name, "the server does not answer"),
+                Err(_) => {
+                    tracing::warn!(lease = %self.config.name, "timed out contending for the lease")
+                }
             }
             self.publish_status();
             sleep(
@@ -104,7 +109,7 @@ impl LeaderElector {
     }
 
     async fn try_acquire(&mut self) -> kube::Result<bool> {
-        self.look().await?;
+        self.read_lease().await?;
         if !self
             .observed
             .is_available(&self.config.identity, Instant::now())
@@ -114,13 +119,13 @@ impl LeaderElector {
         self.claim().await
     }
 
-    async fn look(&mut self) -> kube::Result<()> {
+    async fn read_lease(&mut self) -> kube::Result<()> {
         let lease = self.api.get_opt(&self.config.name).await?;
         self.observed.see(lease, Instant::now());
         Ok(())
     }
 
-    /// Writes ourselves as holder. `false` when somebody else was quicker.
+    /// Writes this process as holder. `false` if another candidate was faster.
     async fn claim(&mut self) -> kube::Result<bool> {
         let claim = self.observed.claim(&self.config);
         let params = PostParams::default();
@@ -151,7 +156,7 @@ impl LeaderElector {
             let until = Some(renewed + tenure);
             self.gate.send_replace(GateState::Open { until });
         }
-        // Whoever took the lease acts already; otherwise nobody does before it has expired.
+        // A new holder acts already; otherwise no process acts before the lease has expired.
         let ours = self.observed.holder() == Some(self.config.identity.as_str());
         let by = if ours {
             renewed + tenure
@@ -172,13 +177,14 @@ impl LeaderElector {
             if began >= deadline {
                 return None;
             }
-            // One request that hangs must leave time for another.
+            // Leaves time for a second request if one hangs.
             let limit = deadline.min(began + self.config.renew_deadline / 2);
             match timeout_at(limit, self.claim()).await {
                 Ok(Ok(true)) => return Some(began),
-                // Somebody wrote the Lease. It is lost only if somebody else holds it.
+                // The Lease was written by another process. It is lost only if another process
+                // holds it.
                 Ok(Ok(false)) => {
-                    let looked = timeout_at(deadline, self.look()).await;
+                    let looked = timeout_at(deadline, self.read_lease()).await;
                     let ours = self.observed.holder() == Some(self.config.identity.as_str());
                     if matches!(looked, Ok(Ok(()))) && !ours {
                         return None;
@@ -188,13 +194,14 @@ impl LeaderElector {
                     tracing::warn!(lease = %self.config.name, %error, "cannot renew the lease");
                 }
                 Err(_) => {
-                    tracing::warn!(lease = %self.config.name, "the server does not answer");
+                    tracing::warn!(lease = %self.config.name, "timed out renewing the lease");
                 }
             }
         }
     }
 
-    /// Renews a lease that is held, and contends for none. Resolves when it is lost or not held.
+    /// Renews a lease that is held, without contending for one. Resolves when it is lost or not
+    /// held.
     pub(crate) async fn keep(&mut self) {
         let state = *self.gate.borrow();
         if let GateState::Open { until: Some(until) } = state {
@@ -204,8 +211,8 @@ impl LeaderElector {
         std::future::pending::<()>().await;
     }
 
-    /// Gives the lease up, so that another need not wait for it to expire. Only for when all work
-    /// that needs leadership has ended.
+    /// Gives the lease up, so that another process need not wait for its expiry. To be called only
+    /// after all work that needs leadership has ended.
     pub async fn release(&mut self) {
         if !self.gate.borrow().is_open() {
             return;
@@ -215,15 +222,15 @@ impl LeaderElector {
         });
         match tokio::time::timeout(RELEASE_LIMIT, self.try_release()).await {
             Ok(Ok(())) => tracing::info!(lease = %self.config.name, "lease released"),
-            Ok(Err(error)) => tracing::warn!(%error, "cannot release the lease; it will expire"),
-            Err(_) => tracing::warn!("cannot release the lease in time; it will expire"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot release the lease, it will expire"),
+            Err(_) => tracing::warn!("timed out releasing the lease, it will expire"),
         }
         self.publish_status();
     }
 
     async fn try_release(&mut self) -> kube::Result<()> {
-        // A renewal may have been cut short after the server had written it.
-        self.look().await?;
+        // A renewal may have been cancelled after the server had written it.
+        self.read_lease().await?;
         let Some(released) = self.observed.release(&self.config) else {
             return Ok(());
         };
@@ -249,7 +256,7 @@ impl LeaderElector {
     }
 }
 
-/// How long a shutdown waits for the release to be written.
+/// Limit for writing the release during shutdown.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 struct MasterStatus {

@@ -1,4 +1,4 @@
-//! The decisions of an election, apart from time and network.
+//! The rules of an election as pure functions of the Lease and the time.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use k8s_openapi::{
 use thiserror::Error;
 use tokio::time::Instant;
 
-/// Which Lease is contended for, and how.
+/// Lease, identity and timing of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who we are; must be unique among the contenders.
+    /// Identity of this process; must be unique among the candidates.
     pub identity: String,
-    /// How long others wait for us after our last renewal.
+    /// Time without a renewal after which another candidate may take the lease.
     pub lease_duration: Duration,
-    /// How long we try to renew before we give up.
+    /// Time for renewing, after which this process gives leadership up.
     pub renew_deadline: Duration,
-    /// How often we try.
+    /// Interval between tries.
     pub retry_period: Duration,
 }
 
 /// A timing that could let two processes lead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LeaderConfigError {
-    /// Others could take over while we still try to renew.
+    /// Another candidate could take over while this process still tries to renew.
     #[error("lease duration {lease:?} must be longer than renew deadline {renew:?}")]
     LeaseTooShort {
         /// The lease duration.
@@ -46,7 +46,7 @@ pub enum LeaderConfigError {
         /// The retry period.
         retry: Duration,
     },
-    /// Leases count whole seconds: others would wait for less than we assume.
+    /// Leases count whole seconds: other candidates would wait for less than this process assumes.
     #[error("lease duration {0:?} must be a whole number of seconds, at least one")]
     NotWholeSeconds(Duration),
 }
@@ -82,14 +82,15 @@ impl LeaderConfig {
         Ok(())
     }
 
-    /// How long after a renewal was begun the leader may act: a little less than others wait.
+    /// Time after the start of a renewal during which the leader may act: a little less than other
+    /// candidates wait.
     pub(super) fn tenure(&self) -> Duration {
         let margin = self.lease_duration.saturating_sub(self.renew_deadline) / 5;
         self.lease_duration.saturating_sub(margin)
     }
 }
 
-/// The Lease as last seen, and when it was last seen to change.
+/// The Lease as last seen, and the time of its last change.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     lease: Option<Lease>,
@@ -97,7 +98,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Takes note of the Lease as the server has it.
+    /// Stores the Lease as the server returned it.
     pub(super) fn see(&mut self, lease: Option<Lease>, now: Instant) {
         let record = |lease: &Option<Lease>| lease.as_ref().and_then(|lease| lease.spec.clone());
         if self.changed_at.is_none() || record(&self.lease) != record(&lease) {
@@ -114,7 +115,7 @@ impl Observed {
         self.lease.as_ref()?.spec.as_ref()
     }
 
-    /// Who holds the lease; nobody after a release.
+    /// The lease holder; `None` after a release.
     pub(super) fn holder(&self) -> Option<&str> {
         self.spec()?
             .holder_identity
@@ -122,8 +123,8 @@ impl Observed {
             .filter(|holder| !holder.is_empty())
     }
 
-    /// Whether a contender may take the lease: it is free, its own, or not renewed for as long as
-    /// its holder promised.
+    /// Returns whether a candidate may take the lease: it is free, its own, or not renewed for the
+    /// duration in it.
     pub(super) fn is_available(&self, identity: &str, now: Instant) -> bool {
         let Some(holder) = self.holder() else {
             return true;
@@ -139,14 +140,15 @@ impl Observed {
         holder == identity || expired
     }
 
-    /// How often the lease changed hands: grows with every new leader, so it can fence writes.
+    /// Number of times the lease changed hands: grows with every new leader, so it can fence
+    /// writes.
     pub(super) fn transitions(&self) -> i32 {
         self.spec()
             .and_then(|spec| spec.lease_transitions)
             .unwrap_or(0)
     }
 
-    /// The Lease that makes us the holder, renewed now.
+    /// The Lease with this process as holder, renewed now.
     pub(super) fn claim(&self, config: &LeaderConfig) -> Lease {
         let now = MicroTime(Timestamp::now());
         let before = self.spec();
@@ -176,7 +178,7 @@ impl Observed {
         lease
     }
 
-    /// The Lease that gives leadership up, if it is ours.
+    /// The Lease without a holder, if this process holds it.
     pub(super) fn release(&self, config: &LeaderConfig) -> Option<Lease> {
         if self.holder() != Some(config.identity.as_str()) {
             return None;
@@ -225,7 +227,7 @@ mod tests {
         };
         assert!(
             fraction.validate().is_err(),
-            "others would wait 15 s, not 15.9 s"
+            "other candidates would wait 15 s, not 15.9 s"
         );
     }
 

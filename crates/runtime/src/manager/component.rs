@@ -1,25 +1,27 @@
+//! Components of a manager and the phases in which they start.
+
 use std::{error::Error, sync::Arc};
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-/// When a component starts; it stops in the reverse order.
+/// Start order of components; they stop in reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Servers that tell how the process is.
+    /// Servers of health, metrics and diagnostics.
     Server,
-    /// Servers that others need before anything can be listed.
+    /// Servers that must answer before anything can be listed.
     Webhook,
-    /// What fills caches.
+    /// Fillers of caches.
     Cache,
-    /// What runs in every process.
+    /// Work of every process.
     Always,
-    /// What runs only where this process leads.
+    /// Work of the leader only.
     Leader,
 }
 
 impl Phase {
-    /// In the order of starting.
+    /// All phases in start order.
     pub const ALL: [Self; 5] = [
         Self::Server,
         Self::Webhook,
@@ -29,23 +31,23 @@ impl Phase {
     ];
 }
 
-/// Something that a manager starts and stops.
+/// A part of a process that a manager starts and stops.
 pub trait Component: Send + Sync + 'static {
-    /// Its name, for logs and errors.
+    /// Name in logs and errors.
     fn name(&self) -> &str;
 
-    /// When it starts.
+    /// Phase in which it starts.
     fn phase(&self) -> Phase;
 
     /// Runs until [`ComponentScope::stopped`]. An error ends the whole process in order. A
-    /// component of [`Phase::Leader`] is run anew for every term.
+    /// component of [`Phase::Leader`] is run once per leadership term.
     fn run(
         self: Arc<Self>,
         scope: ComponentScope,
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
 }
 
-/// A component's view of the manager.
+/// A component's side of its lifecycle: it reports readiness and receives the stop.
 #[derive(Clone, Debug)]
 pub struct ComponentScope {
     pub(super) stop: CancellationToken,
@@ -64,17 +66,17 @@ impl ComponentScope {
         self.stop.cancel();
     }
 
-    /// Resolves when the component has said that it is ready.
+    /// Resolves when the component has reported that it is ready.
     pub(crate) async fn until_ready(&self) {
         self.ready.cancelled().await;
     }
 
-    /// Says that whatever comes later may start.
+    /// Reports readiness: later phases may start.
     pub fn ready(&self) {
         self.ready.cancel();
     }
 
-    /// Resolves when the component is to end.
+    /// Resolves when the component must end.
     pub async fn stopped(&self) {
         self.stop.cancelled().await;
     }

@@ -1,4 +1,4 @@
-//! Orders to a process that runs: which of its controllers shall work.
+//! Control socket: starts, stops and restarts the controllers of a running process.
 
 use std::{
     io,
@@ -21,14 +21,14 @@ use super::{
     server::{json, pages},
 };
 
-/// Few clients use it: operators and their tools.
+/// Low limits: only operators and their tools connect.
 const LIMITS: Limits = Limits::PAGES.with_connections(32);
 
-/// Serves the pages of a process on a Unix socket, and takes orders there:
-/// `POST /debug/controllers/{name}/{start,stop,restart}` answers when the order is carried out.
+/// Serves the status pages of a process on a Unix socket, and commands: `POST
+/// /debug/controllers/{name}/{start,stop,restart}` answers when the command is done.
 ///
-/// Only our own user and root can open the socket. The pages on TCP take no orders: whatever a
-/// browser on this machine shows could send them there.
+/// Only our own user and root can open the socket. The TCP port accepts no commands: any web page
+/// in a browser on this machine could send them there.
 pub struct ControlServer {
     manager: Manager,
     path: PathBuf,
@@ -36,7 +36,7 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Binds at once, so that a path that cannot be used is an error of the start.
+    /// Binds at once, so that an unusable path is a startup error.
     pub fn bind(manager: &Manager, path: &Path) -> io::Result<Self> {
         let listener = PrivateSocket::bind(path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -86,29 +86,32 @@ impl Component for ControlServer {
 
 fn router(manager: Manager) -> Router {
     pages()
-        .route("/debug/controllers/{name}/{order}", post(obey))
+        .route("/debug/controllers/{name}/{command}", post(apply_command))
         .with_state(manager)
 }
 
-async fn obey(
+async fn apply_command(
     State(manager): State<Manager>,
-    Segments((name, order)): Segments<(String, String)>,
+    Segments((name, command)): Segments<(String, String)>,
 ) -> Response {
     let Some(controller) = manager.controller(&name) else {
         let all = manager.controllers();
         let names: Vec<&str> = all.iter().map(crate::ControllerHandle::name).collect();
-        let text = format!("there is no {name:?}; there are: {}\n", names.join(", "));
+        let text = format!(
+            "controller {name:?} not found: expected one of {}\n",
+            names.join(", ")
+        );
         return (StatusCode::NOT_FOUND, text).into_response();
     };
-    match order.as_str() {
+    match command.as_str() {
         "start" => controller.start(),
         "stop" => drop(controller.stop().await),
         "restart" => drop(controller.restart().await),
         _ => {
-            let text = "orders are start, stop and restart\n";
+            let text = "unknown command: expected start, stop or restart\n";
             return (StatusCode::NOT_FOUND, text).into_response();
         }
     }
-    tracing::info!(controller = name, order, "controller command applied");
+    tracing::info!(controller = name, command, "controller command applied");
     json(&controller.info())
 }

@@ -1,3 +1,5 @@
+//! Health checks behind `/livez` and `/readyz`.
+
 use std::{
     fmt::Write,
     sync::{
@@ -7,22 +9,35 @@ use std::{
     time::Duration,
 };
 
+use thiserror::Error;
+
 use super::Manager;
 use crate::ControllerState;
 
-/// When a process that runs counts as dead. Nothing by default: restarting a process rarely cures
-/// a server that does not answer.
+/// Limits beyond which `/livez` fails. None by default: a restart rarely cures a server that does
+/// not answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HealthLimits {
-    /// An informer could not follow the server for longer than this.
+    /// Longest time that an informer may fail to follow the server.
     pub stuck_watch: Option<Duration>,
-    /// One reconcile takes longer than this.
+    /// Longest time that one reconcile may take.
     pub stuck_reconcile: Option<Duration>,
 }
 
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Reason of a failed health check, in words for `/readyz?verbose`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unhealthy(String);
 
-/// A named check of `/readyz`, and of `/livez` if it asks to be.
+impl<T: Into<String>> From<T> for Unhealthy {
+    fn from(reason: T) -> Self {
+        Self(reason.into())
+    }
+}
+
+type Check = Arc<dyn Fn() -> Result<(), Unhealthy> + Send + Sync>;
+
+/// A named check of `/readyz`, and of `/livez` if built with [`HealthCheck::liveness`].
 #[derive(Clone)]
 pub struct HealthCheck {
     name: String,
@@ -31,10 +46,10 @@ pub struct HealthCheck {
 }
 
 impl HealthCheck {
-    /// A check of readiness.
+    /// A check of readiness only.
     pub fn readiness(
         name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), Unhealthy> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.to_owned(),
@@ -43,10 +58,10 @@ impl HealthCheck {
         }
     }
 
-    /// A check of liveness, which is one of readiness too.
+    /// A check of liveness and of readiness.
     pub fn liveness(
         name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), Unhealthy> + Send + Sync + 'static,
     ) -> Self {
         Self {
             affects_liveness: true,
@@ -65,7 +80,7 @@ pub(super) struct Health {
 #[derive(Debug)]
 pub(super) struct Verdict {
     path: &'static str,
-    results: Vec<(String, Result<(), String>)>,
+    results: Vec<(String, Result<(), Unhealthy>)>,
 }
 
 impl Verdict {
@@ -73,7 +88,7 @@ impl Verdict {
         self.results.iter().all(|(_, result)| result.is_ok())
     }
 
-    /// As Kubernetes components print it.
+    /// The format of Kubernetes components.
     pub(super) fn render(&self, verbose: bool) -> String {
         if self.is_healthy() && !verbose {
             return "ok".to_owned();
@@ -150,7 +165,7 @@ impl Health {
         }
     }
 
-    fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), String>)> {
+    fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), Unhealthy>)> {
         let checks = self
             .checks
             .lock()
@@ -163,7 +178,7 @@ impl Health {
             .collect()
     }
 
-    fn watches(&self, manager: &Manager) -> Result<(), String> {
+    fn watches(&self, manager: &Manager) -> Result<(), Unhealthy> {
         let Some(limit) = self.limits.stuck_watch else {
             return Ok(());
         };
@@ -172,15 +187,14 @@ impl Health {
             .iter()
             .flat_map(|cluster| cluster.cache().snapshot());
         match informers.find(|info| info.is_stuck(limit)) {
-            Some(info) => Err(format!(
-                "{} could not be followed for over {limit:?}",
-                info.kind
-            )),
+            Some(info) => {
+                Err(format!("{} could not be followed for over {limit:?}", info.kind).into())
+            }
             None => Ok(()),
         }
     }
 
-    fn reconciles(&self, manager: &Manager) -> Result<(), String> {
+    fn reconciles(&self, manager: &Manager) -> Result<(), Unhealthy> {
         let Some(limit) = self.limits.stuck_reconcile else {
             return Ok(());
         };
@@ -192,24 +206,25 @@ impl Health {
             Some(controller) => Err(format!(
                 "a reconcile of {} has run for over {limit:?}",
                 controller.name()
-            )),
+            )
+            .into()),
             None => Ok(()),
         }
     }
 }
 
-/// The server is the first to start, and answers before anything else has.
-fn started(manager: &Manager) -> Result<(), String> {
+/// The status server starts first and answers before the rest has started.
+fn started(manager: &Manager) -> Result<(), Unhealthy> {
     let started = manager.inner.members.has_started();
     if started {
         Ok(())
     } else {
-        Err("not everything has started".into())
+        Err("startup is not complete".into())
     }
 }
 
-/// Ready means: everything that can run has seen the whole state once.
-fn controllers(manager: &Manager) -> Result<(), String> {
+/// Ready once every controller that can run has seen the whole state.
+fn controllers(manager: &Manager) -> Result<(), Unhealthy> {
     for controller in manager.controllers() {
         let state = controller.state().borrow().clone();
         match state {
@@ -217,10 +232,10 @@ fn controllers(manager: &Manager) -> Result<(), String> {
             | ControllerState::Draining
             | ControllerState::Degraded(_)
             | ControllerState::Failed(_) => {
-                return Err(format!("{} is {state}", controller.name()));
+                return Err(format!("{} is {state}", controller.name()).into());
             }
             ControllerState::Stopped if controller.is_wanted() => {
-                return Err(format!("{} has not started", controller.name()));
+                return Err(format!("{} has not started", controller.name()).into());
             }
             ControllerState::Stopped | ControllerState::Waiting(_) | ControllerState::Running => {}
         }

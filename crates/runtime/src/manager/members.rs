@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 use super::{Component, ComponentScope, Phase};
 use crate::{ControllerHandle, Gate, GateState};
 
-/// Names a member of a manager.
+/// Identifies a member of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentId(u64);
 
-/// The name is taken.
+/// Another member has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a controller or component named {0:?} is already there")]
+#[error("a controller or component named {0:?} already exists")]
 pub struct DuplicateName(pub String);
 
 type Failure = (String, Box<dyn Error + Send + Sync>);
@@ -58,7 +58,7 @@ struct Member {
 enum Role {
     Controller(ControllerHandle),
     Component {
-        /// Gone once it was told to leave: it may hold the manager itself.
+        /// Dropped when the member leaves: it may hold the manager itself.
         component: Option<Arc<dyn Component>>,
         gate: Option<Gate>,
         task: Option<Task>,
@@ -189,7 +189,7 @@ impl Members {
         }
     }
 
-    /// Whether every phase has begun.
+    /// Returns whether every phase has begun.
     pub(super) fn has_started(&self) -> bool {
         *self.begun.borrow() == Some(Phase::Leader)
     }
@@ -202,7 +202,7 @@ impl Members {
         }
     }
 
-    /// Stops the members of a phase. Returns the controllers that had to be cut short.
+    /// Stops the members of a phase. Returns the controllers whose reconciles were dropped.
     pub(super) async fn end(&self, phase: Phase, deadline: Instant) -> Vec<(String, usize)> {
         let before = Phase::ALL
             .into_iter()
@@ -210,7 +210,7 @@ impl Members {
             .find(|earlier| *earlier < phase);
         let leaving: Vec<Leaving> = {
             let mut state = self.lock();
-            // Whoever is added from now on does not start.
+            // A member added from now on does not start.
             self.begun.send_replace(before);
             let members = state
                 .members
@@ -227,7 +227,7 @@ impl Members {
             return false;
         };
         let _aborted = leaving.stop(Instant::now() + grace).await;
-        // Only now: a member that has not ended must not escape a shutdown of the whole.
+        // Only now: a member that has not ended must not escape a shutdown of the manager.
         self.lock().members.remove(&id).is_some()
     }
 
@@ -237,7 +237,7 @@ impl Members {
 }
 
 impl Member {
-    /// Starts the member. Returns what becomes ready, for components.
+    /// Starts the member. Returns the readiness of a component.
     fn start(
         &mut self,
         failures: Option<mpsc::UnboundedSender<Failure>>,
@@ -290,14 +290,14 @@ async fn run_component(
 ) {
     let name = component.name().to_owned();
     let result = run_caught(component, scope.clone()).await;
-    // Whoever waits for a component that ended must not wait for ever.
+    // A waiter for a component that ended must not wait for ever.
     scope.ready();
     if let Err(error) = result {
         report(failures.as_ref(), name, error);
     }
 }
 
-/// A panic is a failure like any other: it is named, and stops everything in order.
+/// Turns a panic into a failure of the component, which stops the process in order.
 async fn run_caught(
     component: Arc<dyn Component>,
     scope: ComponentScope,
@@ -305,7 +305,7 @@ async fn run_caught(
     let run = AssertUnwindSafe(async move { component.run(scope).await });
     run.catch_unwind()
         .await
-        .unwrap_or_else(|_| Err("it panicked".into()))
+        .unwrap_or_else(|_| Err("component panicked".into()))
 }
 
 fn report(
@@ -315,13 +315,13 @@ fn report(
 ) {
     tracing::error!(component = name, %error, "component failed");
     if let Some(failures) = failures {
-        // The manager may already be stopping; then the error has no taker.
+        // The manager may already be stopping; then the error is dropped.
         let _ = failures.send((name, error));
     }
 }
 
-/// Runs a component once for each term of leadership, in this very task: dropping it drops the
-/// component's work.
+/// Runs a component once per leadership term, in this very task: dropping it drops the component's
+/// work.
 async fn run_terms(
     component: Arc<dyn Component>,
     scope: ComponentScope,
@@ -353,7 +353,7 @@ async fn run_terms(
             if let GateState::Closed { by } = gate.state() {
                 term.stop.cancel();
                 if result.is_none() {
-                    // At the deadline the work is dropped where it stands.
+                    // At the deadline the work is dropped.
                     let by = by.unwrap_or_else(Instant::now);
                     let _in_time = tokio::time::timeout_at(by, &mut run).await;
                 }

@@ -1,4 +1,4 @@
-//! What the process as a whole uses.
+//! Memory, heap and task statistics of the process.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::{
 };
 use serde::Serialize;
 
-/// Heap as an allocator counts it.
+/// Statistics of a counting allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeapStatistics {
@@ -19,14 +19,14 @@ pub struct HeapStatistics {
     pub allocations: usize,
 }
 
-/// Asks the process's allocator; `None` where it does not count.
+/// Reads the process's allocator statistics; `None` without a counting allocator.
 pub type HeapProbe = fn() -> Option<HeapStatistics>;
 
 pub(super) fn uncounted() -> Option<HeapStatistics> {
     None
 }
 
-/// What `/debug/heap` shows: the figures to look at when something seems to leak.
+/// Body of `/debug/heap`: the figures for hunting a leak.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessInfo {
@@ -85,7 +85,7 @@ impl Collector for ProcessMetrics {
         gauge("weft_runtime_heap_live_bytes", "Bytes allocated now", live)?;
         gauge(
             "weft_runtime_tasks",
-            "Asynchronous tasks that are alive",
+            "Number of live tokio tasks",
             Some(info.tasks as u64),
         )
     }

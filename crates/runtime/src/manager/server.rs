@@ -1,4 +1,4 @@
-//! The process's own pages: health, metrics, diagnostics.
+//! Status server: health, metrics and diagnostics over HTTP or HTTPS.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use serde::Serialize;
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 use weft_listener::{ConnectionPool, HostCheck, Limits, MISDIRECTED, Protocols, accept, serve};
 
 use super::{
@@ -39,17 +39,17 @@ pub struct StatusServer {
     extra: Router,
 }
 
-/// Who may see `/debug/…`. Health and metrics are open to whoever can reach the port.
+/// Access to `/debug/…`. Health and metrics are open to every client that can reach the port.
 #[derive(Clone)]
 pub enum Access {
-    /// Whoever can reach the port: for ports bound to loopback.
+    /// Every client that can reach the port: for ports bound to loopback.
     Open,
-    /// Bearers of a token that the cluster knows and whose user may `get` the path.
+    /// Bearer tokens that pass a TokenReview and whose user may `get` the path.
     Review(Client),
 }
 
 impl StatusServer {
-    /// Binds at once, so that a port in use is an error of the start.
+    /// Binds at once, so that a port in use is a startup error.
     pub fn bind(manager: &Manager, address: SocketAddr) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -77,36 +77,40 @@ impl StatusServer {
         self
     }
 
-    /// Guards `/debug/…`.
+    /// Sets the access to `/debug/…`.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Further pages; those under `/debug/` are guarded as well.
+    /// Adds routes; those under `/debug/` get the same access check.
     #[must_use]
     pub fn routes(mut self, routes: Router) -> Self {
         self.extra = self.extra.merge(routes);
         self
     }
 
-    /// The address it is bound to.
+    /// Bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     fn router(&self) -> Router {
+        let guarding = Guarding {
+            access: self.access.clone(),
+            reviews: Arc::new(Semaphore::new(REVIEWS)),
+        };
         let router = pages()
             .with_state(self.manager.clone())
             .merge(self.extra.clone())
-            .layer(middleware::from_fn_with_state(self.access.clone(), guard));
+            .layer(middleware::from_fn_with_state(guarding, guard));
         check_host(router, self.address)
     }
 }
 
 /// Lets pages on loopback answer only requests that name loopback, so that no web site can read
-/// them through a browser (DNS rebinding). Pages at other addresses answer whatever is named.
+/// them through a browser (DNS rebinding). Pages at other addresses accept any host name.
 pub fn check_host(router: Router, address: SocketAddr) -> Router {
     match HostCheck::for_address(address) {
         None => router,
@@ -114,7 +118,7 @@ pub fn check_host(router: Router, address: SocketAddr) -> Router {
     }
 }
 
-/// Refuses requests that name another host than the check accepts; for a layer of a router.
+/// Refuses requests whose host the check does not accept; for a layer of a router.
 pub async fn refuse_other_hosts(
     State(check): State<HostCheck>,
     request: Request,
@@ -126,7 +130,7 @@ pub async fn refuse_other_hosts(
     (StatusCode::MISDIRECTED_REQUEST, MISDIRECTED).into_response()
 }
 
-/// What every process shows of itself.
+/// Routes of the status pages, the same in every process.
 pub(super) fn pages() -> Router<Manager> {
     Router::new()
         .route("/livez", get(livez))
@@ -250,8 +254,16 @@ pub(super) fn json(value: &impl Serialize) -> Response {
     }
 }
 
-async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
-    let Access::Review(client) = access else {
+#[derive(Clone)]
+struct Guarding {
+    access: Access,
+    /// Room for reviews. Each needs nothing but a connection and any token, and takes as long as the
+    /// API server does: without a limit they would fill the pool, and probes would have to wait.
+    reviews: Arc<Semaphore>,
+}
+
+async fn guard(State(guarding): State<Guarding>, request: Request, next: Next) -> Response {
+    let Access::Review(client) = guarding.access else {
         return next.run(request).await;
     };
     let path = request.uri().path().to_owned();
@@ -263,7 +275,11 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
     let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
-        return (StatusCode::UNAUTHORIZED, "a bearer token is needed\n").into_response();
+        return (StatusCode::UNAUTHORIZED, "bearer token required\n").into_response();
+    };
+    let Ok(_room) = guarding.reviews.try_acquire() else {
+        let busy = "cannot review the token: too many are being reviewed\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, busy).into_response();
     };
     let Ok(reviewed) = timeout(REVIEW_LIMIT, review(&client, token, &path)).await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "cannot review the token\n").into_response();
@@ -273,14 +289,17 @@ async fn guard(State(access): State<Access>, request: Request, next: Next) -> Re
         Ok(Allowed::No) => (StatusCode::FORBIDDEN, "not allowed\n").into_response(),
         Ok(Allowed::Unknown) => (StatusCode::UNAUTHORIZED, "unknown token\n").into_response(),
         Err(error) => {
-            // The error never contains the token: reviews fail before or after it is judged.
-            tracing::warn!(%error, "cannot review a token");
+            // The error does not contain the token.
+            tracing::warn!(%error, "token review failed");
             (StatusCode::SERVICE_UNAVAILABLE, "cannot review the token\n").into_response()
         }
     }
 }
 
-/// How long a review may take.
+/// Reviews at the same time: a fraction of the connections that the pool has room for.
+const REVIEWS: usize = 16;
+
+/// Time limit of a TokenReview together with its SubjectAccessReview.
 const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 
 enum Allowed {

@@ -31,7 +31,7 @@ pub(super) enum Certificate {
 }
 
 impl Certificate {
-    /// What makes TLS connections with it, for a server at this address.
+    /// TLS acceptor with this certificate, for a server at this address.
     pub(super) fn acceptor(&self, address: SocketAddr) -> io::Result<TlsAcceptor> {
         let config = match self {
             Self::Files(files) => from_files(files)?,

@@ -1,3 +1,5 @@
+//! Rate limiters: the wait of a key before its next try.
+
 use std::{
     collections::HashMap,
     hash::Hash,
@@ -7,9 +9,9 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Decides how long a key waits before it is tried again.
+/// Computes the wait of a key before its next try.
 pub trait RateLimiter<Q>: Send + Sync {
-    /// Counts a failure of the key and says how long to wait.
+    /// Counts a failure of the key and returns the time to wait.
     fn when(&self, key: &Q) -> Duration;
     /// Forgets the key's failures.
     fn forget(&self, key: &Q);
@@ -37,7 +39,7 @@ impl<Q> RateLimiter<Q> for Box<dyn RateLimiter<Q>> {
     }
 }
 
-/// Failures per key.
+/// Number of failures of each key.
 struct Failures<Q>(Mutex<HashMap<Q, u32>>);
 
 impl<Q: Hash + Eq + Clone> Failures<Q> {
@@ -115,11 +117,11 @@ impl<Q: Hash + Eq + Clone + Send> RateLimiter<Q> for Exponential<Q> {
     }
 }
 
-/// A token bucket over all keys. Waits add up: each caller reserves a token of its own.
+/// A token bucket over all keys. Waits add up: each call reserves a token of its own.
 pub struct Bucket {
     interval: Duration,
     burst: u32,
-    /// When the bucket will be, or was, full.
+    /// Time at which the bucket is full again, possibly in the past.
     full_at: Mutex<Option<Instant>>,
 }
 
@@ -215,7 +217,7 @@ impl<Q: Hash + Eq + Clone + Send> RateLimiter<Q> for FastSlow<Q> {
 pub struct MaxOf<Q>(Vec<Box<dyn RateLimiter<Q>>>);
 
 impl<Q> MaxOf<Q> {
-    /// Asks all of `limiters`.
+    /// Combines `limiters`.
     pub fn new(limiters: Vec<Box<dyn RateLimiter<Q>>>) -> Self {
         Self(limiters)
     }

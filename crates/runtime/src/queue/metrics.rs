@@ -1,4 +1,4 @@
-//! The figures of workqueues under client-go's names.
+//! Metrics of workqueues under client-go's names.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use prometheus_client::{
 /// Upper bounds in seconds: 10 ns to 10 s by tens, as Kubernetes' component-base has them.
 const BOUNDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
 
-/// Figures of one queue at one moment.
+/// Statistics of one queue at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueStatistics {
     pub(super) depth: usize,
@@ -29,7 +29,7 @@ pub(super) struct QueueStatistics {
     pub(super) longest_running_seconds: f64,
 }
 
-/// A histogram that lives under its owner's lock.
+/// A histogram without a lock of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durations {
     counts: [u64; BOUNDS.len() + 1],
@@ -53,7 +53,7 @@ impl Durations {
 
 type Observe = Box<dyn Fn() -> Option<QueueStatistics> + Send + Sync>;
 
-/// Exposes queues by name. The series of a queue go when the queue goes.
+/// Exposes queues by name. The series of a queue end with the queue.
 #[derive(Clone, Default)]
 pub struct WorkqueueMetrics {
     queues: Arc<Mutex<BTreeMap<String, Observe>>>,
@@ -130,13 +130,13 @@ impl Collector for WorkqueueMetrics {
         )?;
         family(
             "workqueue_longest_running_processor_seconds",
-            "How many seconds the longest running processor of this queue has been at work",
+            "Age in seconds of the oldest key being worked on",
             MetricType::Gauge,
             &|q, mut e| e.encode_gauge(&q.longest_running_seconds),
         )?;
         family(
             "workqueue_queue_duration_seconds",
-            "How long a key waits before it is worked on",
+            "Time in seconds that a key waits before it is worked on",
             MetricType::Histogram,
             &|q, e| q.queue_duration.encode(e),
         )?;
@@ -154,7 +154,7 @@ impl Collector for WorkqueueMetrics {
         )?;
         family(
             "workqueue_work_duration_seconds",
-            "How long working on a key takes",
+            "Time in seconds that working on a key takes",
             MetricType::Histogram,
             &|q, e| q.work_duration.encode(e),
         )

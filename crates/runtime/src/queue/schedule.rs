@@ -1,5 +1,5 @@
-//! Which ready key comes next: by priority, first come first served, fair between groups, and
-//! never so late that ageing would not have raised it.
+//! Schedule of ready keys: by priority, first come first served, fair between groups, with ageing
+//! so that no key starves.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,8 +12,8 @@ use super::Priority;
 
 /// The ready keys of a queue.
 ///
-/// A key that moves to another priority leaves its old entry behind; the ticket tells the valid
-/// entry, so that moving costs no search.
+/// A key that moves to another priority leaves its old entry behind; only the entry with the key's
+/// current ticket is valid, so that moving costs no search.
 #[derive(Debug)]
 pub(super) struct Schedule<Q> {
     levels: BTreeMap<Priority, Level<Q>>,
@@ -27,7 +27,7 @@ struct Level<Q> {
     groups: HashMap<Group, VecDeque<Ready<Q>>>,
 }
 
-/// What fairness is between, a hash of the caller's choice.
+/// Unit of fairness, a hash of the caller's choice.
 pub(super) type Group = u64;
 
 /// An entry of the schedule.
@@ -53,7 +53,7 @@ impl<Q> Schedule<Q> {
             .push(group, ready);
     }
 
-    /// The next entry. The caller drops it when its ticket is not the key's.
+    /// The next entry. The caller drops it if its ticket is not the key's current one.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(Priority, Ready<Q>)> {
         let priority = self.choose(now)?;
         let level = self.levels.get_mut(&priority)?;

@@ -1,3 +1,5 @@
+//! The workqueue: client-go's guarantees plus priorities, ageing and fairness.
+
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, hash_map},
@@ -20,33 +22,33 @@ use super::{
     schedule::{Group, Ready, Schedule},
 };
 
-/// What can be queued.
+/// Bounds of a queue key.
 pub trait QueueKey: Hash + Eq + Clone + Debug + Send + Sync + 'static {}
 impl<Q: Hash + Eq + Clone + Debug + Send + Sync + 'static> QueueKey for Q {}
 
-/// Higher goes first.
+/// Priority of a ready key; higher goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
 impl Priority {
-    /// What events of live changes get.
+    /// Priority of live changes.
     pub const NORMAL: Self = Self(0);
-    /// What the initial state and re-syncs get: nothing changed, so changes go first.
+    /// Priority of the initial state and of re-syncs: nothing changed, so changes go first.
     pub const LOW: Self = Self(-100);
 }
 
-/// How to add a key.
+/// Options of adding a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddOptions {
-    /// Not before this time has passed.
+    /// Shortest wait before the key is ready.
     pub after: Option<Duration>,
-    /// Wait as long as the rate limiter says; the longer of the two waits counts.
+    /// Waits as long as the rate limiter says; the longer of the two waits counts.
     pub rate_limited: bool,
     /// Priority among ready keys.
     pub priority: Priority,
 }
 
-/// A queue of keys with client-go's promises and then some.
+/// A queue of keys with client-go's guarantees.
 ///
 /// A key waits at most once, is never handed to two workers at a time, and when it is added while
 /// being worked on, it is handed out once more afterwards. Of several adds the earliest time and
@@ -77,12 +79,12 @@ struct State<Q> {
     closed: bool,
 }
 
-/// Where a key stands. A key that is in none of these places is not in the map.
+/// State of one key. A key without one is not in the queue.
 #[derive(Debug)]
 struct Item {
     waiting: Option<Waiting>,
     processing: Option<Instant>,
-    /// Asked for once, since the function is the user's and must not run under the lock.
+    /// Computed once per add: the function is the user's and must not run under the lock.
     group: Group,
 }
 
@@ -101,7 +103,7 @@ enum Place {
         time: Instant,
         ticket: u64,
     },
-    /// Added while processing: goes to the ready keys when that ends.
+    /// Added while processing: becomes ready when that ends.
     Again,
 }
 
@@ -138,8 +140,9 @@ pub struct WorkqueueBuilder<Q: QueueKey> {
 }
 
 impl<Q: QueueKey> WorkqueueBuilder<Q> {
-    /// How long failing keys wait. Default: exponential per key, 5 ms to 1000 s. (client-go adds a
-    /// bucket over all keys; a burst of failing keys then waits for a quarter of an hour.)
+    /// Rate limiter of failing keys. Default: exponential per key, 5 ms to 1000 s. (client-go adds
+    /// a bucket over all keys, with which a burst of failing keys waits for up to a quarter of an
+    /// hour.)
     #[must_use]
     pub fn limiter(mut self, limiter: impl RateLimiter<Q> + 'static) -> Self {
         self.limiter = Some(Box::new(limiter));
@@ -155,14 +158,14 @@ impl<Q: QueueKey> WorkqueueBuilder<Q> {
         self
     }
 
-    /// How long a ready key may wait behind higher priorities. Default: one minute.
+    /// Longest wait of a ready key behind higher priorities. Default: one minute.
     #[must_use]
     pub fn ageing(mut self, ageing: Duration) -> Self {
         self.ageing = ageing;
         self
     }
 
-    /// Where the queue's figures are exposed.
+    /// Registry of the queue's metrics.
     #[must_use]
     pub fn metrics(mut self, metrics: &WorkqueueMetrics) -> Self {
         self.metrics = Some(metrics.clone());
@@ -237,7 +240,7 @@ impl<Q: QueueKey> Workqueue<Q> {
         );
     }
 
-    /// Adds a key as told.
+    /// Adds a key with options.
     pub fn add_with(&self, key: Q, options: AddOptions) {
         let AddOptions {
             mut after,
@@ -260,27 +263,27 @@ impl<Q: QueueKey> Workqueue<Q> {
         self.core.lock().statistics.depth
     }
 
-    /// Whether no key is ready.
+    /// Returns whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keys of any kind: ready, delayed or being worked on.
+    /// Keys that are ready, delayed or being worked on.
     pub fn total(&self) -> usize {
         self.core.lock().items.len()
     }
 
-    /// Whether keys are no longer taken.
+    /// Returns whether the queue accepts no more keys.
     pub fn is_closed(&self) -> bool {
         self.core.lock().closed
     }
 
-    /// How long the oldest key being worked on has been.
+    /// Age of the oldest key being worked on.
     pub fn longest_running(&self) -> Duration {
         Duration::from_secs_f64(self.core.statistics().longest_running_seconds)
     }
 
-    /// Waits for a key. `None` once the queue is closed and empty. Safe to cancel.
+    /// Waits for a key. `None` once the queue is closed and empty. Cancel-safe.
     pub async fn next(&self) -> Option<Lease<Q>> {
         loop {
             if let Taken::Key(lease) = self.take() {
@@ -321,7 +324,7 @@ impl<Q: QueueKey> Workqueue<Q> {
         }
     }
 
-    /// Takes no more keys. What is ready is still handed out, what is delayed is dropped.
+    /// Accepts no more keys. Ready keys are still handed out, delayed ones are dropped.
     pub fn close(&self) {
         let mut state = self.core.lock();
         state.closed = true;
@@ -330,7 +333,7 @@ impl<Q: QueueKey> Workqueue<Q> {
         self.core.changed.notify_waiters();
     }
 
-    /// Closes and drops what waits. Nothing is handed out afterwards.
+    /// Closes the queue and drops the waiting keys. Nothing is handed out afterwards.
     pub fn discard(&self) {
         let mut state = self.core.lock();
         state.closed = true;
@@ -352,7 +355,7 @@ impl<Q: QueueKey> Workqueue<Q> {
         }
     }
 
-    /// Opens a closed queue again, empty. Keys still held by workers of before are forgotten.
+    /// Opens a closed queue again, empty. Leases from before no longer count.
     pub fn reopen(&self) {
         let mut state = self.core.lock();
         state.drop_waiting();
@@ -433,7 +436,7 @@ impl<Q: QueueKey> Core<Q> {
                 promoted += 1;
             }
         }
-        // One is for the caller, the others are for whoever sleeps.
+        // One is for the caller, the others are for sleeping workers.
         for _ in 1..promoted {
             self.changed.notify_one();
         }
@@ -699,8 +702,8 @@ impl<Q: QueueKey> State<Q> {
     }
 }
 
-/// A key handed to a worker. Dropping it, also by panic or cancellation, says that the work is
-/// done; a key added meanwhile is then handed out again.
+/// A key handed to a worker. Dropping it, also by panic or cancellation, ends the work; a key added
+/// meanwhile is then handed out again.
 pub struct Lease<Q: QueueKey> {
     key: Option<Q>,
     priority: Priority,
@@ -714,19 +717,19 @@ impl<Q: QueueKey> Lease<Q> {
         self.core.limiter.failures(self)
     }
 
-    /// The priority it had.
+    /// The priority with which the key was queued.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// The work failed: the key comes back when the rate limiter allows, with its priority.
+    /// Fails the work: the key comes back when the rate limiter allows, with its priority.
     pub fn retry(self) {
         let after = self.core.limiter.when(&self);
         self.core
             .add(self.deref().clone(), Some(after), self.priority);
     }
 
-    /// The work succeeded: failures are forgotten.
+    /// Completes the work: failures are forgotten.
     pub fn finish(self) {
         self.core.limiter.forget(&self);
     }
@@ -737,7 +740,7 @@ impl<Q: QueueKey> Deref for Lease<Q> {
     fn deref(&self) -> &Q {
         self.key
             .as_ref()
-            .expect("the key is there until the lease is dropped")
+            .expect("the key is present until the lease is dropped")
     }
 }
 

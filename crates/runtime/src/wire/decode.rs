@@ -1,3 +1,5 @@
+//! Decoding of watch events and list items.
+
 use std::{fmt, marker::PhantomData};
 
 use kube::core::Status;
@@ -23,7 +25,7 @@ pub(crate) enum WatchEvent<K> {
     Failed(WatchError),
 }
 
-/// An object, or what is known of one that this build's type cannot hold.
+/// An object, or the identity of one that this build's type cannot hold.
 #[derive(Debug)]
 pub(crate) enum Decoded<K> {
     Object(K),
@@ -74,7 +76,7 @@ pub(crate) fn decode_event<K: Object>(
     })
 }
 
-/// Decodes one item of a list; the same promise as [`decode_event`].
+/// Decodes the identity of a list item that its type cannot hold; fails as [`decode_event`] does.
 pub(super) fn undecodable_item<K>(
     bytes: &[u8],
     error: &serde_json::Error,
@@ -93,7 +95,7 @@ pub(crate) fn decode_item<K: Object>(bytes: &[u8]) -> Result<Decoded<K>, WatchEr
     }
 }
 
-/// What can be read of an object that does not decode.
+/// The readable part of an object that does not decode.
 #[derive(Deserialize)]
 struct Identity {
     metadata: IdentityMetadata,
@@ -243,7 +245,7 @@ impl<'de, K: de::DeserializeOwned> de::Visitor<'de> for FrameSeed<K> {
     }
 }
 
-/// Metadata of a list, wherever it stands in the document.
+/// Metadata of a list, at any position in the document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListMetadata {
@@ -252,7 +254,7 @@ pub(super) struct ListMetadata {
     pub(super) token: String,
 }
 
-/// Proves at compile time that slim metadata never grows to hold what it promises to skip.
+/// Checks at compile time that slim metadata does not grow.
 const _: () = assert!(size_of::<Metadata>() <= 136);
 
 #[cfg(test)]
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart() {
+    fn event_types_are_decoded() {
         let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}"#;
         for kind in ["ADDED", "MODIFIED"] {
             let decoded = event(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).unwrap();

@@ -1,21 +1,23 @@
+//! Errors of lists and watches, and what they mean for the informer.
+
 use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
 
-/// Why a list or watch did not go on.
+/// Failure of a list or watch.
 #[derive(Clone, Debug, Error)]
 pub enum WatchError {
     /// The server answered with a failure.
     #[error("{method} {path}: {} ({})", status.message, status.code)]
     Api {
-        /// What was asked: `list` or `watch`.
+        /// `list` or `watch`.
         method: &'static str,
-        /// The collection asked for.
+        /// Path of the collection.
         path: String,
         /// The server's answer.
         status: Box<Status>,
-        /// How long the server asks to wait.
+        /// `Retry-After` of the answer.
         retry_after: Option<Duration>,
     },
     /// The request could not be sent, or the stream broke.
@@ -24,10 +26,10 @@ pub enum WatchError {
     /// Nothing, not even a bookmark, arrived for the idle limit.
     #[error("no data or bookmark for {0:?}")]
     Idle(Duration),
-    /// A streaming list did not say where the initial state ends.
-    #[error("the streaming list did not mark its end")]
+    /// A streaming list did not mark the end of the initial state.
+    #[error("streaming list has no end mark")]
     Unmarked,
-    /// The server answered something that is not the protocol.
+    /// The answer breaks the list/watch protocol.
     #[error("protocol: {0}")]
     Protocol(String),
     /// A list showed an older state than one already seen.
@@ -40,7 +42,7 @@ pub enum WatchError {
     },
 }
 
-/// What a failed request means for the informer.
+/// Meaning of a failed request for the informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The version asked for is gone: list again.
@@ -74,7 +76,7 @@ impl WatchError {
         }
     }
 
-    /// How long the server asks to wait before the next request.
+    /// Wait that the server asked for before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Api { retry_after, .. } => *retry_after,
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart_by_code_reason_and_cause() {
+    fn failures_are_classified_by_code_reason_and_cause() {
         for (json, expected) in [
             (r#"{"code":410,"reason":"Expired"}"#, Verdict::Expired),
             (r#"{"code":410,"reason":"Gone"}"#, Verdict::Expired),

@@ -1,3 +1,5 @@
+//! Lines of a watch stream, found in chunks of any size.
+
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use http_body_util::BodyExt;
@@ -9,15 +11,11 @@ use super::WatchError;
 const LINE_LIMIT: usize = 16 << 20;
 
 /// A response body as chunks.
-pub(crate) struct Chunks(BoxStream<'static, Result<Bytes, String>>);
+pub(crate) struct Chunks(BoxStream<'static, Result<Bytes, WatchError>>);
 
 impl Chunks {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, WatchError> {
-        self.0
-            .next()
-            .await
-            .transpose()
-            .map_err(WatchError::Connection)
+        self.0.next().await.transpose()
     }
 }
 
@@ -25,7 +23,7 @@ impl From<Body> for Chunks {
     fn from(body: Body) -> Self {
         Self(
             body.into_data_stream()
-                .map_err(|error| error.to_string())
+                .map_err(|error| WatchError::Connection(error.to_string()))
                 .boxed(),
         )
     }
@@ -43,12 +41,12 @@ impl From<&[&str]> for Chunks {
 }
 
 /// The lines of a watch: one JSON document each. A line within a chunk is not copied; one that
-/// spans chunks is put together in a buffer that is used again and again.
+/// spans chunks is assembled in a buffer that is reused.
 pub(crate) struct Lines {
     chunks: Chunks,
     chunk: Bytes,
     partial: Vec<u8>,
-    /// The line that was handed out last.
+    /// The line that was returned last.
     current: Current,
 }
 
@@ -58,7 +56,7 @@ enum Current {
     Partial,
 }
 
-/// A buffer that one huge event has stretched is not kept.
+/// Larger buffers, stretched by one huge event, are not kept.
 const KEPT_BUFFER: usize = 1 << 20;
 
 impl Lines {
@@ -83,14 +81,14 @@ impl Lines {
             self.partial
                 .extend_from_slice(&std::mem::take(&mut self.chunk));
             if self.partial.len() > LINE_LIMIT {
-                return Err(WatchError::Protocol("a watch event exceeds 16 MiB".into()));
+                return Err(WatchError::Protocol("watch event exceeds 16 MiB".into()));
             }
             match self.chunks.next().await? {
                 Some(chunk) => self.chunk = chunk,
                 None if self.partial.is_empty() => return Ok(None),
                 None => {
                     return Err(WatchError::Connection(
-                        "the stream ended in mid-event".into(),
+                        "stream ended within an event".into(),
                     ));
                 }
             }

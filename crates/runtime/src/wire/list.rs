@@ -1,3 +1,5 @@
+//! Streaming reader of a list response.
+
 use bytes::{Buf, BytesMut};
 use serde::{Deserialize, de::IgnoredAny};
 
@@ -13,7 +15,8 @@ use crate::{Kind, Object};
 pub(crate) struct ListReader {
     chunks: Chunks,
     buffer: BytesMut,
-    /// Parsing an incomplete value again before the buffer has doubled would cost quadratic time.
+    /// Buffer size for the next try: parsing an incomplete value again before the buffer has
+    /// doubled would cost quadratic time.
     retry_at: usize,
     at_end: bool,
     position: Position,
@@ -28,7 +31,7 @@ enum Position {
     End,
 }
 
-/// Bytes that a list item may take before the list counts as broken.
+/// Size limit of one list item.
 const ITEM_LIMIT: usize = 16 << 20;
 
 impl ListReader {
@@ -122,8 +125,8 @@ impl ListReader {
             match self.parse::<K>() {
                 Parsed::Value(mut object, size) => {
                     self.buffer.advance(size);
-                    // Items of a list are alike: with less than the last one's size there is no
-                    // use in trying.
+                    // Items of a list are alike: below the last one's size a try would most likely
+                    // fail.
                     self.retry_at = size;
                     object.normalise(kind);
                     return Ok(Some((Decoded::Object(object), size)));
@@ -134,7 +137,7 @@ impl ListReader {
         }
     }
 
-    /// The type cannot hold this item: find its end and its name.
+    /// Skips an item that its type cannot hold, and reads its name.
     async fn skip_item<K: Object>(
         &mut self,
         error: &serde_json::Error,
@@ -191,10 +194,10 @@ impl ListReader {
 
     async fn fill_further(&mut self) -> Result<(), WatchError> {
         if self.buffer.len() > ITEM_LIMIT {
-            return Err(WatchError::Protocol("a list item exceeds 16 MiB".into()));
+            return Err(WatchError::Protocol("list item exceeds 16 MiB".into()));
         }
         if self.at_end {
-            return Err(WatchError::Connection("the list ended early".into()));
+            return Err(WatchError::Connection("list ended early".into()));
         }
         match self.chunks.next().await? {
             Some(chunk) => self.buffer.extend_from_slice(&chunk),

@@ -1,3 +1,5 @@
+//! URLs of lists and watches, and the GET that sends them.
+
 use std::{fmt::Write, time::Duration};
 
 use http::{Request, Response, header};
@@ -11,19 +13,19 @@ use kube::{
 use super::WatchError;
 use crate::Kind;
 
-/// What of a kind is asked for.
+/// Path and selectors of a collection.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     path: String,
     selectors: String,
 }
 
-/// Where a list begins.
+/// Start of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListStart<'a> {
     /// The newest state: the server asks its storage.
     Newest,
-    /// Whatever the server has cached, however old.
+    /// The state in the server's cache, however old.
     AnyCached,
     /// The server's cache, once it has reached a version.
     NotOlderThan(&'a str),
@@ -107,7 +109,7 @@ impl Collection {
     }
 }
 
-/// Appends `name=value`, escaping what may not stand in a query.
+/// Appends `name=value`, percent-encoded.
 fn push_pair(query: &mut String, name: &str, value: &str) {
     if !query.is_empty() {
         query.push('&');
@@ -138,9 +140,9 @@ pub(crate) async fn open(
     if let Some(accept) = accept {
         request = request.header(header::ACCEPT, accept);
     }
-    let request = request
-        .body(Body::empty())
-        .map_err(|error| WatchError::Protocol(format!("cannot ask for {uri}: {error}")))?;
+    let request = request.body(Body::empty()).map_err(|error| {
+        WatchError::Protocol(format!("cannot build request for {uri}: {error}"))
+    })?;
     let response = client
         .send(request)
         .await

@@ -1,4 +1,4 @@
-//! Invariants 9 to 21: what subscribers are told, and how the loop recovers.
+//! Invariants 9 to 21: delivery to subscribers, and recovery of the LIST/WATCH loop.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -65,7 +65,7 @@ impl Follower {
                 );
                 assert!(number(old.resource_version()) < number(new.resource_version()));
             }
-            // A key that came and went unseen is told as deleted.
+            // A key that appeared and vanished between two reads is delivered as deleted.
             Change::Deleted { last, .. } => drop(self.copy.remove(&last.key())),
             Change::Undecodable(_) | Change::Synced | Change::Closed(_) => {}
         }
@@ -260,7 +260,7 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
     assert_eq!(
         subscription.backlog(),
         0,
-        "nothing changed, so nothing is told"
+        "nothing changed, so nothing is delivered"
     );
     let asked = harness.server().stats().requests(&lists);
     let retried = &asked.last().unwrap().request;
@@ -271,7 +271,7 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
+async fn invariants_13_and_14_the_relist_delivers_what_was_missed() {
     let harness = Harness::embedded().await;
     for name in ["kept", "missed", "replaced"] {
         harness.create(name, "1").await;
@@ -309,9 +309,9 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
     reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
 
     // Everything is in the mailbox by the time the relist is announced.
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     while subscription.backlog() > 0 {
-        told.push(match next(&mut subscription).await {
+        delivered.push(match next(&mut subscription).await {
             Change::Deleted {
                 last,
                 final_state_unknown,
@@ -327,16 +327,16 @@ async fn invariants_13_and_14_what_was_missed_is_told_by_the_relist() {
             other => panic!("{other:?}"),
         });
     }
-    told.sort();
+    delivered.sort();
     assert_eq!(
-        told,
+        delivered,
         ["+replaced", "-missed", "-replaced"],
-        "deleted before added, kept untold"
+        "deleted before added, nothing for the kept one"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_15_a_slow_subscriber_costs_one_entry_per_key_and_stops_nobody() {
+async fn invariant_15_a_slow_subscriber_costs_one_entry_per_key_and_blocks_no_other() {
     let harness = Harness::embedded().await;
     for index in 0..5 {
         harness.create(&format!("n{index}"), "start").await;
@@ -465,27 +465,27 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         let outage = faults.stall_watches(configmaps());
         harness.update("n1", "y").await;
         harness.delete("n2").await;
-        // The version is really gone: whoever does not list again never recovers.
+        // The version is really gone: a client that does not list again never recovers.
         faults.compact();
         broken(&harness);
         drop(outage);
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         for _ in 0..2 {
-            told.push(match next(&mut subscription).await {
+            delivered.push(match next(&mut subscription).await {
                 Change::Updated { new, .. } => format!("~{}", new.name()),
                 Change::Deleted { last, .. } => format!("-{}", last.name()),
                 other => panic!("{name}: {other:?}"),
             });
         }
-        told.sort();
-        assert_eq!(told, ["-n2", "~n1"], "{name}");
+        delivered.sort();
+        assert_eq!(delivered, ["-n2", "~n1"], "{name}");
         let mut state = informer.state();
         reaches(&mut state, |state| matches!(state, InformerState::Synced)).await;
         sleep(Duration::from_mins(2)).await;
         assert_eq!(
             subscription.backlog(),
             0,
-            "{name}: unchanged objects were told"
+            "{name}: unchanged objects were delivered"
         );
         harness.update("n3", "z").await;
         assert!(
@@ -606,7 +606,7 @@ async fn invariant_19_a_dead_peer_is_noticed_within_the_idle_limit_and_resumed_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_19_a_quiet_kind_is_no_trouble() {
+async fn invariant_19_a_quiet_kind_causes_no_error() {
     let harness = Harness::embedded().await;
     let cache = Cache::new(harness.client.clone());
     let informer = cache.informer::<Note>(&harness.spec());
@@ -674,7 +674,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
         harness.update("good", &format!("other{round}")).await;
         assert!(
             matches!(next(&mut subscription).await, Change::Updated { .. }),
-            "others continue"
+            "other keys continue"
         );
         assert_eq!(
             cache.snapshot()[0].undecodable.len(),
@@ -682,7 +682,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
             "shown to the operator"
         );
 
-        // A relist finds the same state: nothing is told, nothing is swept.
+        // A relist finds the same state: nothing is delivered, nothing is swept.
         let lists = cache.snapshot()[0].lists;
         let faults = harness.server().faults();
         faults.send_watch_error(&configmaps(), &WatchError::Expired);
@@ -691,7 +691,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
             info.lists > lists && info.state == "synced"
         })
         .await;
-        assert_eq!(subscription.backlog(), 0, "the relist told something");
+        assert_eq!(subscription.backlog(), 0, "the relist delivered something");
         assert!(
             informer
                 .lister()
@@ -765,7 +765,7 @@ async fn invariant_21_a_request_that_is_refused_for_itself_spoils_nothing_for_ot
 
 /// A server older than streaming lists: it ignores the parameter and simply watches.
 #[tokio::test(start_paused = true)]
-async fn invariant_21_a_server_that_ignores_the_parameter_is_found_out() {
+async fn invariant_21_a_server_that_ignores_the_parameter_is_detected() {
     let service = tower::service_fn(|request: http::Request<Body>| async move {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let object = r#"{"metadata":{"name":"a","resourceVersion":"5","uid":"u"}}"#;
@@ -833,14 +833,14 @@ async fn a_server_whose_storage_was_restored_is_followed_back() {
         Times::Always,
     );
     faults.send_watch_error(&configmaps(), &WatchError::Expired);
-    let mut told = vec![next(&mut subscription).await, next(&mut subscription).await];
-    told.sort_by_key(weft_runtime::Change::key);
+    let mut delivered = vec![next(&mut subscription).await, next(&mut subscription).await];
+    delivered.sort_by_key(weft_runtime::Change::key);
     assert!(
-        matches!(&told[0], Change::Updated { new, .. } if new.text() == "1"),
-        "{told:?}"
+        matches!(&delivered[0], Change::Updated { new, .. } if new.text() == "1"),
+        "{delivered:?}"
     );
     assert!(
-        matches!(&told[1], Change::Deleted { last, .. } if last.name() == "lost"),
-        "{told:?}"
+        matches!(&delivered[1], Change::Deleted { last, .. } if last.name() == "lost"),
+        "{delivered:?}"
     );
 }

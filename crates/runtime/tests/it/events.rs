@@ -1,4 +1,4 @@
-//! Events and conditions, as people see them.
+//! Events and conditions as the API server stores them.
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event};
 use kube::{
@@ -91,7 +91,7 @@ async fn an_object_cannot_flood_the_server_with_events() {
     for index in 0..100 {
         recorder.record(&kind, &object, note(&format!("failure {index}")));
     }
-    recorder.record(&kind, &other, note("heard all the same"));
+    recorder.record(&kind, &other, note("written all the same"));
     let api: Api<Event> = Api::namespaced(harness.client.clone(), &harness.namespace);
     wait_for(&api, "other", |events| events.len() == 1).await;
     assert_eq!(events(&api, "noisy").await.len(), 25);
@@ -109,7 +109,7 @@ async fn events_about_cluster_scoped_objects_live_in_default() {
     let api: Api<Event> = Api::namespaced(harness.client.clone(), "default");
     wait_for(&api, &name, |events| events.len() == 1).await;
 
-    // A condition, written once, whatever else is in the status.
+    // A condition, written once, with other status fields left alone.
     let condition = Condition {
         kind: "NetworkUnavailable".into(),
         status: Some(false),

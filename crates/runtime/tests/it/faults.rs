@@ -1,4 +1,4 @@
-//! Bad servers: nothing panics, nothing spins, nothing is silently stale.
+//! Faulty servers: nothing panics, nothing spins, nothing is silently stale.
 
 use std::{
     sync::{Arc, Mutex},
@@ -72,7 +72,7 @@ async fn a_refused_list_is_a_state_not_a_loop_and_recovers() {
         );
         assert!(
             errors.lock().unwrap().len() >= 10,
-            "the hook heard of {:?}",
+            "the hook got {:?}",
             errors.lock().unwrap()
         );
         let info = &cache.snapshot()[0];

@@ -1,4 +1,4 @@
-//! Servers, objects and waiting.
+//! Test harness: servers, objects and waiting.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -27,7 +27,7 @@ pub(crate) struct Harness {
     embedded: Option<ApiServer>,
 }
 
-/// What tests cache: a ConfigMap with its data.
+/// Object type that tests cache: a ConfigMap with its data.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Note {
     pub(crate) metadata: Metadata,
@@ -140,7 +140,7 @@ impl Harness {
     }
 }
 
-/// How long anything may take. Most tests run in paused time, where waiting costs nothing.
+/// Limit for any wait. Most tests run in paused time, where waiting costs nothing.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// All requests about configmaps.
@@ -148,7 +148,7 @@ pub(crate) fn configmaps() -> Matcher {
     Matcher::any().resource("configmaps")
 }
 
-/// Waits for a condition that nothing announces.
+/// Polls a condition that has no notification.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let poll = async {
         while !condition() {
@@ -173,7 +173,7 @@ pub(crate) async fn reaches<T: Clone + std::fmt::Debug>(
     };
     let reached = timeout(LIMIT, wait).await;
     let reached = reached.unwrap_or_else(|_| panic!("never reached; it is {:?}", states.borrow()));
-    reached.expect("the sender lives")
+    reached.expect("the sender is alive")
 }
 
 /// The next change, which must come.
@@ -246,7 +246,7 @@ impl CustomKind {
         timeout(LIMIT, create).await.expect("installed");
     }
 
-    /// Says whether `v1` is served.
+    /// Sets whether `v1` is served.
     pub(crate) async fn serve_v1(&self, served: bool) {
         let mut definition = self.api.get(&self.name()).await.unwrap();
         for version in &mut definition.spec.versions {

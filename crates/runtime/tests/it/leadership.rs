@@ -35,7 +35,7 @@ struct Process {
     run: tokio::task::JoinHandle<()>,
 }
 
-/// When reconciles began and ended, by process.
+/// Beginnings and ends of reconciles, by process.
 type Journal = Arc<Mutex<Vec<(&'static str, &'static str, Instant)>>>;
 
 struct Active {
@@ -69,7 +69,7 @@ impl Drop for Active {
     }
 }
 
-/// A client that can be told apart from the others, to be cut off alone.
+/// A client with a user agent of its own, so that it can be cut off alone.
 fn client(harness: &Harness, name: &'static str) -> Client {
     let service = harness.server().service(User::admin());
     let named = MapRequest::new(service, move |mut request: Request<Body>| {
@@ -304,7 +304,7 @@ async fn invariant_40_mutations_have_a_deadline_inside_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_else_took_ends_the_work_at_once() {
+async fn a_lease_taken_by_another_process_ends_the_work_at_once() {
     let harness = Harness::embedded().await;
     harness.create("a", "1").await;
     let journal = Journal::default();
@@ -331,7 +331,7 @@ async fn a_lease_that_somebody_else_took_ends_the_work_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_may_be_told_to_exit_when_leadership_is_lost() {
+async fn a_manager_can_exit_when_leadership_is_lost() {
     let harness = Harness::embedded().await;
     let cluster = Cluster::new("only", client(&harness, "only"));
     let manager = Manager::builder("only", cluster)
@@ -382,7 +382,7 @@ async fn invariant_40_losing_the_lease_shortens_a_drain_that_is_under_way() {
     );
 }
 
-/// Counts how often it runs, and never ends by itself.
+/// Counts its runs, and never ends by itself.
 struct Term {
     alive: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,

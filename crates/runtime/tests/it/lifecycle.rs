@@ -1,4 +1,4 @@
-//! Invariants 25 and 28 to 38: the life of a controller.
+//! Invariants 25 and 28 to 38: lifecycle of a controller.
 
 use std::{
     collections::BTreeMap,
@@ -314,7 +314,7 @@ async fn invariant_31_reconciles_that_do_not_end_in_time_are_dropped_and_reporte
         0,
         "dropped futures run their destructors"
     );
-    // And it can live again.
+    // And it can run again.
     probe.release();
     probe.forget();
     controller.start();
@@ -338,7 +338,7 @@ async fn invariant_32_a_restart_reconciles_everything_once_and_lists_only_if_it_
     let other = cluster.cache().informer::<Note>(&harness.spec());
     let stats = harness.server().stats();
     controller.start();
-    eventually("first life", || probe.total() == 4).await;
+    eventually("first run", || probe.total() == 4).await;
     for _ in 0..3 {
         probe.forget();
         controller.restart().await;
@@ -358,7 +358,7 @@ async fn invariant_32_a_restart_reconciles_everything_once_and_lists_only_if_it_
     assert_eq!(
         stats.count(&configmaps().verb(Verb::Watch)),
         1,
-        "the shared informer lived on"
+        "the shared informer was kept"
     );
     controller.stop().await;
     drop(other);
@@ -408,7 +408,7 @@ async fn invariant_33_deletions_while_stopped_are_replayed_where_asked_for() {
             .build(probe.clone());
         let shared = cluster.cache().informer::<Note>(&harness.spec());
         controller.start();
-        eventually("first life", || probe.total() == 2).await;
+        eventually("first run", || probe.total() == 2).await;
         controller.stop().await;
         harness.delete("gone").await;
         eventually("seen by the informer", || {
@@ -418,7 +418,7 @@ async fn invariant_33_deletions_while_stopped_are_replayed_where_asked_for() {
         probe.forget();
         controller.start();
         running(&controller).await;
-        eventually("second life", || probe.count("kept") == 1).await;
+        eventually("second run", || probe.count("kept") == 1).await;
         controller.stop().await;
         assert_eq!(probe.count("gone"), usize::from(replay));
         if replay {
@@ -454,7 +454,7 @@ async fn invariant_34_a_controller_follows_its_definition() {
     controller.start();
     let mut state = controller.state();
     let missing = ControllerState::Waiting(PendingReason::KindMissing(custom.kind.to_string()));
-    for life in 1..=2 {
+    for run in 1..=2 {
         reaches(&mut state, |s| *s == missing).await;
         custom.install().await;
         let installed = Instant::now();
@@ -478,7 +478,7 @@ async fn invariant_34_a_controller_follows_its_definition() {
                 .any(|info| info.kind == custom.kind.to_string())
         })
         .await;
-        assert_eq!(controller.handle().info().starts, life);
+        assert_eq!(controller.handle().info().starts, run);
         while !custom.is_gone().await {
             tokio::task::yield_now().await;
         }
@@ -531,7 +531,10 @@ async fn invariant_34_restart_comes_within_a_second_and_removal_leaves_no_loop()
     let before = harness.server().stats().count(&widgets);
     sleep(Duration::from_mins(10)).await;
     let after = harness.server().stats().count(&widgets);
-    assert_eq!(after, before, "somebody keeps asking for what is gone");
+    assert_eq!(
+        after, before,
+        "a client keeps requesting a kind that is gone"
+    );
 }
 
 async fn eventually_gone(custom: &CustomKind) {
@@ -540,7 +543,7 @@ async fn eventually_gone(custom: &CustomKind) {
     }
 }
 
-/// The definition goes and comes back while its follower looks elsewhere.
+/// The definition is deleted and created again while its follower cannot see it.
 #[tokio::test(start_paused = true)]
 async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() {
     let harness = Harness::embedded().await;
@@ -586,12 +589,12 @@ async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_34_informers_of_a_removed_kind_end_though_nobody_follows_it() {
+async fn invariant_34_informers_of_a_removed_kind_end_even_if_it_is_not_followed() {
     let harness = Harness::embedded().await;
     let cluster = harness.cluster();
     let custom = CustomKind::new(&harness);
     custom.install().await;
-    // Somebody follows some other kind, so definitions are watched.
+    // Another kind is followed, so definitions are watched.
     let other = cluster.kind(&Note::resource_kind());
     let informer = cluster
         .cache()
@@ -719,7 +722,7 @@ async fn invariant_35_a_version_that_is_no_longer_served_counts_as_removed() {
 }
 
 #[tokio::test]
-async fn an_optional_watch_joins_and_leaves_without_holding_anyone_up() {
+async fn an_optional_watch_joins_and_leaves_without_blocking_its_controller() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cluster = harness.cluster();
@@ -738,10 +741,10 @@ async fn an_optional_watch_joins_and_leaves_without_holding_anyone_up() {
     controller.start();
     running(&controller).await;
     eventually("the note without the widget", || probe.count("a") == 1).await;
-    for life in 1..=2 {
+    for run in 1..=2 {
         custom.install().await;
         custom.create(&harness.namespace, "w").await;
-        eventually("the widget too", || probe.count("w") >= life).await;
+        eventually("the widget too", || probe.count("w") >= run).await;
         custom.remove().await;
         while !custom.is_gone().await {
             tokio::task::yield_now().await;
@@ -942,12 +945,12 @@ async fn invariant_25_a_key_is_not_reconciled_from_a_store_older_than_its_own_wr
     let cluster = harness.cluster();
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let (notes, log, wrote) = (harness.notes(), seen.clone(), Arc::new(Notify::new()));
-    let told = wrote.clone();
+    let written = wrote.clone();
     let controller: Controller<ObjectKey> = Controller::builder("notes", &cluster)
         .reconciles::<Note>(harness.spec())
         .read_own_writes(Duration::from_secs(30))
         .build(reconcile_with(move |context: Context<ObjectKey>| {
-            let (notes, log, told) = (notes.clone(), log.clone(), told.clone());
+            let (notes, log, written) = (notes.clone(), log.clone(), written.clone());
             async move {
                 let note = context.object::<Note>()?.expect("exists");
                 log.lock().unwrap().push(note.text().to_owned());
@@ -957,7 +960,7 @@ async fn invariant_25_a_key_is_not_reconciled_from_a_store_older_than_its_own_wr
                         .tracked(notes)
                         .patch("a", &PatchParams::default(), &patch)
                         .await?;
-                    told.notify_one();
+                    written.notify_one();
                 }
                 Ok(Action::await_change())
             }
@@ -1116,9 +1119,9 @@ async fn watches_are_added_and_removed_while_it_runs() {
         Controller::builder("dynamic", &cluster).build(probe.clone());
     controller.start();
     running(&controller).await;
-    for life in 1..=2 {
+    for run in 1..=2 {
         let id = controller.add_watch::<Note>(harness.spec(), Mapper::own_key());
-        eventually("what exists is delivered", || probe.count("a") == life).await;
+        eventually("what exists is delivered", || probe.count("a") == run).await;
         assert!(controller.remove_watch(id).await);
         assert!(!controller.remove_watch(id).await);
         eventually("informer released", || {

@@ -1,7 +1,7 @@
-//! The promises of the runtime, each by its number (`docs/runtime.md` lists them).
+//! Integration tests of the runtime's invariants, by number (`docs/runtime.md` lists them).
 //!
 //! Tests of `Harness::any` run against the embedded API server, or against the cluster that
-//! `WEFT_TEST_KUBECONFIG` names. Tests that need faults or paused time use the embedded one always.
+//! `WEFT_TEST_KUBECONFIG` names. Tests that need faults or paused time always use the embedded one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,5 @@
-//! Invariants 1 to 8: one loop per informer key, counted handles, loud removal.
+//! Invariants 1 to 8: one loop per informer key, counted handles, removal that every dependent
+//! notices.
 
 use std::{
     sync::{Arc, Weak},
@@ -105,7 +106,7 @@ async fn invariant_3_acquiring_is_free_of_races() {
     assert_eq!(cache.snapshot()[0].consumers, 64);
     informers.clear();
 
-    // Acquiring while the last handle is dropped: whatever comes is alive.
+    // Acquiring while the last handle is dropped always gives a live informer.
     for _ in 0..300 {
         let old = cache.informer::<Note>(&spec);
         let drop_it = tokio::spawn(async move { drop(old) });
@@ -175,7 +176,7 @@ async fn invariant_4_the_last_handle_closes_the_connection_and_frees_the_store()
     .await;
     assert!(
         objects.iter().all(|object| object.upgrade().is_none()),
-        "objects live on"
+        "objects were not freed"
     );
     assert!(cache.snapshot().is_empty());
 }
@@ -260,7 +261,7 @@ async fn invariant_6_a_reader_holds_its_informer_and_never_creates_one() {
 }
 
 #[tokio::test]
-async fn invariant_7_eviction_is_told_to_every_dependent() {
+async fn invariant_7_every_dependent_is_notified_of_an_eviction() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cluster = harness.cluster();
@@ -296,7 +297,7 @@ async fn invariant_7_eviction_is_told_to_every_dependent() {
         ControllerState::Degraded(DegradedReason::SourceClosed { source, reason })
             if source == "configmaps/v1" && reason == "evicted: by the operator"
     ));
-    // A new subscription to the dead informer learns it as well.
+    // A new subscription to the dead informer is closed as well.
     let mut late = informer.subscribe();
     assert!(matches!(next(&mut late).await, Change::Closed(_)));
     controller.restart().await;
@@ -304,12 +305,12 @@ async fn invariant_7_eviction_is_told_to_every_dependent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invariant_8_a_consumer_that_panics_or_leaves_disturbs_nobody() {
+async fn invariant_8_a_consumer_that_panics_or_leaves_disturbs_no_other() {
     let harness = Harness::any().await;
     harness.create("a", "1").await;
     let cache = Cache::new(harness.client.clone());
     let spec = harness.spec();
-    // The first consumer, whose task dies.
+    // The first consumer, whose task panics.
     let first = tokio::spawn({
         let (cache, spec) = (cache.clone(), spec.clone());
         async move {

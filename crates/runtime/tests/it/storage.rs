@@ -1,5 +1,5 @@
-//! What the storage behind a server does to those who follow it: compaction, and the ways in which
-//! its state can be listed. All of it holds on the embedded server and on a real one.
+//! Storage behind the server: compaction, and the ways in which its state can be listed. Everything
+//! here passes on the embedded server and on a real one.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -21,8 +21,8 @@ use crate::{
     valve::Valve,
 };
 
-/// Of this kind a real server keeps nothing in memory when `cargo xtask kubernetes up` started it,
-/// so that compaction is seen.
+/// A kind that a server started by `cargo xtask kubernetes up` does not cache in memory, so that
+/// compaction is visible.
 fn ingresses() -> Kind {
     Kind::new("networking.k8s.io", "v1", "ingresses", "Ingress")
 }
@@ -51,7 +51,7 @@ async fn delete(harness: &Harness, name: &str) {
     api(harness).delete(name, &parameters).await.unwrap();
 }
 
-/// Makes the server forget everything but the present state.
+/// Compacts the storage: only the present state is left.
 async fn compact(harness: &Harness) {
     let Some(kubeconfig) = std::env::var_os("WEFT_TEST_KUBECONFIG") else {
         harness.server().faults().compact();
@@ -59,10 +59,10 @@ async fn compact(harness: &Harness) {
     };
     let newest = api(harness).list(&kube::api::ListParams::default()).await;
     let newest = newest.unwrap().metadata.resource_version.unwrap();
-    let beside = Path::new(&kubeconfig).with_file_name("etcd-address");
+    let address_file = Path::new(&kubeconfig).with_file_name("etcd-address");
     let etcd = std::env::var("WEFT_TEST_ETCD")
-        .or_else(|_| std::fs::read_to_string(beside))
-        .expect("WEFT_TEST_ETCD tells where the etcd of WEFT_TEST_KUBECONFIG is");
+        .or_else(|_| std::fs::read_to_string(address_file))
+        .expect("WEFT_TEST_ETCD is set to the address of the etcd of WEFT_TEST_KUBECONFIG");
     let body = Bytes::from(json!({"revision": newest, "physical": true}).to_string());
     let request = Request::post(format!("{}/v3/kv/compaction", etcd.trim()))
         .body(Full::new(body))
@@ -71,18 +71,21 @@ async fn compact(harness: &Harness) {
     let (parts, answer) = client.request(request).await.unwrap().into_parts();
     let answer: Value =
         serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
-    // Somebody else's test may have come first.
+    // Another test may have compacted first.
     let done = answer["message"]
         .as_str()
         .is_some_and(|message| message.contains("has been compacted"));
     assert!(parts.status == StatusCode::OK || done, "{answer}");
 }
 
-/// The next changes, as many as are told, each as a sign and a name.
-async fn told(subscription: &mut Subscription<MetadataOnly>, count: usize) -> BTreeSet<String> {
-    let mut told = BTreeSet::new();
+/// The next `count` changes, each as a sign and a name.
+async fn delivered(
+    subscription: &mut Subscription<MetadataOnly>,
+    count: usize,
+) -> BTreeSet<String> {
+    let mut delivered = BTreeSet::new();
     for _ in 0..count {
-        told.insert(match next(subscription).await {
+        delivered.insert(match next(subscription).await {
             Change::Added { new, .. } => format!("+{}", new.name()),
             Change::Updated { new, .. } => format!("~{}", new.name()),
             Change::Deleted {
@@ -92,7 +95,7 @@ async fn told(subscription: &mut Subscription<MetadataOnly>, count: usize) -> BT
             other => panic!("{other:?}: a watch that went on, not a list"),
         });
     }
-    told
+    delivered
 }
 
 #[tokio::test]
@@ -122,8 +125,8 @@ async fn invariant_17_what_was_compacted_meanwhile_is_listed_again() {
         valve.set_open(true);
 
         let expected = ["+new", "-removed", "~changed"].map(str::to_owned);
-        let told = told(&mut subscription, expected.len()).await;
-        assert_eq!(told, BTreeSet::from(expected), "{list:?}");
+        let delivered = delivered(&mut subscription, expected.len()).await;
+        assert_eq!(delivered, BTreeSet::from(expected), "{list:?}");
         change(&harness, "kept").await;
         let change = next(&mut subscription).await;
         assert!(
@@ -151,7 +154,10 @@ async fn invariant_21_a_store_is_the_same_however_it_was_listed() {
         let mut seen = BTreeSet::new();
         while seen.len() < names.len() {
             if let Change::Added { new, .. } = next(&mut subscription).await {
-                assert!(seen.insert(new.name().to_owned()), "{list:?}: told twice");
+                assert!(
+                    seen.insert(new.name().to_owned()),
+                    "{list:?}: delivered twice"
+                );
             }
         }
         assert!(seen.iter().eq(&names), "{list:?}: {seen:?}");

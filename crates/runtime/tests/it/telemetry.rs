@@ -1,4 +1,4 @@
-//! What an operator sees: spans, figures of the client, signals, heap.
+//! Telemetry: spans, client metrics, signals, heap.
 
 use std::{
     io::Write,
@@ -70,7 +70,7 @@ async fn every_reconcile_has_a_span_with_key_attempt_and_reason() {
         assert!(text.contains(&span), "no {span} in\n{text}");
     }
     assert!(
-        text.contains("reconcile failed; trying again error=not yet"),
+        text.contains("reconcile failed, retrying error=not yet"),
         "{text}"
     );
     assert!(text.contains("controller changed state"), "{text}");

@@ -1,4 +1,4 @@
-//! A way to any server that can be cut.
+//! A client connection to any server that a test can cut.
 
 use std::io;
 
@@ -43,7 +43,7 @@ fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the valve is shut")
 }
 
-/// What a body brings, up to the moment at which the valve is shut.
+/// The frames of a body until the valve is shut.
 fn until_shut<T, E>(
     frames: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
     open: watch::Receiver<bool>,

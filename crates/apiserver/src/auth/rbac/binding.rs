@@ -22,7 +22,7 @@ pub(in crate::auth) enum RoleReference {
 }
 
 impl RoleReference {
-    /// `None` when the binding refers to something else.
+    /// `None` when `roleRef` is neither a Role nor a ClusterRole.
     pub(in crate::auth) fn read(binding: &Object, namespace: &str) -> Option<Self> {
         let text = |name: &str| binding.at(&["roleRef", name]).and_then(Value::as_str);
         let name = text("name").unwrap_or_default();
@@ -41,14 +41,14 @@ impl RoleReference {
     }
 }
 
-/// The identity a subject names. A ServiceAccount is the user of that name.
+/// The identity of a subject. A ServiceAccount is the user `system:serviceaccount:…`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Identity {
     User(Arc<str>),
     Group(Arc<str>),
 }
 
-/// A subject as the reason for a grant shows it. Ordered: the least one is shown.
+/// A subject as the reason for a grant shows it; of several the least is shown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shown {
     /// The position in the binding comes first.
@@ -65,7 +65,7 @@ pub(super) struct Binding {
     role_kind: Box<str>,
     role_name: Box<str>,
     pub(super) role: Option<RoleReference>,
-    /// Each identity once, however often the binding names it.
+    /// Each identity once, even if the binding lists it several times.
     pub(super) subjects: HashMap<Identity, Shown>,
 }
 
@@ -100,7 +100,7 @@ impl Binding {
         }
     }
 
-    /// The reason for a grant, in upstream's words.
+    /// Upstream's message for a grant by this binding.
     pub(super) fn reason(&self, shown: &Shown) -> String {
         let (kind, name) = if self.namespace.is_empty() {
             ("ClusterRoleBinding", self.name.to_string())

@@ -1,4 +1,4 @@
-//! ClusterRoles in parsed form, with the selections of those that aggregate others.
+//! Parsed ClusterRoles, with the roles that each aggregated one selects.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -17,9 +17,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Role {
     pub(super) rules: Vec<Value>,
-    /// Null when there are none.
+    /// `metadata.labels`; null without labels.
     labels: Value,
-    /// Which ClusterRoles this one aggregates.
+    /// Label selectors of the ClusterRoles that this one aggregates.
     selectors: Vec<Value>,
 }
 
@@ -52,7 +52,7 @@ impl Role {
 struct Aggregation {
     /// Names of the roles its selectors match.
     selected: BTreeSet<Arc<str>>,
-    /// The role, those it selects, and those that they select.
+    /// The role itself and all it selects, transitively.
     resolved: OnceLock<Vec<Arc<Role>>>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct ClusterRoles {
 }
 
 impl ClusterRoles {
-    /// Puts a role in place of the one of this name; without one, removes that.
+    /// Replaces the role of this name; `None` removes it.
     pub(super) fn set(&mut self, name: &Arc<str>, role: Option<Role>) {
         self.aggregations.remove(name);
         let role = role.map(Arc::new);
@@ -94,8 +94,8 @@ impl ClusterRoles {
         }
     }
 
-    /// The role and all it aggregates, in the order in which their rules count; `None` when there
-    /// is no such role.
+    /// The role and all it aggregates, in the order of their rules; `None` when the role does not
+    /// exist.
     pub(super) fn find(&self, name: &str) -> Option<&[Arc<Role>]> {
         let role = self.roles.get(name)?;
         Some(match self.aggregations.get(name) {
@@ -106,7 +106,7 @@ impl ClusterRoles {
         })
     }
 
-    /// Walks without recursion: roles may aggregate each other in a chain of any length.
+    /// Iterative, since roles may aggregate each other in a chain of any length.
     fn resolve(&self, name: &str, role: &Arc<Role>, first: &Aggregation) -> Vec<Arc<Role>> {
         let mut resolved = vec![role.clone()];
         let mut seen = HashSet::from([name]);

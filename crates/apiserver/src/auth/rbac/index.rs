@@ -1,7 +1,7 @@
-//! Roles and bindings in parsed form, found by the identities that bindings name.
+//! Index of parsed roles and bindings by the identities that bindings name.
 //!
-//! Renewed from the log of the store: a change costs what the changed object costs, and a decision
-//! what the bindings that name the user cost, whatever else the cluster has.
+//! Refreshed from the store's change log: a change costs as much as the changed object, and a
+//! decision as much as the bindings of the user, independent of the size of the cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,10 +16,10 @@ use super::{
 use crate::{
     auth::User,
     kind::StorageId,
-    store::{RenewalContent, Store, Stored},
+    store::{DeltaContent, Store, Stored},
 };
 
-/// The collections it is made of.
+/// The indexed collections.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     ClusterRoleBindings,
@@ -35,7 +35,7 @@ const PARTS: [Part; 4] = [
     Part::Roles,
 ];
 
-/// The index of one server, as new as the store whenever it is read.
+/// The index of one server; every read refreshes it to the store's newest version.
 #[derive(Debug)]
 pub(in crate::auth) struct Index {
     storages: [StorageId; 4],
@@ -66,15 +66,15 @@ impl Index {
         }
         drop(content);
         let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
-        content.renew(store, &self.storages);
-        // Others may read as soon as the lock is given back, and what they see can only be newer.
+        content.refresh(store, &self.storages);
+        // Between the two locks another thread may only make the index newer.
         drop(content);
         self.content.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A binding that names an identity. Sorted so that the bindings of one identity in one namespace
-/// follow each other, in the order of their names.
+/// are adjacent, by name.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mention {
     /// Empty for a ClusterRoleBinding.
@@ -88,8 +88,8 @@ struct Mention {
 pub(in crate::auth) struct Content {
     /// The newest change seen of each part.
     seen: [Option<u64>; 4],
-    /// Versions and UIDs are not enough to tell objects apart that were stored past every rule, so
-    /// what was parsed is known by the stored object itself.
+    /// The stored object that each entry was parsed from. Injected objects may repeat versions and
+    /// UIDs, so entries are compared by the object itself.
     sources: [HashMap<Arc<str>, Arc<Stored>>; 4],
     /// ClusterRoleBindings by name, RoleBindings by namespace and name.
     bindings: HashMap<(BindingScope, Arc<str>), Binding>,
@@ -105,7 +105,7 @@ enum BindingScope {
     Namespace,
 }
 
-/// A binding that names the user, with its role and the roles that one aggregates.
+/// A binding of the user with its role and the roles that one aggregates.
 pub(super) struct Grant<'a> {
     binding: &'a Binding,
     shown: &'a Shown,
@@ -128,12 +128,12 @@ impl Content {
         parts.all(|(seen, newest)| seen.is_some_and(|seen| seen >= *newest))
     }
 
-    fn renew(&mut self, store: &Store, storages: &[StorageId; 4]) {
+    fn refresh(&mut self, store: &Store, storages: &[StorageId; 4]) {
         for part in PARTS {
             let position = part as usize;
-            let renewal = store.renewal(&storages[position], self.seen[position]);
-            match renewal.content {
-                RenewalContent::Changes(changes) => {
+            let delta = store.delta_since(&storages[position], self.seen[position]);
+            match delta.content {
+                DeltaContent::Changes(changes) => {
                     for change in changes {
                         let side = change.new.as_ref().or(change.old.as_ref());
                         if let Some(key) = side.map(|object| object.key.clone()) {
@@ -141,9 +141,9 @@ impl Content {
                         }
                     }
                 }
-                RenewalContent::All(objects) => self.replace(part, &objects),
+                DeltaContent::All(objects) => self.replace(part, &objects),
             }
-            self.seen[position] = Some(renewal.newest);
+            self.seen[position] = Some(delta.newest);
         }
     }
 
@@ -163,7 +163,7 @@ impl Content {
         }
     }
 
-    /// Takes over one object, or that there is none of this key any more.
+    /// Updates the entry of one key; `None` removes it.
     fn set(&mut self, part: Part, key: &Arc<str>, stored: Option<&Arc<Stored>>) {
         let sources = &mut self.sources[part as usize];
         let old = match stored {
@@ -212,7 +212,7 @@ impl Content {
         }
     }
 
-    /// The bindings that name a user, those of the cluster first, then those of a namespace.
+    /// The bindings of a user: ClusterRoleBindings first, then RoleBindings of the namespace.
     pub(super) fn grants<'a>(
         &'a self,
         user: &User,
@@ -232,7 +232,7 @@ impl Content {
             .into_iter()
             .flatten()
             .flat_map(move |(scope, namespace)| {
-                // By key, the subject to be shown.
+                // By the key of the binding, with the subject to show.
                 let mut named: BTreeMap<&Arc<str>, (&Binding, &Shown)> = BTreeMap::new();
                 for identity in &identities {
                     let first = Mention {
@@ -265,7 +265,7 @@ impl Content {
             })
     }
 
-    /// The role and those it aggregates; `None` when there is no such role.
+    /// The role and those it aggregates; `None` when the role does not exist.
     pub(super) fn roles(&self, reference: &RoleReference) -> Option<&[Arc<Role>]> {
         match reference {
             RoleReference::Role(key) => self.roles.get(&**key).map(|role| &role[..]),

@@ -1,31 +1,31 @@
-//! Regular expressions of schemas, compiled once with the definition they are in.
+//! Regular expressions of schemas, compiled once per definition within memory limits.
 
 use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
 
-/// Bytes a compiled pattern may take. How long a match takes grows with it.
+/// Limit of a compiled pattern in bytes. The time of a match grows with the size.
 const SIZE_LIMIT: usize = 1024 * 1024;
 
-/// Sizes a pattern is tried to be compiled in. The smallest that is enough is its size: the library
-/// does not report it.
+/// Size limits to try when compiling. The smallest that suffices counts as the pattern's size, since
+/// the library does not report it.
 const SIZES: [usize; 6] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, SIZE_LIMIT];
 
-/// Bytes of states that a match keeps for the next one, for each direction of reading.
+/// Limit of the lazy DFA's state cache in bytes, per search direction.
 const STATES_LIMIT: usize = 512 * 1024;
 
-/// Different patterns of one definition.
+/// Limit of distinct patterns per definition.
 const MAX_PATTERNS: usize = 500;
 
-/// Bytes that the different patterns of one definition may take together.
+/// Limit of all distinct patterns of one definition in bytes.
 const TOTAL_LIMIT: usize = 16 * 1024 * 1024;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub(in crate::custom) struct Pattern {
     regex: Regex,
-    /// Bytes it takes at most.
+    /// Upper bound in bytes.
     size: usize,
 }
 
@@ -34,13 +34,13 @@ impl Pattern {
         self.regex.is_match(text)
     }
 
-    /// Steps of a match. At the worst each byte of the text meets each state of the pattern.
+    /// Estimated steps of a match: in the worst case each byte of the text meets each state.
     pub(super) fn steps(&self, text: &str) -> u64 {
         (text.len() as u64).saturating_mul(self.size as u64 / 1024) / 4
     }
 }
 
-/// Why a definition has more patterns than are compiled.
+/// A limit on the patterns of a definition that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(in crate::custom) enum TooMuch {
     #[error("the definition has more than {MAX_PATTERNS} different patterns")]
@@ -49,7 +49,7 @@ pub(in crate::custom) enum TooMuch {
     Bytes,
 }
 
-/// The patterns of one definition: equal ones are compiled once, and all of them take bounded memory.
+/// Compiled patterns of one definition; equal ones are compiled once.
 #[derive(Debug, Default)]
 pub(in crate::custom) struct Patterns {
     known: HashMap<String, Result<Pattern, regex::Error>>,
@@ -57,7 +57,7 @@ pub(in crate::custom) struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles a pattern as upstream reads it.
+    /// Compiles a pattern with the semantics of Go.
     pub(in crate::custom) fn compile(
         &mut self,
         pattern: &str,
@@ -72,7 +72,7 @@ impl Patterns {
             let compiled = compile_pattern(pattern);
             self.bytes += match &compiled {
                 Ok(pattern) => pattern.size,
-                // As much was tried.
+                // Compilation used up to the limit.
                 Err(regex::Error::CompiledTooBig(_)) => SIZE_LIMIT,
                 Err(_) => 0,
             };
@@ -99,8 +99,8 @@ fn compile_pattern(pattern: &str) -> Result<Pattern, regex::Error> {
     outcome
 }
 
-/// The pattern with `\d`, `\w`, `\s` and `\b` as Go means them: of ASCII. Here they would be of all of
-/// Unicode, which matches more texts and takes a hundred times the space.
+/// Replaces `\d`, `\w`, `\s` and `\b` by Go's ASCII classes. The library's Unicode classes match more
+/// texts and take a hundred times the memory.
 fn ascii_classes(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern.chars();
@@ -110,7 +110,7 @@ fn ascii_classes(pattern: &str) -> String {
             continue;
         }
         match rest.next() {
-            // A class inside of a class is a part of it.
+            // A nested class is a union with the outer one.
             Some('d') => out.push_str("[0-9]"),
             Some('D') => out.push_str("[^0-9]"),
             Some('w') => out.push_str("[0-9A-Za-z_]"),

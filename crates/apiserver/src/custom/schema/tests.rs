@@ -1,3 +1,5 @@
+//! Tests of pruning, defaulting and validation.
+
 use serde_json::json;
 
 use super::*;
@@ -33,7 +35,7 @@ fn messages(spec: &Value) -> Vec<String> {
 }
 
 #[test]
-fn unknown_fields_go_unless_they_are_preserved() {
+fn unknown_fields_are_pruned_unless_preserved() {
     let Value::Object(mut object) = json!({
         "apiVersion": "x", "kind": "y", "metadata": {"name": "a"},
         "spec": {"size": 1, "bogus": 1, "opts": {"any": 1}, "items": [{"k": "a", "z": 1}]},
@@ -46,7 +48,7 @@ fn unknown_fields_go_unless_they_are_preserved() {
 }
 
 #[test]
-fn defaults_appear_only_inside_what_is_there() {
+fn defaults_appear_only_inside_present_objects() {
     let mut value = json!({"spec": {"size": 1}});
     default(&schema(), &mut value, &mut 1000).unwrap();
     assert_eq!(value["spec"]["color"], "blue");
@@ -56,7 +58,7 @@ fn defaults_appear_only_inside_what_is_there() {
 }
 
 #[test]
-fn complaints_are_worded_as_recorded() {
+fn errors_are_worded_as_recorded_from_upstream() {
     assert_eq!(
         messages(&json!({"size": 11})),
         ["spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"]

@@ -1,4 +1,4 @@
-//! Values against schemas, in the words of upstream's validator.
+//! Validation of values against schemas, with the messages of upstream's validator.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,21 +16,21 @@ use crate::{
     status::{FieldError, MAX_CAUSES},
 };
 
-/// Bytes of complaints about one object: a complaint shows values, paths and lists of what is allowed.
+/// Limit of all errors about one object in bytes: an error shows values, paths and allowed values.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Steps of comparing one object with its schema: one for each value and schema, and more for long texts.
-/// The largest object that can be stored has less than a million values; more steps take alternatives inside
-/// of alternatives, or many or large patterns for a long text.
+/// Limit of validation steps per object: one for each pair of value and schema, more for long texts.
+/// The largest object that can be stored has less than a million values; only nested alternatives, or
+/// many or large patterns on a long text, take more.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// Bytes that are read, hashed or written in the time of a step.
+/// Bytes read, hashed or written per step.
 const BYTES_PER_STEP: usize = 64;
 
-/// Names that are looked up in the time of a step.
+/// Names looked up per step.
 const NAMES_PER_STEP: usize = 8;
 
-/// One place of a schema in the form in which values are compared with it.
+/// One node of a schema, compiled for validation.
 #[derive(Debug, Default)]
 pub(in crate::custom) struct Node {
     /// Keywords whose values are plain: bounds, lengths, type, format.
@@ -55,13 +55,13 @@ struct Allowed {
     shown: String,
 }
 
-/// By what the elements of a list are told apart, if they must be.
+/// Uniqueness of list elements.
 #[derive(Debug, Default)]
 enum Identity {
     #[default]
     None,
     Whole,
-    /// Names of members, with the values they have by default.
+    /// Key members with their defaults.
     Members(Vec<(String, Value)>),
 }
 
@@ -69,10 +69,10 @@ fn steps(count: usize, per_step: usize) -> u64 {
     1 + (count / per_step) as u64
 }
 
-/// Steps of reading a whole value.
+/// Steps to read a whole value.
 fn steps_of(value: &Value) -> u64 {
     let mut left = size::STORED_LIMIT;
-    // What is larger cannot be stored and counts as the largest that can.
+    // A value over the limit cannot be stored and counts as the limit.
     let _ = size::take(&mut left, value);
     steps(size::STORED_LIMIT - left, BYTES_PER_STEP)
 }
@@ -140,7 +140,8 @@ fn members_of(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.as_object().into_iter().flatten()
 }
 
-/// A definition with a pattern that is not compiled is refused; one that an earlier version stored is served.
+/// `None` without a compilable pattern: such a definition is refused today, but an earlier version may
+/// have stored it.
 fn pattern_of(schema: &Value, patterns: &mut Patterns) -> Option<Pattern> {
     let pattern = schema.get("pattern")?.as_str()?;
     let error = match patterns.compile(pattern) {
@@ -174,7 +175,7 @@ impl Identity {
         }
     }
 
-    /// Steps of telling an element apart.
+    /// Steps to identify an element.
     fn steps(&self, element: &Value) -> u64 {
         match self {
             Self::None => 1,
@@ -188,7 +189,7 @@ impl Identity {
         }
     }
 
-    /// What an element is known by; empty when it may be repeated.
+    /// The values that identify an element; empty when duplicates are allowed.
     fn parts<'a>(&'a self, element: &'a Value) -> Vec<&'a Value> {
         match self {
             Self::None => Vec::new(),
@@ -215,7 +216,7 @@ impl Identity {
     }
 }
 
-/// Complaints about one object, as many as are named, and the work of finding them.
+/// Errors about one object within limits of number, bytes and steps.
 struct Findings {
     errors: Vec<FieldError>,
     is_trial: bool,
@@ -223,7 +224,7 @@ struct Findings {
     most: usize,
     bytes: usize,
     steps: u64,
-    /// The field at which the steps ran out.
+    /// The field at which [`MAX_STEPS`] was exceeded.
     stopped_at: Option<String>,
 }
 
@@ -240,7 +241,7 @@ impl Findings {
         }
     }
 
-    /// Takes steps before they are done; answers whether there are as many.
+    /// Reserves steps before they are taken; false when the limit is exceeded.
     fn spend(&mut self, steps: u64, path: Path<'_>) -> bool {
         self.steps = self.steps.saturating_add(steps);
         if self.steps > MAX_STEPS && self.stopped_at.is_none() {
@@ -249,7 +250,7 @@ impl Findings {
         self.stopped_at.is_none()
     }
 
-    /// A comparison that only decides between alternatives: its complaints are counted, not worded.
+    /// A validation that only decides between alternatives: errors are counted, not formatted.
     fn trial(steps: u64) -> Self {
         Self {
             is_trial: true,
@@ -269,7 +270,7 @@ impl Findings {
         self.errors.push(error);
     }
 
-    /// Whether there is no use in looking further.
+    /// True when a limit is reached and validation can stop.
     fn is_over(&self) -> bool {
         self.count >= self.most || self.bytes > MAX_BYTES || self.stopped_at.is_some()
     }
@@ -279,14 +280,14 @@ impl Findings {
             let text = "the object takes too many steps to compare with its schema";
             self.errors.push(FieldError::forbidden(field, text));
         } else if self.is_over() {
-            let text = "there are more errors than are named";
+            let text = "further errors are omitted";
             self.errors.push(FieldError::rule("<nil>", text));
         }
         self.errors
     }
 }
 
-/// Complaints of types, bounds, patterns and required fields.
+/// Errors of types, bounds, patterns and required fields.
 pub(in crate::custom) fn schema_errors(schema: &Node, value: &Value) -> Vec<FieldError> {
     let mut findings = Findings::new(MAX_CAUSES - 1, 0);
     check(schema, value, Path::Root, &mut findings);
@@ -353,7 +354,7 @@ fn check(schema: &Node, value: &Value, path: Path<'_>, findings: &mut Findings) 
     combined_errors(schema, value, path, findings);
 }
 
-/// Go's word for the type of a JSON value in a schema.
+/// The schema type of a JSON value, in upstream's words.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -469,7 +470,7 @@ fn text_errors(schema: &Node, text: &str, value: &Value, path: Path<'_>, finding
     }
 }
 
-/// The formats upstream checks that occur in networking; others are not looked at.
+/// Checks the formats that occur in networking; others are not checked.
 fn format_fits(format: &str, text: &str) -> bool {
     use std::net::{Ipv4Addr, Ipv6Addr};
     match format {
@@ -554,7 +555,7 @@ fn combined_errors(schema: &Node, value: &Value, path: Path<'_>, findings: &mut 
     }
 }
 
-/// Repeats in lists that may have none.
+/// Duplicates in lists that must not have any.
 pub(in crate::custom) fn list_errors(schema: &Node, value: &Value) -> Vec<FieldError> {
     let mut findings = Findings::new(MAX_CAUSES - 1, 0);
     repeats(schema, value, Path::Root, &mut findings);

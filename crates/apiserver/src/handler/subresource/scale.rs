@@ -1,4 +1,4 @@
-//! The number of replicas of anything that has one, in one shape.
+//! The `scale` subresource of workloads and custom resources.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 use weft_model::LabelSelector;
 
 use crate::{
-    admission::{Attempt, Operation, admit},
+    admission::{AdmissionRequest, Operation, admit},
     api::{Api, Context},
     decode::{self, BodyType},
     handler::{
+        exclusive_write::ExclusiveWrite,
         patch::{Change, PatchType},
         read::find,
-        turn::Turn,
-        write::{Means, Update, update_object},
+        write::{Update, UpdateMethod, update_object},
     },
-    kind::{ResourceType, Subresource},
+    kind::{Origin, ResourceType, Subresource},
     meta::{Meta as _, object_mut},
     options::{FieldValidation, WriteOptions},
     reply::Reply,
@@ -44,8 +44,8 @@ pub(super) fn handle(
         "UpdateOptions"
     };
     let options = WriteOptions::read(&context.query, options_kind)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Scale));
-    let stored = turn.find()?;
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Scale));
+    let stored = exclusive.find()?;
     let object = view::object(kind, &stored);
     let scale = match verb {
         Verb::Update => decode::object_as(
@@ -54,7 +54,7 @@ pub(super) fn handle(
             "autoscaling",
             "v1",
             "Scale",
-            BodyType::of(context, false)?,
+            BodyType::of(context, Origin::Builtin)?,
             FieldValidation::Ignore,
         )?,
         Verb::Patch => match PatchType::of(context, kind)? {
@@ -72,7 +72,7 @@ pub(super) fn handle(
     if replicas < 0 {
         let text = "must be greater than or equal to 0";
         let error = FieldError::invalid("spec.replicas", &json!(replicas), text);
-        let name = turn.target.name;
+        let name = exclusive.target.name;
         return Err(ApiError::invalid_as("autoscaling", "Scale", name, &[error]));
     }
     let mut object = object;
@@ -86,27 +86,27 @@ pub(super) fn handle(
             .insert("resourceVersion".into(), version.into());
     }
     let update = Update {
-        target: turn.target,
+        target: exclusive.target,
         options: &options,
-        means: Means::Patch,
+        method: UpdateMethod::Patch,
     };
     let mut asked = scale_of(kind, &object);
     asked.insert("spec".into(), json!({"replicas": replicas}));
-    let attempt = Attempt {
+    let request = AdmissionRequest {
         operation: Operation::Update,
-        subresource: turn.target.subresource,
-        name: turn.target.name,
+        subresource: exclusive.target.subresource,
+        name: exclusive.target.name,
         object: Some(&asked),
         old: Some(&scale_of(kind, &view::object(kind, &stored))),
         dry_run: options.dry_run,
     };
-    admit(&turn.scene(), &attempt)?;
-    let stored = update_object(&turn.scene(), &update, &stored, object)?;
+    admit(&exclusive.scope(), &request)?;
+    let stored = update_object(&exclusive.scope(), &update, &stored, object)?;
     let scale = scale_of(kind, &view::object(kind, &stored));
     Ok(Reply::value(StatusCode::OK, Value::Object(scale)))
 }
 
-/// `spec.replicas` unless a custom resource says otherwise.
+/// Paths of replicas in spec and status, and of the selector; a custom resource declares its own.
 fn paths(kind: &ResourceType) -> (Vec<&str>, Vec<&str>, Option<Vec<&str>>) {
     match kind
         .custom

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{DryRun, admit_creation, body};
+use super::{admit_creation, body};
 use crate::{
     api::{Api, Context},
     auth::{BoundKind, TokenRequest},
     clock::seconds_text,
-    handler::turn::Turn,
+    handler::exclusive_write::ExclusiveWrite,
     kind::{ResourceType, Subresource},
     meta::{Meta as _, default_to, object_mut},
+    options::DryRun,
     reply::Reply,
     status::{ApiError, FieldError, Outcome},
     store::{Object, object_key},
@@ -22,17 +23,17 @@ const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
 
-/// A token that stands for a ServiceAccount.
+/// Issues a token of a ServiceAccount.
 pub(super) fn create(
     api: &Arc<Api>,
     context: &Context,
     kind: &Arc<ResourceType>,
 ) -> Outcome<Reply> {
     let mut request = body(context, kind, Subresource::Token)?;
-    let turn = Turn::take(api, context, kind, Some(Subresource::Token));
-    let account = turn.find()?;
-    admit_creation(&turn, request.clone(), DryRun::No)?;
-    drop(turn);
+    let exclusive = ExclusiveWrite::begin(api, context, kind, Some(Subresource::Token));
+    let account = exclusive.find()?;
+    admit_creation(&exclusive, request.clone(), DryRun::No)?;
+    drop(exclusive);
     let spec = object_mut(&mut request, "spec");
     let seconds = lifetime(spec)?;
     spec.insert("expirationSeconds".into(), seconds.into());
@@ -87,7 +88,7 @@ fn lifetime(spec: &Object) -> Outcome<i64> {
     Err(ApiError::invalid_as(group, "TokenRequest", "", &[error]))
 }
 
-/// The object the token is to end with; it must be there.
+/// The object that the token is bound to, which must exist.
 fn bound_object(
     api: &Api,
     namespace: &str,

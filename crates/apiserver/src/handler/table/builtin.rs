@@ -1,4 +1,4 @@
-//! Columns and cells of the built-in kinds.
+//! Table columns and cells of the built-in kinds.
 
 use serde_json::{Value, json};
 use weft_model::LabelSelector;
@@ -96,7 +96,7 @@ pub(super) fn cells(api: &Api, kind: &ResourceType, object: &Object) -> Vec<Valu
     }
 }
 
-/// An object on its way to cells.
+/// Reads the cells of one object.
 struct Row<'a> {
     api: &'a Api,
     object: &'a Object,
@@ -499,7 +499,7 @@ impl Row<'_> {
     }
 }
 
-/// The first three, and how many more.
+/// The first three entries and the number of further ones.
 fn shortened(list: &[String], empty: &str) -> Value {
     match list.len() {
         0 => empty.into(),

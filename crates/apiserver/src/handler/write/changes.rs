@@ -1,12 +1,12 @@
-//! What an update may change, and what is put back as it was.
+//! Update rules of metadata and subresources: preconditions, immutable fields, generation.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Means, Update};
+use super::{Update, UpdateMethod};
 use crate::{
-    handler::turn::Target,
+    handler::exclusive_write::Target,
     kind::{GenerationRule, ResourceType, StatusRule, Subresource},
     meta::{Meta as _, copy_member},
     options::version_syntax,
@@ -38,7 +38,7 @@ pub(super) fn check_names(
     Ok(())
 }
 
-/// Optimistic concurrency: a stated version must be the stored one.
+/// Optimistic concurrency: a resource version in the body must be the stored one.
 pub(super) fn check_version(
     kind: &ResourceType,
     update: &Update<'_>,
@@ -53,7 +53,7 @@ pub(super) fn check_version(
             .map_err(|_| ApiError::untyped(version_syntax(text)))?,
     };
     if version == 0 {
-        if update.means == Means::Put && !kind.rules.unconditional_update {
+        if update.method == UpdateMethod::Put && !kind.rules.unconditional_update {
             let text = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), text);
             let group = &kind.group;
@@ -72,7 +72,7 @@ pub(super) fn check_version(
     Ok(())
 }
 
-/// Restores what a client cannot change; another UID is refused.
+/// Restores metadata that clients cannot change; refuses another UID or `deletionTimestamp`.
 pub(super) fn keep_identity(
     kind: &ResourceType,
     update: &Update<'_>,
@@ -81,7 +81,7 @@ pub(super) fn keep_identity(
 ) -> Outcome<()> {
     let (said, actual) = (object.meta_text("uid"), old.meta_text("uid"));
     if !said.is_empty() && said != actual {
-        if update.means == Means::Put {
+        if update.method == UpdateMethod::Put {
             let group = if kind.is_custom() {
                 format!("{}/", kind.group)
             } else {
@@ -98,7 +98,7 @@ pub(super) fn keep_identity(
                 ),
             ));
         }
-        // Upstream checks twice, once for all kinds and once for this one.
+        // Upstream checks twice: for all kinds and for this one.
         let error = FieldError::invalid("metadata.uid", &json!(said), "field is immutable");
         return Err(ApiError::invalid(
             kind,
@@ -138,7 +138,7 @@ pub(super) fn keep_identity(
     Ok(())
 }
 
-/// Keeps what the chosen path does not write: status through the object, all else through status.
+/// Restores the part that this path does not write: `status` for the object, the rest for `status`.
 pub(super) fn separate(
     kind: &ResourceType,
     subresource: Option<Subresource>,
@@ -224,7 +224,7 @@ fn differs(old: &Object, new: &Object, counts: impl Fn(&str) -> bool) -> bool {
         .any(|name| old.get(name) != new.get(name))
 }
 
-/// Equal but for who manages what.
+/// True when two objects are equal except for `managedFields`.
 pub(crate) fn same_content(old: &Object, new: &Object) -> bool {
     let metadata_same = match (old.metadata(), new.metadata()) {
         (Some(old), Some(new)) => !differs(old, new, |name| name != "managedFields"),
@@ -233,7 +233,7 @@ pub(crate) fn same_content(old: &Object, new: &Object) -> bool {
     metadata_same && !differs(old, new, |name| name != "metadata")
 }
 
-/// Nothing may be added to hold up a deletion that has begun.
+/// Errors of finalizers added after the deletion has begun.
 pub(super) fn finalizer_errors(old: &Object, object: &Object) -> Vec<FieldError> {
     if !old.is_deleting() {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! Cluster IPs and node ports.
+//! Allocator of cluster IPs and node ports.
 //!
-//! Every address in use is an IPAddress object, which is the only record of it; node ports are
-//! kept in memory and read from the Services at start.
+//! An IPAddress object is the only record of an address in use. Node ports are kept in memory and
+//! read from the Services at start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,28 +19,29 @@ use crate::{
     api::Api,
     handler::write,
     meta::{Meta as _, object_mut},
-    rules::Scene,
+    options::DryRun,
+    rules::WriteScope,
     status::FieldError,
     store::{Object, Stored},
 };
 
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// The first ports are left for those who ask for a number.
+/// Size of the lower band of the port range, which is used for dynamic allocation last.
 const RESERVED_PORTS: u16 = 86;
-/// Random tries before the range is searched from its start.
+/// Random tries before a search from the start of the range.
 const RANDOM_TRIES: usize = 64;
 
-/// What is handed out.
+/// Address ranges, and the allocated node ports.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     ranges: Vec<IpNet>,
     families: Vec<&'static str>,
-    /// Node ports and the Service each belongs to.
+    /// Node ports with the key of their Service.
     ports: Mutex<BTreeMap<u16, SharedStr>>,
 }
 
 impl Allocator {
-    /// Hands out addresses of one range, or of two of different families.
+    /// Allocates from one range, or from two of different families.
     pub(crate) fn new(ranges: Vec<IpNet>) -> Self {
         let family = |range: &IpNet| match range {
             IpNet::V4(_) => "IPv4",
@@ -61,7 +62,7 @@ impl Allocator {
         &self.ranges
     }
 
-    /// The address that `default/kubernetes` has.
+    /// The first usable address, which the Service `default/kubernetes` has.
     pub(crate) fn first_address(&self) -> Option<IpAddr> {
         let range = self.ranges.first()?;
         Some(at(range, 1))
@@ -71,7 +72,7 @@ impl Allocator {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns the ports of a stored Service.
+    /// Records the node ports of a stored Service.
     pub(crate) fn learn(&self, object: &Object) {
         let owner = SharedStr::new(&owner(object));
         let mut ports = self.lock();
@@ -95,7 +96,7 @@ fn at(range: &IpNet, offset: u128) -> IpAddr {
     }
 }
 
-/// Offsets of usable addresses: not the network's, not the broadcast address.
+/// Number of usable addresses: without the network address and, for IPv4, the broadcast address.
 fn usable(range: &IpNet) -> u128 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     let size = 1_u128.checked_shl(bits).unwrap_or(u128::MAX);
@@ -105,32 +106,32 @@ fn usable(range: &IpNet) -> u128 {
     }
 }
 
-/// The lowest addresses are left for those who ask for one.
+/// Size of the lower band of a range, which is used for dynamic allocation last.
 fn reserved(range: &IpNet) -> u128 {
     (usable(range) / 16).clamp(16, 256)
 }
 
-/// Addresses and ports a write claims.
+/// Addresses and ports that a write allocates.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     addresses: Vec<IpAddr>,
     ports: BTreeSet<u16>,
 }
 
-/// Chooses or checks addresses and ports and puts them into the object.
+/// Chooses or checks addresses and ports and sets them in the object.
 pub(super) fn claim(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
 ) -> Result<Claims, FieldError> {
     let mut claims = Claims::default();
-    claim_addresses(scene, old, object, &mut claims)?;
-    claim_ports(scene, object, &mut claims)?;
+    claim_addresses(scope, old, object, &mut claims)?;
+    claim_ports(scope, object, &mut claims)?;
     Ok(claims)
 }
 
 fn claim_addresses(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     old: Option<&Object>,
     object: &mut Object,
     claims: &mut Claims,
@@ -164,7 +165,7 @@ fn claim_addresses(
         .flatten()
         .filter_map(|family| Some(family.as_str()?.to_owned()))
         .collect();
-    let allocator = &scene.api.allocator;
+    let allocator = &scope.api.allocator;
     for (position, family) in families.iter().enumerate() {
         let Some(index) = allocator.families.iter().position(|known| known == family) else {
             continue;
@@ -173,11 +174,11 @@ fn claim_addresses(
         match said.get(position) {
             Some(address) if held.contains(address) => {}
             Some(address) => {
-                let checked = check_address(scene, range, address, &said)?;
+                let checked = check_address(scope, range, address, &said)?;
                 claims.addresses.push(checked);
             }
             None => {
-                let address = free_address(scene, range).ok_or_else(|| {
+                let address = free_address(scope, range).ok_or_else(|| {
                     let text = "failed to allocate a serviceIP: range is full";
                     FieldError::invalid("spec.clusterIPs", &json!(said), text)
                 })?;
@@ -195,7 +196,7 @@ fn claim_addresses(
 }
 
 fn check_address(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     range: &IpNet,
     address: &str,
     all: &[String],
@@ -212,7 +213,7 @@ fn check_address(
             "the provided network does not match the current range",
         ));
     }
-    if is_taken(scene, parsed) {
+    if is_taken(scope, parsed) {
         return Err(refused("provided IP is already allocated"));
     }
     Ok(parsed)
@@ -220,21 +221,21 @@ fn check_address(
 
 const ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
-fn is_taken(scene: &Scene<'_>, address: IpAddr) -> bool {
-    scene
+fn is_taken(scope: &WriteScope<'_>, address: IpAddr) -> bool {
+    scope
         .writer
         .get(&ADDRESSES.into(), &address.to_string())
         .is_some()
 }
 
 /// A random free address above the reserved band, else any free one.
-fn free_address(scene: &Scene<'_>, range: &IpNet) -> Option<IpAddr> {
+fn free_address(scope: &WriteScope<'_>, range: &IpNet) -> Option<IpAddr> {
     let (count, low) = (usable(range), reserved(range));
-    let is_free = |address: &IpAddr| !is_taken(scene, *address);
+    let is_free = |address: &IpAddr| !is_taken(scope, *address);
     if count > low {
         let span = u64::try_from(count - low).unwrap_or(u64::MAX);
         for _ in 0..RANDOM_TRIES {
-            let offset = 1 + low + u128::from(scene.api.random.below(span));
+            let offset = 1 + low + u128::from(scope.api.random.below(span));
             let address = at(range, offset.min(count));
             if is_free(&address) {
                 return Some(address);
@@ -262,14 +263,14 @@ fn node_ports(object: &Object) -> Vec<u16> {
 }
 
 fn claim_ports(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     object: &mut Object,
     claims: &mut Claims,
 ) -> Result<(), FieldError> {
     let view = View(object);
     let (wants_ports, wants_health) = (view.has_node_ports(), view.needs_health_port());
     let me = owner(object);
-    let taken = scene.api.allocator.lock().clone();
+    let taken = scope.api.allocator.lock().clone();
     let mine = |port: u16| taken.get(&port).is_none_or(|owner| *owner == *me);
     let mut chosen: BTreeMap<PortNumber, u16> = BTreeMap::new();
     let mut ports = view.ports().to_vec();
@@ -283,10 +284,10 @@ fn claim_ports(
             claims.ports.insert(number);
             chosen.insert(same, number);
         } else if wants_ports {
-            // One number serves all protocols of the same port.
+            // Protocols of the same port share one node port.
             let number = match chosen.get(&same) {
                 Some(number) => *number,
-                None => free_port(scene.api, &taken, &claims.ports).ok_or_else(|| {
+                None => free_port(scope.api, &taken, &claims.ports).ok_or_else(|| {
                     let text = "failed to allocate a nodePort: range is full";
                     FieldError::invalid("spec.ports", &Value::Null, text)
                 })?,
@@ -306,7 +307,7 @@ fn claim_ports(
     }
     if wants_health {
         let number = match health {
-            0 => free_port(scene.api, &taken, &claims.ports),
+            0 => free_port(scope.api, &taken, &claims.ports),
             said => Some(check_port("spec.healthCheckNodePort", said, mine)?),
         };
         if let Some(number) = number {
@@ -317,7 +318,7 @@ fn claim_ports(
     Ok(())
 }
 
-/// The port of a service, by which protocols share a node port.
+/// A port number of a Service; protocols of the same port share a node port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PortNumber(u64);
 
@@ -354,13 +355,18 @@ fn free_port(api: &Api, taken: &BTreeMap<u16, SharedStr>, claimed: &BTreeSet<u16
         .or_else(|| (*NODE_PORTS.start()..first).find(is_free))
 }
 
-/// Makes the claims true: IPAddress objects for new addresses, none for those given up.
-pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, claims: &Claims) {
-    let served = scene.api.registry.served();
+/// Creates IPAddress objects of new addresses, deletes those of released ones, and records ports.
+pub(super) fn settle(
+    scope: &WriteScope<'_>,
+    old: Option<&Object>,
+    object: &Object,
+    claims: &Claims,
+) {
+    let served = scope.api.registry.served();
     let Some(kind) = served.find("networking.k8s.io", "v1", "ipaddresses") else {
         return;
     };
-    let addresses = write::scene(scene.api, scene.writer, kind);
+    let addresses = write::scope(scope.api, scope.writer, kind);
     for address in &claims.addresses {
         let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
         let record = json!({
@@ -368,8 +374,8 @@ pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, c
             "apiVersion": "networking.k8s.io/v1",
             "metadata": {
                 "name": address.to_string(),
-                "uid": scene.api.random.uuid(),
-                "creationTimestamp": scene.api.clock.now_text(),
+                "uid": scope.api.random.uuid(),
+                "creationTimestamp": scope.api.clock.now_text(),
                 "labels": {
                     "ipaddress.kubernetes.io/ip-family": family,
                     "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
@@ -381,19 +387,19 @@ pub(super) fn settle(scene: &Scene<'_>, old: Option<&Object>, object: &Object, c
             }},
         });
         if let Value::Object(record) = record {
-            write::store(&addresses, record, false);
+            write::store(&addresses, record, DryRun::No);
         }
     }
     let kept: Vec<&str> = cluster_ips(object);
     if let Some(old) = old {
         for address in cluster_ips(old) {
             if !kept.contains(&address) {
-                scene.writer.remove(&kind.storage, address);
+                scope.writer.remove(&kind.storage, address);
             }
         }
     }
     let me = SharedStr::new(&owner(object));
-    let mut ports = scene.api.allocator.lock();
+    let mut ports = scope.api.allocator.lock();
     ports.retain(|_, owner| *owner != me);
     for port in node_ports(object) {
         ports.insert(port, me.clone());
@@ -406,7 +412,7 @@ fn cluster_ips(object: &Object) -> Vec<&str> {
     texts.filter(|address| *address != HEADLESS).collect()
 }
 
-/// Gives back what a removed Service had.
+/// Releases addresses and ports of a removed Service.
 pub(crate) fn release(api: &Api, writer: &crate::store::Writer<'_>, stored: &Stored) {
     let object = stored.decode();
     for address in cluster_ips(&object) {

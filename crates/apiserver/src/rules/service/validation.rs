@@ -1,4 +1,4 @@
-//! What a Service may say. Complaints come in upstream's order, since they are told in one text.
+//! Validation of Services. Errors are in upstream's order, since one message joins them.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -9,7 +9,7 @@ use super::{HEADLESS, View};
 use crate::{
     meta::Meta as _,
     rules::{
-        Scene,
+        WriteScope,
         address::{NO_ADDRESS, destination_errors, network_errors},
     },
     status::FieldError,
@@ -20,19 +20,19 @@ const KINDS: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NO_PORT: &str = "must be between 1 and 65535, inclusive";
 const FOR_LOAD_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
-/// An affinity lasts at most a day.
+/// Limit of session affinity in seconds: one day.
 const LONGEST_AFFINITY: i64 = 86_400;
 
-/// Complaints about a Service.
+/// Adds the errors of a Service.
 pub(in crate::rules) fn validate(
-    scene: &Scene<'_>,
+    scope: &WriteScope<'_>,
     object: &Object,
     old: Option<&Object>,
     errors: &mut Vec<FieldError>,
 ) {
     let view = View(object);
     if let Some(error) = addresses_disagree(&view) {
-        // Nothing else is looked at: no address could be given.
+        // As upstream: nothing else is validated, since no address can be allocated.
         errors.push(error);
         return;
     }
@@ -52,7 +52,7 @@ pub(in crate::rules) fn validate(
     repeated_port_errors(&view, errors);
     load_balancer_errors(&view, old, errors);
     address_errors(&view, old, errors);
-    family_errors(scene, &view, errors);
+    family_errors(scope, &view, errors);
     policy_errors(&view, errors);
     let ingress = view.list(&["status", "loadBalancer", "ingress"]);
     if view.kind() != "LoadBalancer" && !ingress.is_empty() {
@@ -153,7 +153,7 @@ fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)
 }
 
-/// A target is a number, or the name of a container's port.
+/// Errors of a target port: a number or the name of a container port.
 fn target_errors(target: &Value) -> Vec<&'static str> {
     let Some(name) = target.as_str() else {
         let fits = is_port(target.as_i64().unwrap_or(0));
@@ -261,7 +261,7 @@ fn repeated_port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
 
 fn load_balancer_errors(view: &View<'_>, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     let balances = view.kind() == "LoadBalancer";
-    // Upstream spells this one as its own type does.
+    // Upstream uses the name of its Go field here.
     let field = "spec.LoadBalancerSourceRanges";
     let ranges = view.list(&["spec", "loadBalancerSourceRanges"]);
     if !balances && !ranges.is_empty() {
@@ -315,8 +315,8 @@ fn address_errors(view: &View<'_>, old: Option<&Object>, errors: &mut Vec<FieldE
     }
 }
 
-fn family_errors(scene: &Scene<'_>, view: &View<'_>, errors: &mut Vec<FieldError>) {
-    let families = scene.api.allocator.families();
+fn family_errors(scope: &WriteScope<'_>, view: &View<'_>, errors: &mut Vec<FieldError>) {
+    let families = scope.api.allocator.families();
     if view.is_headless() || view.kind() == "ExternalName" {
         return;
     }

@@ -1,3 +1,5 @@
+//! An unmodified controller of controller-runtime, with its informers and leader election.
+
 use std::process::{Child, Command};
 
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ impl Drop for Controller {
 }
 
 impl Controller {
-    /// Asks until an answer is as wanted, as long as the controller lives.
+    /// Repeats a GET until the answer is as wanted, while the controller runs.
     async fn until(
         &mut self,
         server: &ApiServer,
@@ -35,7 +37,7 @@ impl Controller {
             assert!(self.0.try_wait().unwrap().is_none(), "the controller ended");
             tokio::time::sleep(std::time::Duration::from_millis(25)).await;
         }
-        panic!("{path} never came to be as wanted");
+        panic!("no answer of {path} was as wanted");
     }
 }
 
@@ -103,8 +105,8 @@ async fn a_controller_of_controller_runtime_works_unchanged() {
     controller.until(&server, &path, seen(2)).await;
 
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
-    let told = |answer: &Answer| answer.text.contains("\"reason\":\"Noted\"");
-    controller.until(&server, events, told).await;
+    let is_noted = |answer: &Answer| answer.text.contains("\"reason\":\"Noted\"");
+    controller.until(&server, events, is_noted).await;
     let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/informers";
     let leader = support::get(&server, lease)
         .await

@@ -1,3 +1,5 @@
+//! An unmodified kube-proxy in a network namespace of its own.
+
 use std::{path::PathBuf, process::Command};
 
 use weft_apiserver::{Matcher, Verb};
@@ -16,7 +18,7 @@ async fn kube_proxy_syncs_its_informers() {
         run_kube_proxy(binary).await;
         return;
     }
-    // What it writes into its network must not be written into this machine's.
+    // kube-proxy must not write rules into the network namespace of this machine.
     let script = "ip link set lo up && exec \"$0\" --exact \
         go_clients::kube_proxy::kube_proxy_syncs_its_informers --nocapture";
     let mut child = Command::new("unshare");

@@ -18,7 +18,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// kubectl beside a server of its own; none where it is not built.
+    /// kubectl with a server of its own; `None` where it is not built.
     async fn start() -> Option<Self> {
         let binary = peer("kubectl")?;
         let (server, home) = serve().await;
@@ -107,7 +107,7 @@ async fn kubectl_works_unchanged() {
         "{applied}"
     );
 
-    // Of its items kubectl asks OpenAPI v2.
+    // kubectl looks up the items of a List in OpenAPI v2.
     let list = "{apiVersion: v1, kind: List, items: [
         {apiVersion: v1, kind: ConfigMap, metadata: {name: one}},
         {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}";
@@ -214,7 +214,7 @@ async fn kubectl_edits_with_an_editor() {
     assert_eq!(word, "after");
 }
 
-/// A kubectl that goes on; killed at the end of its test.
+/// A running kubectl, killed on drop.
 struct Running {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -453,7 +453,7 @@ async fn kubectl_scales_and_waits() {
     let (waited, changed) = tokio::join!(waiting, change);
     assert!(changed.status.is_success(), "{}", changed.text);
     assert_eq!(waited, "deployment.apps/web condition met\n");
-    // The server takes a moment to see that the one before hung up.
+    // The server notices asynchronously that the client before disconnected.
     watches(&kubectl.server, 0).await;
     let waiting = kubectl.run("wait --for=delete deployment/web --timeout=30s");
     let deletion = async {
@@ -468,7 +468,7 @@ async fn kubectl_scales_and_waits() {
     assert!(!late.status.success());
 }
 
-/// Waits until so many watches are open.
+/// Waits until `count` watches are open.
 async fn watches(server: &ApiServer, count: usize) {
     while server.stats().open_watches(&weft_apiserver::Matcher::any()) != count {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use weft_cni::PLUGIN;
 
-/// Which plugin makes interfaces.
+/// The plugin that creates interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum MainPlugin {
     /// All pods of the node behind one bridge
@@ -16,7 +16,7 @@ pub(super) enum MainPlugin {
     Ptp,
 }
 
-/// How interfaces are made.
+/// Settings of interfaces.
 pub(super) struct Main<'a> {
     pub(super) plugin: MainPlugin,
     pub(super) bridge: &'a str,

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use weft_cni::PLUGIN;
 
-/// What became of a file.
+/// The outcome of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placed {
     Written,
@@ -38,7 +38,7 @@ pub(super) fn copy_program(from: &Path, to: &Path) -> anyhow::Result<Placed> {
     write(to, &content, 0o755)
 }
 
-/// Writes a file that is either as it was or as it should be, whatever happens. A program that
+/// Writes a file that is either the old or the new one at every moment. A program that
 /// runs this moment goes on with what it was.
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<Placed> {
     if is_same(path, content, mode) {
@@ -100,7 +100,7 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Refuses a configuration that names other plugins only: somebody else's.
+/// Refuses a configuration that names other plugins only: it belongs to another installation.
 pub(super) fn check_ours(path: &Path) -> anyhow::Result<()> {
     let text = match fs::read(path) {
         Ok(text) => text,

@@ -7,7 +7,7 @@ use weft_ipam::{
 };
 
 use super::{Selection, flags::AddressFlags, wrong};
-use crate::config::ConfigError;
+use weft_program::config::ConfigError;
 
 /// Upstream's sizes.
 const MASK_V4: u8 = 24;
@@ -39,7 +39,7 @@ impl AddressFlags {
         }
     }
 
-    /// What nodes get their pod CIDRs from, if they get them here.
+    /// The ranges of pod CIDRs, with --allocate-node-cidrs.
     pub(super) fn pod_cidrs(
         &self,
         selection: &Selection,

@@ -1,3 +1,5 @@
+//! Flags of `weft controller` and `weft routes`: those of a cloud-controller-manager, and ours.
+
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -8,115 +10,116 @@ use weft_routes_agent::Egress;
 
 use super::GoTime;
 
-/// Upstream's period with the gate off.
+/// The default of --route-reconciliation-period, as upstream's.
 pub(super) const POLLING_PERIOD: Duration = Duration::from_secs(10);
 
-/// A cloud-controller-manager's flags as far as they mean something here, and ours.
+/// The flags of both commands.
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line, and they are independent"
 )]
 pub(crate) struct ManagerFlags {
-    /// Reach the API server by this kubeconfig; as this machine is set up without it
+    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Use this API server, whatever the kubeconfig says
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     pub(super) master: Option<String>,
-    /// Change routes at this provider: aws, hcloud, memory, or netlink for this machine's kernel,
-    /// each node for itself
+    /// Provider whose route table is managed: aws, hcloud, or netlink for the kernel of this machine,
+    /// on each node
     #[arg(long, value_name = "NAME")]
     pub(super) cloud_provider: Option<String>,
-    /// Read the provider's settings from this file
+    /// Configuration file of the provider
     #[arg(long, value_name = "FILE")]
     pub(super) cloud_config: Option<PathBuf>,
-    /// Manage routes in this range; two for both families
+    /// Range of pod addresses in which routes are managed; two for dual stack
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(super) cluster_cidr: Vec<IpNet>,
-    /// The cluster's name, where several share a provider's project
+    /// Name of the cluster, where several share a provider's project
     #[arg(long, value_name = "NAME", default_value = "kubernetes")]
     pub(super) cluster_name: String,
-    /// Manage routes at all
+    /// Manage routes; false disables the route controller
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "true", default_missing_value = "true")]
     pub(super) configure_cloud_routes: bool,
-    /// Route the blocks that nodes hold by their NodeNetworkConfigs as well, within --cluster-cidr
+    /// Also route the address blocks of nodes' NodeNetworkConfigs that lie within --cluster-cidr
     #[arg(long)]
     pub(super) route_blocks: bool,
-    /// Look at everything every so often, with the feature gate off; 10s unless given
+    /// Period of reconciliation with the feature gate
+    /// CloudControllerManagerWatchBasedRoutesReconciliation off [default: 10s]
     #[arg(long, value_name = "DURATION")]
     pub(super) route_reconciliation_period: Option<GoTime>,
-    /// Run a pass with a fresh list at least every so often
+    /// Longest time between two passes that list the route table
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     pub(super) min_resync_period: GoTime,
-    /// Read the table every so often to see whether it is as believed; 0 for never
+    /// Period at which the route table is read to find drift; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "30m")]
     pub(super) route_verification_period: GoTime,
-    /// Plan, log and count, and write nothing: neither routes nor conditions nor events
+    /// Plan, log and count, but write nothing: no routes, conditions or events
     #[arg(long)]
     pub(super) observe: bool,
-    /// Who writes the condition NetworkUnavailable of nodes
-    #[arg(long, value_name = "WHO", default_value = "own")]
+    /// Policy for the Node condition NetworkUnavailable
+    #[arg(long, value_name = "POLICY", default_value = "own")]
     pub(super) node_conditions: NodeConditions,
-    /// What becomes of a route in the range that no node wants and nobody marked
-    #[arg(long, value_name = "WHAT", default_value = "leave")]
+    /// Policy for unmarked routes in --cluster-cidr that match no node
+    #[arg(long, value_name = "POLICY", default_value = "leave")]
     pub(super) unmarked_routes: UnmarkedRoutes,
-    /// Believe a pass that deletes at most this share of our routes
+    /// Refuse a pass that would delete more than this percentage of our routes
     #[arg(long, value_name = "PERCENT", default_value = "50",
         value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(super) max_deleted_routes_percent: u8,
-    /// Delete however many routes no node wants
+    /// Allow a pass to delete any number of unneeded routes
     #[arg(long)]
     pub(super) force_deletes: bool,
-    /// Compare a node's address with that of its machine at the provider
+    /// Compare a node's address with that of its instance at the provider before a route is created
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "true", default_missing_value = "true")]
     pub(super) check_node_addresses: bool,
-    /// Switch features, as Name=true; known is
-    /// CloudControllerManagerWatchBasedRoutesReconciliation, which is on
+    /// Feature gates, Name=true|false. Known:
+    /// CloudControllerManagerWatchBasedRoutesReconciliation (default true)
     #[arg(long, value_name = "GATES")]
     pub(super) feature_gates: Vec<String>,
-    /// Run only while this process holds the lease
+    /// Elect a leader; controllers run only in the process that holds the lease
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "true", default_missing_value = "true")]
     pub(super) leader_elect: bool,
-    /// Take the lease from a leader that was not heard of for so long
+    /// Time without renewal after which another candidate may take the lease
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     pub(super) leader_elect_lease_duration: GoTime,
-    /// Give up leading when the lease cannot be renewed for so long
+    /// Time without a successful renewal after which the leader stops leading
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub(super) leader_elect_renew_deadline: GoTime,
-    /// Try to take or renew the lease every so often
+    /// Time between two attempts to take or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub(super) leader_elect_retry_period: GoTime,
-    /// What is locked; leases and nothing else
+    /// Kind of the lock; leases is the only one
     #[arg(long, value_name = "KIND", default_value = "leases", hide = true)]
     pub(super) leader_elect_resource_lock: String,
-    /// Contend for the lease of this name
+    /// Name of the lease
     #[arg(long, value_name = "NAME")]
     pub(super) leader_elect_resource_name: Option<String>,
-    /// In this namespace, where the record of our routes is kept as well
+    /// Namespace of the lease and of the ConfigMap that records our routes
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     pub(super) leader_elect_resource_namespace: String,
-    /// Serve health, metrics and diagnostics on this address; beyond loopback diagnostics need a
-    /// token
+    /// Address of the HTTPS listener for health, metrics and diagnostics; on a non-loopback address
+    /// diagnostics need a bearer token
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) bind_address: IpAddr,
-    /// And this port, by HTTPS; 0 serves nothing
+    /// HTTPS port for health, metrics and diagnostics; 0 disables it
     #[arg(long, value_name = "PORT", default_value_t = 10258)]
     pub(super) secure_port: u16,
-    /// Serve with this certificate; one is made up without it
+    /// TLS certificate; a self-signed one is generated if unset
     #[arg(long, value_name = "FILE")]
     pub(super) tls_cert_file: Option<PathBuf>,
-    /// And this key
+    /// Private key for --tls-cert-file
     #[arg(long, value_name = "FILE")]
     pub(super) tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) control: ControlFlags,
     #[command(flatten)]
     pub(super) addresses: AddressFlags,
-    /// The node that this machine is; its host name unless given
+    /// Name of this machine's Node [default: the host name]
     #[arg(
         long,
         value_name = "NAME",
@@ -125,74 +128,75 @@ pub(crate) struct ManagerFlags {
     pub(super) node_name: Option<String>,
     #[command(flatten)]
     pub(super) kernel: KernelFlags,
-    /// Delete every route of ours from the kernel and exit
+    /// Delete all routes with our protocol number from the kernel, and exit
     #[arg(long, help_heading = "Options of the provider netlink")]
     pub(super) cleanup: bool,
     #[command(flatten)]
     pub(super) ignored: IgnoredFlags,
 }
 
-/// How nodes get addresses, with --controllers=ipam and pod-cidr.
+/// Flags of the controllers ipam and pod-cidr.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the controllers ipam and pod-cidr")]
 pub(super) struct AddressFlags {
-    /// Serve NodeNetworkConfigs of this group; acn.azure.com has an allocator of its own
+    /// API group of the NodeNetworkConfigs to serve; acn.azure.com is refused, Azure allocates for it
     #[arg(long, value_name = "GROUP", default_value = "ipam.weft.dev")]
     pub(super) nnc_group: String,
-    /// Take the addresses of a node that was deleted only after so long: its pods may still run
+    /// Time after which the addresses of a deleted node are freed; its pods may still run until then
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(super) node_address_grace: GoTime,
-    /// Give nodes their pod CIDRs out of --cluster-cidr
+    /// Allocate spec.podCIDRs of nodes from --cluster-cidr
     #[arg(long, value_name = "BOOLEAN", action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_value = "false", default_missing_value = "true")]
     pub(super) allocate_node_cidrs: bool,
-    /// The prefix length of a node's pod CIDR, in a cluster of one family
+    /// Prefix length of a node's pod CIDR in a single-stack cluster
     #[arg(long, value_name = "LENGTH")]
     pub(super) node_cidr_mask_size: Option<u8>,
-    /// The same of IPv4; 24 unless given
+    /// Prefix length of a node's IPv4 pod CIDR in a dual-stack cluster [default: 24]
     #[arg(long, value_name = "LENGTH")]
     pub(super) node_cidr_mask_size_ipv4: Option<u8>,
-    /// The same of IPv6; 64 unless given
+    /// Prefix length of a node's IPv6 pod CIDR in a dual-stack cluster [default: 64]
     #[arg(long, value_name = "LENGTH")]
     pub(super) node_cidr_mask_size_ipv6: Option<u8>,
 }
 
-/// How this machine's kernel is used, with --cloud-provider=netlink.
+/// Flags of --cloud-provider=netlink.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the provider netlink")]
 pub(crate) struct KernelFlags {
-    /// Mark our routes with this protocol number
+    /// Protocol number that marks our routes in the kernel
     #[arg(
         long = "netlink-protocol",
         value_name = "NUMBER",
         default_value_t = 201
     )]
     protocol: u8,
-    /// Give our routes this metric
+    /// Metric of our routes in the kernel
     #[arg(long = "netlink-metric", value_name = "NUMBER", default_value_t = 201)]
     metric: u32,
-    /// Write into this table
+    /// Kernel routing table of our routes
     #[arg(long = "netlink-table", value_name = "NUMBER", default_value_t = 254)]
     table: u32,
-    /// Reach all nodes through this interface, whatever its addresses say
+    /// Interface through which all nodes are reached, as on-link gateways
     #[arg(long = "netlink-on-link", value_name = "INTERFACE")]
     on_link: Option<String>,
-    /// Refuse packets to pods of no node here, instead of sending them the default way
+    /// Install unreachable routes for --cluster-cidr, so that packets to unassigned pod ranges do not
+    /// follow the default route
     #[arg(long = "netlink-unreachable")]
     unreachable: bool,
-    /// Let what pods send beyond --cluster-cidr carry this node's address
+    /// Masquerade pod traffic that leaves --cluster-cidr
     #[arg(long)]
     masquerade_egress: bool,
 }
 
 impl KernelFlags {
-    /// What keeps the rules by which pods leave the cluster.
+    /// The component that installs the masquerade rules, if the flag is set.
     pub(crate) fn egress(&self, ranges: &[IpNet]) -> Option<Egress> {
         self.masquerade_egress
             .then(|| Egress::new(ranges.iter().copied()))
     }
 
-    /// Which kernel routes are ours.
+    /// The settings of the provider netlink for these ranges.
     pub(crate) fn netlink(&self, ranges: &[IpNet]) -> NetlinkSettings {
         let on_link = self.on_link.clone();
         NetlinkSettings {
@@ -206,10 +210,10 @@ impl KernelFlags {
     }
 }
 
-/// Orders to a process that runs.
+/// Flags of the control socket.
 #[derive(Debug, Args)]
 pub(crate) struct ControlFlags {
-    /// Take orders on this Unix socket: weft node status, stop, start and restart use it
+    /// Unix socket for weft node status, start, stop and restart
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
 }
@@ -259,7 +263,7 @@ pub(super) struct IgnoredFlags {
 }
 
 impl IgnoredFlags {
-    /// The names of those that were given.
+    /// The names of the ignored flags on the command line.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
             ("cidr-allocator-type", &self.cidr_allocator_type),
@@ -293,14 +297,14 @@ impl IgnoredFlags {
     }
 }
 
-/// Who writes `NetworkUnavailable`.
+/// Policy for the condition `NetworkUnavailable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum NodeConditions {
-    /// We do, over whatever is there
+    /// always write it
     Own,
-    /// We do, unless somebody else's reason is there
+    /// write it unless a CNI's reason is set
     RespectCni,
-    /// Nobody here
+    /// never write it
     Off,
 }
 
@@ -314,12 +318,12 @@ impl From<NodeConditions> for ConditionPolicy {
     }
 }
 
-/// What becomes of unmarked routes.
+/// Policy for unmarked routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum UnmarkedRoutes {
-    /// It may be somebody else's: report it
+    /// report it: another program may own it
     Leave,
-    /// The range is ours alone: delete it, as upstream does
+    /// delete it, as upstream does: the range belongs to this cluster alone
     Claim,
 }
 

@@ -1,11 +1,11 @@
-use crate::config::ConfigError;
+use weft_program::config::ConfigError;
 
 /// The controllers that a command has.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Catalogue {
     /// Their names, with upstream's other names for them.
     known: &'static [(&'static str, &'static [&'static str])],
-    /// Those that `*` does not mean: whoever has another one of the kind must not get a second.
+    /// The controllers that `*` does not enable: a cluster may have another one of the same kind.
     by_name: &'static [&'static str],
 }
 
@@ -25,7 +25,7 @@ const NODE: Catalogue = Catalogue {
     by_name: &[],
 };
 
-/// Which controllers run: `*`, `name`, `-name`; the first that fits decides.
+/// The controllers to run: `*`, `name`, `-name`; the first match decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     rules: Vec<(bool, Option<&'static str>)>,
@@ -73,7 +73,7 @@ impl Selection {
         })
     }
 
-    /// Whether anything else runs.
+    /// True if a controller besides routes runs.
     pub(crate) fn includes_others(&self, controller: &str) -> bool {
         let known = self.catalogue.known.iter();
         let mut others = known.filter(|(name, _)| *name != controller);

@@ -1,13 +1,13 @@
-//! Orders to a process that runs.
+//! Commands to a running `weft node`, over its control socket.
 
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::Context as _;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
-use weft_runtime::{ask, order};
+use weft_runtime::{socket_get, socket_post};
 
-use crate::{config::ConfigError, output};
+use weft_program::{config::ConfigError, output};
 
 const PAGE: &str = "/debug/controllers";
 
@@ -36,7 +36,7 @@ pub(super) enum Order {
     },
 }
 
-/// What is shown of a part.
+/// The columns of a part.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Part {
@@ -47,16 +47,16 @@ struct Part {
 }
 
 impl Order {
-    /// Gives the order, and prints how things stand afterwards.
+    /// Sends the command, and prints the resulting state.
     pub(super) fn give(&self, socket: &Path) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("start the runtime")?;
+            .context("cannot start the async runtime")?;
         runtime.block_on(async {
             let (name, word) = match self {
                 Self::Status { json } => {
-                    let parts: Vec<Part> = ask(socket, PAGE).await?;
+                    let parts: Vec<Part> = socket_get(socket, PAGE).await?;
                     return if *json {
                         output::json(&parts)
                     } else {
@@ -68,7 +68,7 @@ impl Order {
                 Self::Restart { name } => (name, "restart"),
             };
             let page = format!("{PAGE}/{}/{word}", checked(name)?);
-            let part: Part = order(socket, &page).await?;
+            let part: Part = socket_post(socket, &page).await?;
             output::text(&format!("{}: {}\n", part.name, part.state))
         })
     }
@@ -80,7 +80,9 @@ fn checked(name: &str) -> Result<&str, ConfigError> {
     if !name.is_empty() && name.bytes().all(is_part) {
         Ok(name)
     } else {
-        Err(ConfigError::Flag(format!("{name:?} is no name of a part")))
+        Err(ConfigError::Flag(format!(
+            "{name:?} is not the name of a part"
+        )))
     }
 }
 

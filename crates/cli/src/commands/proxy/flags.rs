@@ -23,7 +23,7 @@ pub(crate) struct Flag {
     set: Set,
 }
 
-/// What a flag takes.
+/// The type of a flag's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Taking {
     /// Nothing, or `=true` and `=false`.
@@ -34,7 +34,7 @@ enum Taking {
     Many(&'static str),
 }
 
-/// Whether a flag counts if there is a configuration file.
+/// Precedence of a flag over a configuration file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BesideFile {
     Ignored,
@@ -174,7 +174,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(
         "cluster-cidr",
         One("CIDRS"),
-        "The networks of all pods, one for each family: tells pods from others in mode ClusterCIDR",
+        "CIDRs of all pods, one for each family; used by --detect-local-mode=ClusterCIDR",
         |c| c.cluster_cidr.clone(),
         |c, v| parse(&mut c.cluster_cidr, v),
     ),
@@ -337,7 +337,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(
         "oom-score-adj",
         One("NUMBER"),
-        "How willingly the kernel ends this process for want of memory, -1000 to 1000",
+        "oom_score_adj of this process, -1000 to 1000",
         |c| c.oom_score_adj.to_string(),
         |c, v| parse(&mut c.oom_score_adj, v),
     ),

@@ -11,7 +11,7 @@ use weft_proxy_agent::process::ProxySetup;
 use weft_runtime::{FeatureGate, FeatureGates, Features, Stage, UnknownGates};
 
 use super::{ProxyArguments, flags::FLAGS};
-use crate::{
+use weft_program::{
     config::{ConfigError, LogConfig, Origin, Setting},
     logging::LogFormat,
 };
@@ -34,16 +34,16 @@ const GATES: [FeatureGate; 2] = [
     },
 ];
 
-/// What the proxy works with.
+/// The effective configuration of the proxy.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     /// In kube-proxy's words, to be printed.
     pub(crate) configuration: KubeProxyConfiguration,
-    /// Checked.
+    /// The configuration after validation.
     pub(crate) config: ProxyConfig,
     /// The gates.
     pub(crate) features: Features,
-    /// What the user should know.
+    /// Warnings to log at start.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Resolved {
         Self::check(configuration, warnings)
     }
 
-    /// What a file says, or the defaults without one; `amend` has the last word.
+    /// The configuration of a file, or the defaults without one, changed by `amend`.
     pub(crate) fn of_file(
         file: Option<(&Path, &str)>,
         amend: impl FnOnce(&mut KubeProxyConfiguration),
@@ -76,14 +76,18 @@ impl Resolved {
         configuration: KubeProxyConfiguration,
         mut warnings: Vec<String>,
     ) -> Result<Self, ConfigError> {
-        let config = configuration.check().map_err(ConfigError::Proxy)?;
+        let config = configuration.check().map_err(|error| {
+            ConfigError::invalid("the configuration of the proxy is not valid", error)
+        })?;
         if config.profiling {
             warnings.push("profiles are asked for, and there are none".to_owned());
         }
         let mut gates = FeatureGates::new(&GATES);
         for (name, enabled) in &configuration.feature_gates {
             let set = gates.set(&format!("{name}={enabled}"), UnknownGates::Warn);
-            warnings.extend(set.map_err(ConfigError::Gate)?);
+            warnings.extend(
+                set.map_err(|error| ConfigError::invalid("cannot set a feature gate", error))?,
+            );
         }
         Ok(Self {
             features: gates.freeze(),
@@ -93,7 +97,7 @@ impl Resolved {
         })
     }
 
-    /// What the process is told.
+    /// The setup of the process.
     pub(crate) fn setup(self, variant: VariantChoice) -> ProxySetup {
         ProxySetup {
             configuration: self.configuration.to_json(),
@@ -104,7 +108,7 @@ impl Resolved {
         }
     }
 
-    /// How to log: what weft's own settings say, and where they say nothing, what kube-proxy's do.
+    /// The settings of logging: weft's own, and kube-proxy's where those are unset.
     pub(crate) fn logging(&self, mut own: LogConfig) -> LogConfig {
         let logging = &self.configuration.logging;
         if own.format.origin == Origin::Default && logging.format == "json" {
@@ -161,7 +165,7 @@ fn beside_file(
     ignored.extend(arguments.healthz_port.map(|_| "healthz-port"));
     ignored.extend(arguments.metrics_port.map(|_| "metrics-port"));
     let ignored = ignored.into_iter();
-    warnings.extend(ignored.map(|name| format!("--{name} is ignored, for there is a --config")));
+    warnings.extend(ignored.map(|name| format!("--{name} is ignored because --config is set")));
     Ok(configuration)
 }
 
@@ -170,9 +174,12 @@ fn decode(
     text: &str,
     warnings: &mut Vec<String>,
 ) -> Result<KubeProxyConfiguration, ConfigError> {
-    let decoded = config::decode(text).map_err(|source| ConfigError::ProxyFile {
-        path: path.to_owned(),
-        source,
+    let decoded = config::decode(text).map_err(|source| {
+        let path = path.display();
+        ConfigError::invalid(
+            format!("cannot decode the KubeProxyConfiguration in {path}"),
+            source,
+        )
     })?;
     warnings.extend(decoded.warnings);
     Ok(decoded.configuration)
@@ -260,8 +267,8 @@ mod tests {
             resolved.warnings,
             [
                 "unknown field \"masqueradeAll\"",
-                "--masquerade-all is ignored, for there is a --config",
-                "--healthz-port is ignored, for there is a --config"
+                "--masquerade-all is ignored because --config is set",
+                "--healthz-port is ignored because --config is set"
             ]
         );
         assert!(!resolved.config.masquerade_all);

@@ -14,12 +14,12 @@ use weft_proxy::config::Mode;
 use weft_proxy_agent::HostAddresses as _;
 use weft_proxy_agent::{
     host::HostDevices,
-    offline::{Outlook, Snapshot},
+    offline::{FamilyState, Snapshot},
     process,
 };
 
 use super::{ProxyArguments, resolve::Resolved};
-use crate::output;
+use weft_program::output;
 
 mod diff;
 mod trace;
@@ -97,12 +97,12 @@ impl RenderArguments {
             if chosen.is_some_and(|chosen| chosen != family) {
                 continue;
             }
-            let outlook = outlook(&snapshot, resolved, family)?;
+            let state = family_state(&snapshot, resolved, family)?;
             let plan = match resolved.config.mode {
                 Mode::Iptables => {
-                    weft_iptables::render(&outlook.desired, &outlook.settings, ABLE).to_string()
+                    weft_iptables::render(&state.desired, &state.settings, ABLE).to_string()
                 }
-                Mode::Nftables => weft_nftables::render(&outlook.desired, &outlook.settings)?,
+                Mode::Nftables => weft_nftables::render(&state.desired, &state.settings)?,
             };
             output::text(&format!("# {family}\n{plan}"))?;
         }
@@ -110,7 +110,7 @@ impl RenderArguments {
     }
 }
 
-/// What a present-day kernel and iptables can do.
+/// The features of a current kernel and iptables.
 const ABLE: weft_iptables::Options = weft_iptables::Options {
     random_fully: true,
     drop_invalid: true,
@@ -118,19 +118,23 @@ const ABLE: weft_iptables::Options = weft_iptables::Options {
     minimize: true,
 };
 
-/// What the proxy of the configured node would make of the objects.
-fn outlook(snapshot: &Snapshot, resolved: &Resolved, family: IpFamily) -> anyhow::Result<Outlook> {
+/// The rules that the proxy of the configured node derives from the objects.
+fn family_state(
+    snapshot: &Snapshot,
+    resolved: &Resolved,
+    family: IpFamily,
+) -> anyhow::Result<FamilyState> {
     let node = process::node_name(&resolved.config).context("find this node's name")?;
-    let outlook = snapshot.outlook(
+    let state = snapshot.family_state(
         &resolved.config,
         family,
         &node,
         HostDevices.addresses().unwrap_or_default(),
     );
-    for problem in &outlook.problems {
+    for problem in &state.problems {
         tracing::warn!(%family, "{problem}; {}", problem.effect);
     }
-    Ok(outlook)
+    Ok(state)
 }
 
 impl ObjectFiles {

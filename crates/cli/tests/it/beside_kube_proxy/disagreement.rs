@@ -16,7 +16,7 @@ use weft_testkit::{
 use super::Contest;
 use crate::arena::Arena;
 
-/// How often edits are tried again to find fewer that still show it.
+/// Number of attempts to find fewer edits that still show the difference.
 const ATTEMPTS: usize = 40;
 
 /// And for how long: a lab ends after minutes, and what was found by then is to be told.
@@ -78,7 +78,7 @@ impl Disagreement {
         }
     }
 
-    /// What takes away everything these edits made.
+    /// Edits that remove every object of these edits.
     pub(super) fn removal(&self) -> Vec<Edit> {
         let names = self.edits.iter().map(|edit| match edit {
             Edit::Put(name, _) | Edit::Delete(name) => name,

@@ -26,7 +26,7 @@ const SERVICE: &str = "10.96.200.1:80";
 /// The endpoint, in a namespace of its own behind the node.
 const ENDPOINT: &str = "10.1.0.2";
 
-/// What became of the connections.
+/// Outcomes of the connections.
 struct Traffic {
     connections: usize,
     failures: Vec<String>,
@@ -67,7 +67,7 @@ impl Traffic {
     }
 }
 
-/// How many SYNs the calling thread's namespace has sent more than once.
+/// Number of SYNs that the calling thread's namespace retransmitted.
 fn sent_again() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text

@@ -1,4 +1,4 @@
-//! What kustomize makes of `deploy/`, and what API servers say to it.
+//! Tests of the output of kustomize for `deploy/`, on the embedded and the real API server.
 
 use std::{
     io::Write as _,

@@ -1,4 +1,4 @@
-//! What is in `deploy/`.
+//! Reads the manifests in `deploy/`.
 
 use std::{
     fs,
@@ -74,7 +74,7 @@ pub(crate) fn of_kind<'a>(
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
-/// What runs pods.
+/// The workloads: objects with a pod template.
 pub(crate) fn workloads(objects: &[Value]) -> impl Iterator<Item = &Value> {
     of_kind(objects, "DaemonSet").chain(of_kind(objects, "Deployment"))
 }
@@ -109,7 +109,7 @@ pub(crate) fn containers(objects: &[Value]) -> Vec<Container> {
 }
 
 impl Container {
-    /// Whether it is one of the agents; the others only prepare the node.
+    /// True if it is one of the agents; the others only prepare the node.
     pub(crate) fn asks_the_api_server(&self) -> bool {
         let command = &self.value["command"];
         let words = command.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Container {
         command[0] == "weft" && command[1] != "cni" && !prepares
     }
 
-    /// What its environment says as it stands.
+    /// The value of an environment variable, without expansion.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let variables = self.value["env"].as_array()?;
         let variable = variables.iter().find(|variable| variable["name"] == name)?;

@@ -86,7 +86,7 @@ fn hetzner_gets_its_routes_and_tells_how_they_stand() {
         "{status}"
     );
     assert!(
-        status.contains("2 routes, 2 of 100 when everything is done, "),
+        status.contains("2 routes, 2 of 100 after open steps, "),
         "{status}"
     );
 
@@ -154,9 +154,9 @@ fn a_token_that_is_refused_is_an_error_in_the_log_and_not_in_words() {
     with_hcloud(&mut command, &double).env("HCLOUD_TOKEN", "another-s3cr3t");
     let _running = stage.start("refused.log", &mut command);
     stage.add_node(1, "hcloud://1");
-    eventually("not allowed", || {
+    eventually("permission denied", || {
         let log = stage.log("refused.log");
-        if log.contains("not allowed") {
+        if log.contains("permission denied") {
             Ok(())
         } else {
             Err(log)

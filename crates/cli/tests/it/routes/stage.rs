@@ -222,7 +222,7 @@ impl Stage {
         fs::read_to_string(self.directory.path().join(name)).unwrap()
     }
 
-    /// What the table must be for these nodes.
+    /// The expected table for these nodes.
     pub(crate) fn routes_to(numbers: impl IntoIterator<Item = u8>) -> BTreeMap<String, String> {
         let route = |number| (format!("10.244.{number}.0/24"), format!("10.0.1.{number}"));
         numbers.into_iter().map(route).collect()

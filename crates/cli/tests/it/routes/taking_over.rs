@@ -19,7 +19,7 @@ const ELECTION: [&str; 3] = [
     "--leader-elect-retry-period=200ms",
 ];
 
-/// Where nobody but a sleeper may lose its lease, however busy the machine is.
+/// Lease times long enough that only a stopped process loses its lease on a busy machine.
 const LONG_ELECTION: [&str; 3] = [
     "--leader-elect-lease-duration=8s",
     "--leader-elect-renew-deadline=7s",

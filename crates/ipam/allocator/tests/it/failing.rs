@@ -8,7 +8,7 @@ use weft_runtime::Gate;
 use super::{lossy::Lossy, world::World};
 
 #[tokio::test(start_paused = true)]
-async fn two_that_both_believe_to_lead_give_no_address_twice() {
+async fn two_leaders_give_no_address_twice() {
     let world = World::new().await;
     let spec = json!({"cidrs": ["10.0.0.0/22"], "cooldownSeconds": 1});
     world.add_pool("pods", spec).await;
@@ -16,7 +16,7 @@ async fn two_that_both_believe_to_lead_give_no_address_twice() {
     let _second = world.start();
     world.add_nodes(12).await;
     world.all_have(12, 16).await;
-    // One of them sees nothing new for a while, and goes on writing.
+    // One of them observes nothing new for a while, and goes on writing.
     let stall = world
         .server
         .faults()
@@ -47,8 +47,8 @@ async fn two_that_both_believe_to_lead_give_no_address_twice() {
     drop(first);
 }
 
-/// Every write of a life of three nodes, one of which goes: the process that made it hears no
-/// answer and dies, and another one goes on.
+/// For every write in the life cycle of three nodes, one of which is removed: the process that made
+/// it gets no response and dies, and another one goes on.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_at_any_write_leaves_nothing_that_the_next_cannot_finish() {
     let mut last = 1;
@@ -91,7 +91,7 @@ async fn a_process_that_dies_at_any_write_leaves_nothing_that_the_next_cannot_fi
         }
         world.check().await;
         let _second = world.start();
-        // Wherever the story stopped, it can be told to its end.
+        // The scenario can be completed from every interruption.
         if !world.configs().await.contains_key("node-0") {
             world.all_have(3, 16).await;
         }
@@ -118,7 +118,7 @@ async fn a_process_that_dies_at_any_write_leaves_nothing_that_the_next_cannot_fi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_is_asked_again_until_it_does_not() {
+async fn refused_writes_are_retried_until_they_succeed() {
     let world = World::new().await;
     world
         .add_pool("pods", json!({"cidrs": ["10.0.0.0/24"]}))
@@ -126,7 +126,7 @@ async fn a_server_that_refuses_is_asked_again_until_it_does_not() {
     world.add_nodes(2).await;
     let _running = world.start();
     world.all_have(2, 16).await;
-    // Refused often, and in the end served all the same.
+    // Refused many times, and served in the end.
     world.server.faults().respond(
         Matcher::any()
             .resource("nodenetworkconfigs")

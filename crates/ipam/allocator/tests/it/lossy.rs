@@ -1,4 +1,4 @@
-//! A way to the API server on which one answer gets lost.
+//! A client whose connection loses one response.
 
 use std::{
     future::Future,
@@ -15,7 +15,7 @@ use kube::{Client, client::Body as ClientBody};
 use tower::Service;
 use weft_apiserver::{ApiServer, Body, Disconnected, MemoryService, User};
 
-/// Carries out writes up to a number; the answer of that one is lost, and later ones do not arrive.
+/// Passes on writes up to a number; the response of that one is lost, and later ones do not arrive.
 #[derive(Clone)]
 pub(crate) struct Lossy {
     inner: MemoryService,

@@ -1,9 +1,10 @@
-//! The allocator on a whole API server.
+//! Integration tests of the allocator against the embedded API server.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"
 )]
 
+mod disruption;
 mod failing;
 mod lossy;
 mod objects;
@@ -13,5 +14,4 @@ mod rights;
 mod scale;
 mod scarcity;
 mod serving;
-mod upheaval;
 mod world;

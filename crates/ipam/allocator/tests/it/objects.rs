@@ -1,4 +1,4 @@
-//! The definitions in `deploy/crds` say what the types say.
+//! The definitions in `deploy/crds` match the Rust types.
 
 use http::Method;
 use kube::Client;
@@ -8,7 +8,7 @@ use weft_ipam::objects::{ClusterSubnetState, IpPool, IpPoolShard, NodeNetworkCon
 
 use weft_testserver::{call, path, server};
 
-/// Posts an object with every field, writes its status, and reads it as the type has it.
+/// Posts an object with every field, writes its status, and reads it back as the type.
 async fn round_trip<T: Serialize + DeserializeOwned>(
     client: &Client,
     (plural, kind): (&str, &str),
@@ -95,7 +95,7 @@ async fn every_field_of_every_kind_is_in_its_definition() {
 }
 
 #[tokio::test]
-async fn a_pool_that_makes_no_sense_is_refused() {
+async fn an_invalid_pool_is_refused() {
     let server = server().await;
     let client = server.client();
     for (spec, complaint) in [
@@ -142,7 +142,7 @@ async fn a_pool_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn ranges_of_which_something_is_claimed_can_only_be_added_to() {
+async fn ranges_with_claims_can_only_be_added_to() {
     let server = server().await;
     let client = server.client();
     let pool = json!({"apiVersion": "ipam.weft.dev/v1alpha1", "kind": "IPPool",

@@ -36,7 +36,7 @@ async fn all_have(world: &World, families: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_get_ranges_of_both_families_that_are_nobody_elses() {
+async fn nodes_get_distinct_ranges_of_both_families() {
     let world = World::new().await;
     world
         .add_node(
@@ -67,7 +67,7 @@ async fn nodes_get_ranges_of_both_families_that_are_nobody_elses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_comes_back_when_its_node_is_gone_and_who_has_none_is_told() {
+async fn a_range_is_freed_when_its_node_is_gone_and_a_node_without_one_is_reported() {
     let world = World::new().await;
     world.add_nodes(3).await;
     let _running = world.start_pod_cidrs(&[("10.244.0.0/23", 24)]);
@@ -95,9 +95,9 @@ async fn a_range_comes_back_when_its_node_is_gone_and_who_has_none_is_told() {
     assert!(deleted.elapsed() >= AllocatorSettings::default().node_grace);
 }
 
-/// The set-up that is shipped: pod CIDRs from us, and addresses from them.
+/// The shipped configuration: pod CIDRs from `pod-cidr`, and addresses from them.
 #[tokio::test(start_paused = true)]
-async fn a_range_is_nobodys_while_the_config_of_a_node_that_went_publishes_it() {
+async fn a_range_is_not_free_while_the_config_of_a_removed_node_publishes_it() {
     let world = World::new().await;
     world.add_pool("own", json!({"nodeCIDRs": true})).await;
     world.add_nodes(2).await;

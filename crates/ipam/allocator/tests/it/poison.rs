@@ -11,8 +11,8 @@ use weft_testserver::path;
 
 use super::world::World;
 
-/// How long a node may wait for what it asks for, next to a poison object: much more than it takes,
-/// and less than the longest backoff.
+/// Maximum time until a node gets its addresses next to a poison object: much more than it takes,
+/// and less than the longest back-off.
 const SOON: Duration = Duration::from_secs(5);
 
 impl World {
@@ -21,7 +21,7 @@ impl World {
             .await
     }
 
-    /// Stores a state of an object that no rule allows.
+    /// Stores a state of an object that validation would refuse.
     async fn poison(&self, plural: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut object = self.raw(plural, name).await;
         change(&mut object);
@@ -32,7 +32,7 @@ impl World {
         assert!(faults.inject_raw(&resource, &namespace, name, object));
     }
 
-    /// Asks for so many addresses, and waits for them no longer than a healthy cluster needs.
+    /// Requests this many addresses, and waits for them no longer than a healthy cluster needs.
     async fn is_served_soon(&self, node: &str, addresses: i64) {
         let spec = json!({"requestedIPCount": addresses});
         self.write_spec(node, spec).await;
@@ -69,7 +69,7 @@ async fn a_config_that_does_not_decode_stops_no_other_node() {
     let odd = |object: &mut Value| object["spec"]["requestedIPCount"] = json!("many");
     world.poison("nodenetworkconfigs", "node-1", odd).await;
     world.is_served_soon("node-0", 32).await;
-    // Nor for a process that has never seen it in a better state.
+    // Nor for a process that has never observed it in a valid state.
     running.controller.stop().await;
     drop(running);
     let _second = world.start();
@@ -79,9 +79,9 @@ async fn a_config_that_does_not_decode_stops_no_other_node() {
     let kept = world.raw("nodenetworkconfigs", "node-1").await;
     assert_eq!(
         kept["status"]["assignedIPCount"], 16,
-        "it keeps what it has"
+        "it keeps its addresses"
     );
-    // It goes on when it makes sense again.
+    // It continues when it is valid again.
     let sound = |object: &mut Value| object["spec"]["requestedIPCount"] = json!(16);
     world.poison("nodenetworkconfigs", "node-1", sound).await;
     world.is_served_soon("node-1", 32).await;
@@ -134,19 +134,19 @@ async fn huge_requests_of_one_node_do_not_affect_others() {
     let names: Vec<String> = (0..20_000)
         .map(|number| format!("no-such-{number}"))
         .collect();
-    let wishes = [
+    let specs = [
         json!({"requestedIPCount": i64::MAX, "demandIPCount": i64::MAX}),
         json!({"requestedIPCount": i64::MIN, "demandIPCount": -5}),
         json!({"requestedIPCount": 16, "ipsNotInUse": names}),
         Value::Null,
     ];
-    for (round, wish) in (1..).zip(wishes) {
-        let absurd = |object: &mut Value| object["spec"] = wish;
+    for (round, spec) in (1..).zip(specs) {
+        let absurd = |object: &mut Value| object["spec"] = spec;
         world.poison("nodenetworkconfigs", "node-1", absurd).await;
         world.is_served_soon("node-0", 16 + 16 * round).await;
         world.check().await;
     }
-    // What is published and cannot be read, or is another's, is not handed on.
+    // Entries that cannot be read, or belong to another node, are not assigned.
     let others = world.raw("nodenetworkconfigs", "node-0").await;
     let others = others["status"]["networkContainers"][0]["ipAssignments"][0].clone();
     world
@@ -215,7 +215,7 @@ async fn absurd_pools_stop_no_other_pool() {
     };
     assert_eq!(ready("pods").await, "True");
     assert_eq!(ready("same").await, "False");
-    // The API server takes no status for what its schema refuses; an event it does.
+    // The API server refuses a status for an object that its schema refuses, but accepts an event.
     for (name, reason) in [
         ("words", "InvalidRange"),
         ("number", "InvalidNumber"),
@@ -228,7 +228,7 @@ async fn absurd_pools_stop_no_other_pool() {
     }
 }
 
-/// A shard that a process has never seen in a better state: its claims are not made again over it.
+/// A shard that a process has never observed in a valid state: its claims are not made again.
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_does_not_decode_stops_no_other_pool_and_frees_nothing() {
     let world = served().await;

@@ -1,4 +1,5 @@
-//! The rights in `deploy/controller` and `deploy/node` are enough, and not too many.
+//! The RBAC rules and admission policies in `deploy/controller` and `deploy/node` are sufficient
+//! and minimal.
 
 use http::Method;
 use kube::Client;
@@ -34,7 +35,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
         .await;
     world.add_nodes(8).await;
     let controller = world.server.client_as(account("weft-controller"));
-    // The whole life of the allocator, exhaustion included.
+    // The whole life cycle, exhaustion included.
     let _running = world.start_with(controller, Gate::always_open());
     world
         .until("exhausted", |configs| {
@@ -54,7 +55,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
             .map_err(|error| error.to_string())
     };
     let spec = json!({"spec": {"requestedIPCount": 8}});
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     while patch(&agent, "node-1", spec.clone()).await.is_ok() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -75,7 +76,7 @@ async fn an_agent_writes_the_spec_of_its_own_node_and_nothing_else() {
     assert!(error.contains("its own node only"), "{error}");
 }
 
-/// Rights beyond those in `deploy/node`, so that nothing but the policy stands in the way.
+/// RBAC rules beyond those in `deploy/node`, so that only the policy can refuse.
 const TOO_MANY_RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -101,7 +102,7 @@ fn config(node: &str) -> Value {
         "spec": {"requestedIPCount": 16}})
 }
 
-/// What an agent is told.
+/// Requests of an agent.
 struct Attempts {
     admin: Client,
     agent: Client,
@@ -116,7 +117,7 @@ impl Attempts {
         }
     }
 
-    /// The object as it is now, with some of it replaced.
+    /// The current object with a part replaced.
     async fn put(&self, name: &str, part: &str, change: &Value) -> String {
         let stored = path("nodenetworkconfigs", name);
         let stored = call(&self.admin, Method::GET, &stored, &Value::Null).await;
@@ -147,7 +148,7 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     let agent = world.server.client_as(agent);
     let attempts = Attempts { admin, agent };
     let more = json!({"requestedIPCount": 32});
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     while attempts.put("node-1", "", &more).await == "done" {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -188,7 +189,7 @@ async fn the_policy_refuses_what_rights_alone_would_allow() {
     for (index, (answer, expected)) in answers.iter().enumerate() {
         assert!(answer.contains(expected), "attempt {index}: {answer}");
     }
-    // Nor may an agent make its own one: who makes it says whose it is.
+    // Nor may an agent create its own config: its creator determines the owner.
     let other = account("weft-node").with_extra("authentication.kubernetes.io/node-name", "node-2");
     let attempts = Attempts {
         agent: world.server.client_as(other),
@@ -215,7 +216,7 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
             Err(error) => error.to_string(),
         }
     };
-    // A policy is enforced a moment after it was made.
+    // A policy is enforced a moment after it was created.
     let tried = json!({"metadata": {"labels": {"tried": "1"}}});
     until("the policy", async || {
         patch("node-1", tried.clone()).await != "done"
@@ -255,7 +256,7 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
         let answer = patch("node-0", body.clone()).await;
         assert!(answer.contains(expected), "{body}: {answer}");
     }
-    // These the API server itself refuses as well, whoever asks.
+    // These the API server itself refuses as well, for every user.
     for body in [
         json!({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}}),
         json!({"spec": {"podCIDR": null, "podCIDRs": null}}),
@@ -277,4 +278,81 @@ async fn the_controller_gives_nodes_their_pod_cidrs_and_changes_nothing_else() {
     assert!(answer.contains(spec_only), "{answer}");
     let after = stored("node-0").await;
     assert_eq!(before, after);
+}
+
+/// Rights on pools beyond those in `deploy/`, so that nothing but the policy is in the way.
+const TOO_MANY_RIGHTS_ON_POOLS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: too-many}
+rules:
+  - apiGroups: [ipam.weft.dev]
+    resources: [ippools]
+    verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: too-many}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: too-many}
+subjects: [{kind: ServiceAccount, name: weft-controller, namespace: kube-system}]
+";
+
+#[tokio::test(start_paused = true)]
+async fn the_controller_changes_its_finalizer_of_a_pool_and_nothing_else() {
+    const FINALIZER: &str = "ipam.weft.dev/ipam";
+    let world = guarded().await;
+    apply(&world.server.client(), TOO_MANY_RIGHTS_ON_POOLS).await;
+    let spec = json!({"cidrs": ["10.0.0.0/24"], "reserved": ["10.0.0.1"]});
+    world.add_pool("pods", spec.clone()).await;
+    let pool = "/apis/ipam.weft.dev/v1alpha1/ippools/pods";
+    let foreign = json!({"metadata": {"finalizers": ["a.example/kept"]}});
+    world.call(Method::PATCH, pool, &foreign).await;
+    let controller = world.server.client_as(account("weft-controller"));
+    let patch = async |body: Value| match call(&controller, Method::PATCH, pool, &body).await {
+        Ok(_) => "done".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // A policy is enforced a moment after it was made.
+    let tried = json!({"metadata": {"labels": {"tried": "1"}}});
+    until("the policy", async || patch(tried.clone()).await != "done").await;
+    let (metadata, finalizer) = ("the metadata of pools", "its own finalizer of pools only");
+    let spec_of_pools = "the spec of pools";
+    let attempts = [
+        (json!({"metadata": {"labels": {"a": "b"}}}), metadata),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), metadata),
+        (
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}}),
+            metadata,
+        ),
+        (json!({"metadata": {"finalizers": null}}), finalizer),
+        (json!({"metadata": {"finalizers": [FINALIZER]}}), finalizer),
+        (
+            json!({"metadata": {"finalizers": ["a.example/kept", "a.example/new"]}}),
+            finalizer,
+        ),
+        (
+            json!({"spec": {"cidrs": ["10.0.0.0/24", "10.9.0.0/24"]}}),
+            spec_of_pools,
+        ),
+        (json!({"spec": {"reserved": null}}), spec_of_pools),
+        (json!({"spec": {"disabled": true}}), spec_of_pools),
+    ];
+    for (body, expected) in attempts {
+        let answer = patch(body.clone()).await;
+        assert!(answer.contains(expected), "{body}: {answer}");
+    }
+    let fresh = json!({"apiVersion": "ipam.weft.dev/v1alpha1", "kind": "IPPool",
+        "metadata": {"name": "more"}, "spec": spec});
+    let all = "/apis/ipam.weft.dev/v1alpha1/ippools";
+    let made = call(&controller, Method::POST, all, &fresh).await;
+    let answer = made.unwrap_err().to_string();
+    assert!(answer.contains("may not create pools"), "{answer}");
+    for finalizers in [
+        json!(["a.example/kept", FINALIZER]),
+        json!(["a.example/kept"]),
+    ] {
+        let body = json!({"metadata": {"finalizers": finalizers}});
+        assert_eq!(patch(body).await, "done", "{finalizers}");
+    }
 }

@@ -1,4 +1,4 @@
-//! How long many nodes wait for their first addresses.
+//! Time until many nodes get their first addresses.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::world::World;
 
-/// Nodes that appear at once, each wanting so many addresses, until all are told what they have.
+/// Adds nodes at once, each requesting this many addresses, and waits until all have them.
 pub(crate) async fn cold_start(nodes: usize, addresses: u32) -> Duration {
     let world = World::new().await;
     let scaler = json!({"batchSize": addresses, "maxIPCount": addresses});
@@ -29,7 +29,7 @@ pub(crate) async fn cold_start(nodes: usize, addresses: u32) -> Duration {
     }
 }
 
-/// `WEFT_ALLOCATOR_NODES=5000` measures what the project promises.
+/// `WEFT_ALLOCATOR_NODES=5000` measures the documented figure.
 #[tokio::test]
 async fn many_nodes_are_served_within_a_minute() {
     let nodes = std::env::var("WEFT_ALLOCATOR_NODES");

@@ -8,7 +8,7 @@ use weft_testserver::path;
 use super::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_runs_out_says_so_and_serves_who_waits_when_it_can() {
+async fn an_exhausted_pool_is_reported_and_serves_waiting_nodes_when_it_can() {
     let world = World::new().await;
     let spec = json!({"cidrs": ["10.0.0.0/26"], "cooldownSeconds": 5});
     world.add_pool("small", spec).await;
@@ -37,8 +37,8 @@ async fn a_pool_that_runs_out_says_so_and_serves_who_waits_when_it_can() {
         .values()
         .map(|config| config.status.assigned_ip_count)
         .sum();
-    assert_eq!(sum, 61, "everything is handed out, and the ends are not");
-    // In equal shares: whoever gives all back makes room for the others.
+    assert_eq!(sum, 61, "everything but the ends of the range is assigned");
+    // In equal shares: a node that releases all makes room for the others.
     let counts: Vec<i64> = configs
         .values()
         .map(|config| config.status.assigned_ip_count)
@@ -59,7 +59,7 @@ async fn a_pool_that_runs_out_says_so_and_serves_who_waits_when_it_can() {
         .collect();
     let back = json!({"requestedIPCount": 0, "ipsNotInUse": names});
     world.write_spec(giver, back).await;
-    // Who waited gets it without having asked again.
+    // A waiting node gets it without a new request.
     world
         .until("served", |configs| {
             configs[&waiting].status.assigned_ip_count > before
@@ -68,12 +68,12 @@ async fn a_pool_that_runs_out_says_so_and_serves_who_waits_when_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_pools_are_named_and_the_others_are_served() {
+async fn invalid_pools_are_reported_and_the_others_are_served() {
     let world = World::new().await;
     let only = |name: &str| json!({"name": name});
     let spec = json!({"cidrs": ["10.0.0.0/16"], "nodeSelector": only("node-0")});
     world.add_pool("good", spec).await;
-    // The clock of the server has to go on for one to be older.
+    // The clock of the server has to advance for one to be older.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spec = json!({"cidrs": ["10.0.128.0/17"], "nodeSelector": only("node-1")});
     world.add_pool("overlapping", spec).await;
@@ -120,7 +120,7 @@ async fn bad_pools_are_named_and_the_others_are_served() {
         ),
         (
             "nonsense",
-            "InvalidRange: cidrs: \"10.9.0.0/99\" is no CIDR",
+            "InvalidRange: cidrs: \"10.9.0.0/99\" is not a CIDR",
         ),
         (
             "negative",
@@ -129,8 +129,8 @@ async fn bad_pools_are_named_and_the_others_are_served() {
         ("zero", "InvalidScaler: scaler batchSize 0 is not positive"),
     ] {
         let events = world.events_about(pool).await;
-        let told = events.iter().any(|event| event.contains(complaint));
-        assert!(told, "{pool}: {events:?}");
+        let reported = events.iter().any(|event| event.contains(complaint));
+        assert!(reported, "{pool}: {events:?}");
     }
     let ready = &world.pool("overlapping").await.status.conditions[0];
     assert_eq!(

@@ -46,9 +46,9 @@ async fn fifty_nodes_get_what_they_ask_for_and_then_nothing_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_gives_back_goes_to_another_only_after_it_rested() {
+async fn a_released_block_goes_to_another_node_only_after_its_cooldown() {
     let world = World::new().await;
-    // Two blocks: the first and the last are split, since their ends are nobody's.
+    // Two blocks: the first and the last are split, since their ends are reserved.
     let spec = json!({"cidrs": ["10.0.0.0/26"], "cooldownSeconds": 60,
         "exhaustion": {"enterFreePercent": 0, "leaveFreePercent": 0}});
     world.add_pool("pods", spec).await;
@@ -77,7 +77,7 @@ async fn what_a_node_gives_back_goes_to_another_only_after_it_rested() {
     world
         .until("another config", |configs| configs.contains_key("other"))
         .await;
-    // More than the blocks that are split have: it takes what was given back.
+    // More than the split blocks have: it gets the released block.
     world
         .write_spec("other", json!({"requestedIPCount": 40}))
         .await;
@@ -185,7 +185,7 @@ async fn nodes_own_cidrs_are_published_without_claims() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_lead_writes_nothing() {
+async fn a_process_that_is_not_the_leader_writes_nothing() {
     let world = World::new().await;
     world.add_pool("pods", pool()).await;
     world.add_nodes(2).await;

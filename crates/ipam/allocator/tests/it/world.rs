@@ -1,4 +1,4 @@
-//! A cluster with pools, nodes, and allocators that run.
+//! Test cluster with pools, nodes, and running allocators.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use weft_apiserver::{ApiServer, Matcher, Verb};
 use weft_ipam::{
-    allocator::{AllocatorSettings, Block, Claim, ClaimState, ClusterCidr, Wall},
+    allocator::{AllocatorSettings, Block, Claim, ClaimState, ClusterCidr, WallTime},
     objects::{IpPool, IpPoolShard, NodeNetworkConfig},
 };
 use weft_ipam_allocator::{
@@ -34,7 +34,7 @@ pub(crate) struct World {
     begun: Instant,
 }
 
-/// A controller that runs, and what it shows.
+/// A running controller and its metrics.
 pub(crate) struct Running {
     pub(crate) controller: Controller<AllocatorKey>,
     registry: Registry,
@@ -113,12 +113,12 @@ impl World {
         }
     }
 
-    /// A clock that goes with paused time.
+    /// A clock that advances with paused time.
     fn clock(&self) -> WallClock {
         let begun = self.begun;
         WallClock::new(move || {
             let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap();
-            Wall(1_800_000_000_000 + elapsed)
+            WallTime(1_800_000_000_000 + elapsed)
         })
     }
 
@@ -149,7 +149,7 @@ impl World {
         self.call(Method::DELETE, &path, &Value::Null).await;
     }
 
-    /// What a node's agent writes.
+    /// Writes a node's spec, as its agent does.
     pub(crate) async fn write_spec(&self, node: &str, spec: Value) {
         let path = path("nodenetworkconfigs", node);
         self.call(Method::PATCH, &path, &json!({"spec": spec}))
@@ -175,7 +175,7 @@ impl World {
         serde_json::from_value(pool).unwrap()
     }
 
-    /// Every claim that holds or rests: addresses, the holder's config, whether it holds.
+    /// Every claim that is held or in cooldown.
     pub(crate) async fn claims(&self) -> Vec<(IpNet, Claim)> {
         let mut claims = Vec::new();
         for object in self.list::<IpPoolShard>("ippoolshards").await {
@@ -191,9 +191,10 @@ impl World {
         claims
     }
 
-    /// Nothing is published without a claim of its publisher, nothing twice, nothing claimed twice.
+    /// Checks that nothing is published without a claim of its publisher, and nothing published or
+    /// claimed twice.
     pub(crate) async fn check(&self) {
-        // Claims come before what is published, so they are read after it.
+        // Claims precede publication, so they are read after it.
         let configs = self.configs().await;
         let claims = self.claims().await;
         let held: Vec<&(IpNet, Claim)> = claims
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// No two configs publish the same, claims or not.
+    /// Checks that no two configs publish the same addresses, with or without claims.
     async fn check_apart(&self) {
         let mut published: Vec<(IpNet, String)> = Vec::new();
         for (node, object) in self.configs().await {
@@ -263,7 +264,7 @@ impl World {
         condition: impl Fn(&BTreeMap<String, NodeNetworkConfig>) -> bool,
     ) {
         let begun = Instant::now();
-        // Paused time costs nothing, but looking does.
+        // Paused time costs nothing, but checking does.
         let mut pause = Duration::from_millis(20);
         while begun.elapsed() < LIMIT {
             self.check().await;
@@ -277,7 +278,7 @@ impl World {
         panic!("never: {what}: {configs:#?}");
     }
 
-    /// Waits until so many nodes have so many addresses each and are told so.
+    /// Waits until this many nodes have this many addresses each, and their statuses say so.
     pub(crate) async fn all_have(&self, nodes: usize, addresses: i64) {
         self.until(&format!("{nodes} nodes with {addresses}"), |configs| {
             configs.len() == nodes
@@ -289,7 +290,7 @@ impl World {
         .await;
     }
 
-    /// Writes of anything but leases and events so far.
+    /// Number of writes so far, except leases and events.
     pub(crate) fn writes(&self) -> usize {
         let stats = self.server.stats();
         let verbs = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];

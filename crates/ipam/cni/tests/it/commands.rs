@@ -1,9 +1,9 @@
-//! Every command with a daemon that does what it is asked.
+//! Every command against a daemon that grants every request.
 
 use serde_json::json;
 
 use crate::{
-    daemon::{FakeDaemon, Say, four},
+    daemon::{FakeDaemon, Reply, four},
     plugin::Node,
 };
 
@@ -12,7 +12,7 @@ const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 #[test]
 fn add_answers_with_both_families_in_every_version() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     for version in VERSIONS {
         let ended = node.call_with("ADD", "c1", &node.config(version));
         assert!(ended.succeeded, "{ended:?}");
@@ -26,19 +26,19 @@ fn add_answers_with_both_families_in_every_version() {
         }
         assert_eq!(result["ips"], expected, "{version}");
     }
-    let asked = &daemon.asked()[0];
+    let received = &daemon.received()[0];
     assert_eq!(
-        (&*asked.method, &*asked.path),
+        (&*received.method, &*received.path),
         ("POST", "/network/requestipconfigs")
     );
     assert_eq!(
-        asked.body,
+        received.body,
         json!({"desiredIPAddresses": [], "podInterfaceID": "c1", "infraContainerID": "c1",
                "orchestratorContext": {"podName": "p0", "podNamespace": "default", "podUID": "u-1"},
                "ifname": "eth0", "secondaryInterfacesExist": false, "BackendInterfaceExist": false,
                "BacknendInterfaceMacAddress": [], "networkName": "podnet"})
     );
-    let wait = asked
+    let wait = received
         .headers
         .iter()
         .find(|(name, _)| name == "weft-wait-milliseconds");
@@ -50,22 +50,22 @@ fn add_answers_with_both_families_in_every_version() {
 }
 
 #[test]
-fn add_passes_on_which_addresses_are_wanted() {
+fn add_passes_on_the_desired_addresses() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let mut config = node.config("1.0.0");
     config["runtimeConfig"] = json!({"ips": ["10.1.0.7/24"]});
     assert!(node.call_with("ADD", "c1", &config).succeeded);
     assert_eq!(
-        daemon.asked()[0].body["desiredIPAddresses"],
+        daemon.received()[0].body["desiredIPAddresses"],
         json!(["10.1.0.7"])
     );
 }
 
 #[test]
-fn del_gives_back_and_says_nothing() {
+fn del_releases_and_prints_nothing() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     for version in VERSIONS {
         node.call_with("DEL", "c1", &node.config(version))
             .assert_silent_success();
@@ -77,7 +77,7 @@ fn del_gives_back_and_says_nothing() {
 #[test]
 fn check_compares_with_what_the_daemon_holds() {
     let node = Node::new();
-    let _daemon = FakeDaemon::generous(&node.socket());
+    let _daemon = FakeDaemon::granting(&node.socket());
     let check = |ips: &[&str]| {
         let mut config = node.config("1.0.0");
         let ips: Vec<_> = ips.iter().map(|ip| json!({"address": ip})).collect();
@@ -91,7 +91,7 @@ fn check_compares_with_what_the_daemon_holds() {
     let details = ended.json()["details"].as_str().unwrap().to_owned();
     assert_eq!(
         details,
-        "the pod has [10.1.0.7], held are [10.1.0.7, fd00::7]"
+        "the pod has [10.1.0.7], the daemon holds [10.1.0.7, fd00::7]"
     );
     assert_eq!(check(&[]).code(), 103);
     let without = node.call_with("CHECK", "c1", &node.config("1.0.0"));
@@ -102,7 +102,7 @@ fn check_compares_with_what_the_daemon_holds() {
 fn check_fails_when_nothing_is_held() {
     let node = Node::new();
     let _daemon = FakeDaemon::start(&node.socket(), |_| {
-        Say::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown key"}}))
+        Reply::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown key"}}))
     });
     let mut config = node.config("1.0.0");
     for ips in [json!([{"address": "10.1.0.7/24"}]), json!([])] {
@@ -112,7 +112,7 @@ fn check_fails_when_nothing_is_held() {
 }
 
 #[test]
-fn status_tells_whether_an_add_can_be_served() {
+fn status_reports_whether_an_add_can_be_served() {
     for (serving, code) in [
         ("ready", None),
         ("unavailable", Some(50)),
@@ -120,7 +120,7 @@ fn status_tells_whether_an_add_can_be_served() {
     ] {
         let node = Node::new();
         let daemon = FakeDaemon::start(&node.socket(), move |_| {
-            Say::json(
+            Reply::json(
                 &json!({"serving": serving, "reason": "no addresses in the cluster",
                               "response": {"ReturnCode": 0, "Message": ""}}),
             )
@@ -133,37 +133,37 @@ fn status_tells_whether_an_add_can_be_served() {
                 assert_eq!(ended.json()["details"], "no addresses in the cluster");
             }
         }
-        assert_eq!(daemon.asked()[0].method, "GET");
+        assert_eq!(daemon.received()[0].method, "GET");
     }
 }
 
 #[test]
-fn gc_passes_on_what_lives() {
+fn gc_passes_on_the_valid_attachments() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let mut config = node.config("1.1.0");
-    let living = json!([{"containerID": "c1", "ifname": "eth0"}]);
-    config["cni.dev/valid-attachments"] = living.clone();
+    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    config["cni.dev/valid-attachments"] = valid.clone();
     let ended = node.call_with("GC", "", &config);
     ended.assert_silent_success();
     assert!(
-        ended.stderr.contains("2 attachments were freed"),
+        ended.stderr.contains("released 2 attachments"),
         "{}",
         ended.stderr
     );
-    let body = &daemon.asked()[0].body;
+    let body = &daemon.received()[0].body;
     assert_eq!(
         *body,
-        json!({"networkName": "podnet", "validAttachments": living})
+        json!({"networkName": "podnet", "validAttachments": valid})
     );
 }
 
 #[test]
-fn gc_without_a_list_does_not_even_ask() {
+fn gc_without_a_list_sends_no_request() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     assert_eq!(node.call("GC", "").code(), 7);
-    assert!(daemon.asked().is_empty());
+    assert!(daemon.received().is_empty());
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn version_needs_no_daemon_and_no_configuration() {
 #[test]
 fn every_call_leaves_a_line_in_the_log() {
     let node = Node::new();
-    let _daemon = FakeDaemon::start(&node.socket(), |asked| match &*asked.path {
-        "/network/requestipconfigs" => Say::json(&json!({
+    let _daemon = FakeDaemon::start(&node.socket(), |received| match &*received.path {
+        "/network/requestipconfigs" => Reply::json(&json!({
             "podIPInfo": [four("10.1.0.7")], "response": {"ReturnCode": 0, "Message": ""}})),
-        _ => Say::Answer(500, "on fire".to_owned()),
+        _ => Reply::Answer(500, "on fire".to_owned()),
     });
     assert!(node.call("ADD", "c1").succeeded);
     assert_eq!(node.call("DEL", "c1").code(), 11);
@@ -217,7 +217,7 @@ fn every_call_leaves_a_line_in_the_log() {
             (
                 &json!("DEL"),
                 &pod,
-                "code 11: release addresses: HTTP 500: on fire"
+                "code 11: cannot release addresses: HTTP 500: on fire"
             ),
         ]
     );

@@ -1,5 +1,4 @@
-//! A daemon of a few lines on a real socket: it answers what a test says and remembers what it
-//! was asked.
+//! A fake daemon on a real socket: it answers what a test scripts and records the requests.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -11,18 +10,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A request as it came in.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
 
-/// What to do with a request.
-pub(crate) enum Say {
-    /// An answer with this status.
+/// The reply to a request.
+pub(crate) enum Reply {
+    /// A response with this status.
     Answer(u16, String),
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
@@ -30,7 +29,7 @@ pub(crate) enum Say {
     Silence,
 }
 
-impl Say {
+impl Reply {
     pub(crate) fn json(body: &Value) -> Self {
         Self::Answer(200, body.to_string())
     }
@@ -38,57 +37,62 @@ impl Say {
 
 pub(crate) struct FakeDaemon {
     socket: PathBuf,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl FakeDaemon {
     /// Listens until the test ends.
     pub(crate) fn start(
         socket: &Path,
-        answer: impl Fn(&Asked) -> Say + Send + Sync + 'static,
+        answer: impl Fn(&Received) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (remembered, answer) = (asked.clone(), Arc::new(answer));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (remembered, answer) = (received.clone(), Arc::new(answer));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (asked, answer) = (remembered.clone(), answer.clone());
-                thread::spawn(move || serve(stream, &asked, &*answer));
+                let (received, answer) = (remembered.clone(), answer.clone());
+                thread::spawn(move || serve(stream, &received, &*answer));
             }
         });
         Self {
             socket: socket.to_owned(),
-            asked,
+            received,
         }
     }
 
-    /// One that hands out addresses of both families and takes everything back.
-    pub(crate) fn generous(socket: &Path) -> Self {
-        Self::start(socket, |asked| Say::json(&generous(asked)))
+    /// One that assigns addresses of both families and accepts every release.
+    pub(crate) fn granting(socket: &Path) -> Self {
+        Self::start(socket, |received| Reply::json(&grant_all(received)))
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
     }
 
-    /// The container ids of requests to a path, in order.
+    /// Container ids of the requests to a path, oldest first.
     pub(crate) fn containers(&self, path: &str) -> Vec<String> {
-        let asked = self.asked();
-        let there = asked.iter().filter(|asked| asked.path == path);
+        let received = self.received();
+        let there = received.iter().filter(|received| received.path == path);
         there
-            .map(|asked| asked.body["infraContainerID"].as_str().unwrap().to_owned())
+            .map(|received| {
+                received.body["infraContainerID"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
             .collect()
     }
 
-    /// The socket is gone, as after a crash and a clean-up.
+    /// Removes the socket, as after a crash and a clean-up.
     pub(crate) fn leave(&self) {
         std::fs::remove_file(&self.socket).unwrap();
     }
 }
 
-pub(crate) fn generous(asked: &Asked) -> Value {
+pub(crate) fn grant_all(received: &Received) -> Value {
     let fine = json!({"ReturnCode": 0, "Message": ""});
-    match asked.path.as_str() {
+    match received.path.as_str() {
         "/network/requestipconfigs" | "/v1/checkipconfigs" => {
             json!({"podIPInfo": [four("10.1.0.7"), six("fd00::7")], "response": fine})
         }
@@ -114,27 +118,31 @@ pub(crate) fn six(address: &str) -> Value {
            "NICType": "InfraNIC"})
 }
 
-fn serve(stream: UnixStream, asked: &Mutex<Vec<Asked>>, answer: &(dyn Fn(&Asked) -> Say + Sync)) {
+fn serve(
+    stream: UnixStream,
+    received: &Mutex<Vec<Received>>,
+    answer: &(dyn Fn(&Received) -> Reply + Sync),
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let Some(request) = read(&mut reader) else {
         return;
     };
-    asked.lock().unwrap().push(request.clone());
+    received.lock().unwrap().push(request.clone());
     let mut stream = stream;
-    // A client that has gone away already is part of some tests.
+    // Some tests close the connection before the response.
     let _ = match answer(&request) {
-        Say::Answer(status, body) => write!(
+        Reply::Answer(status, body) => write!(
             stream,
             "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n{body}",
             body.len()
         ),
-        Say::Raw(bytes) => stream.write_all(&bytes),
-        Say::Silence => reader.read_to_end(&mut Vec::new()).map(|_| ()),
+        Reply::Raw(bytes) => stream.write_all(&bytes),
+        Reply::Silence => reader.read_to_end(&mut Vec::new()).map(|_| ()),
     };
 }
 
-fn read(reader: &mut BufReader<UnixStream>) -> Option<Asked> {
+fn read(reader: &mut BufReader<UnixStream>) -> Option<Received> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let mut words = line.split_whitespace().map(str::to_owned);
@@ -151,7 +159,7 @@ fn read(reader: &mut BufReader<UnixStream>) -> Option<Asked> {
     let length = headers.iter().find(|(name, _)| name == "content-length")?;
     let mut body = vec![0; length.1.parse().ok()?];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked {
+    Some(Received {
         method,
         path,
         headers,

@@ -25,7 +25,7 @@ fn call(input: &[u8], variables: &[(&str, &str)]) -> Ended {
 }
 
 #[test]
-fn input_that_is_no_configuration_is_told_apart() {
+fn invalid_configurations_have_distinct_codes() {
     let deep = "[".repeat(100_000);
     for (input, code) in [
         (&b""[..], 6),
@@ -50,7 +50,7 @@ fn input_that_is_no_configuration_is_told_apart() {
 }
 
 #[test]
-fn an_error_is_told_in_the_version_of_the_configuration() {
+fn an_error_has_the_version_of_the_configuration() {
     let ended = call(br#"{"cniVersion":"0.4.0","name":"a"}"#, &[]);
     assert_eq!(ended.json()["cniVersion"], "0.4.0");
     let ended = call(br#"{"cniVersion":"9.9.9","name":"a"}"#, &[]);
@@ -80,15 +80,15 @@ fn the_environment_is_checked_before_anything_else() {
         let ended = call(b"", &[(name, value)]);
         assert_eq!(ended.code(), 4, "{name}={value}");
         let object = ended.json();
-        let told = format!("{} {}", object["msg"], object["details"]);
-        assert!(told.contains(name), "{told}");
+        let text = format!("{} {}", object["msg"], object["details"]);
+        assert!(text.contains(name), "{text}");
     }
 }
 
 #[test]
-fn del_works_without_a_namespace_and_with_odd_neighbours() {
+fn del_works_without_a_namespace_and_with_invalid_other_fields() {
     let node = Node::new();
-    let daemon = FakeDaemon::generous(&node.socket());
+    let daemon = FakeDaemon::granting(&node.socket());
     let mut config = node.config("1.0.0");
     config["prevResult"] = json!("what another plugin left");
     config["runtimeConfig"] = json!(["odd"]);

@@ -1,13 +1,13 @@
-//! The plugin as a runtime calls it.
+//! Integration tests of the plugin, called as a runtime calls it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod away;
 mod commands;
 mod daemon;
 mod input;
-mod odd;
+mod irregular_files;
 mod packets;
 mod plugin;
 mod refusals;
 mod startup;
+mod unreachable;

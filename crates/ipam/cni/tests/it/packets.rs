@@ -1,4 +1,5 @@
-//! Under the CNI project's own plugins, with packets: a namespace is the node, others are pods.
+//! Packet tests under the CNI project's own plugins: one network namespace is the node, others are
+//! pods.
 
 use std::{
     collections::BTreeMap,
@@ -17,14 +18,14 @@ use weft_testkit::{
 };
 
 use crate::{
-    daemon::{Asked, FakeDaemon, Say, four, six},
+    daemon::{FakeDaemon, Received, Reply, four, six},
     plugin::{Ended, Node, PROGRAM, run},
 };
 
 /// Far beyond what a packet on one machine needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What plugins expect of a node.
+/// Sets up what the plugins require of a node.
 fn prepare(lab: &Lab) {
     // They look themselves up by their process id, which is of the lab's process namespace.
     lab.program("mount", &["-t", "proc", "proc", "/proc"]);
@@ -45,7 +46,7 @@ impl Cluster {
     fn new(plugin: PathBuf, version: &str, change: &Value) -> Self {
         let node = Node::new();
         let held = Mutex::new(BTreeMap::new());
-        let daemon = FakeDaemon::start(&node.socket(), move |asked| assign(&held, asked));
+        let daemon = FakeDaemon::start(&node.socket(), move |received| assign(&held, received));
         let mut config = node.config(version);
         for (key, value) in change.as_object().unwrap() {
             config[key] = value.clone();
@@ -106,12 +107,12 @@ fn delegate(plugin: &Path, command: &str, pod: &Namespace, config: &Value) -> En
 }
 
 /// Assigns 10.1.0.10, 10.1.0.11 and so on, with an address of the other family, by key.
-fn assign(held: &Mutex<BTreeMap<String, u8>>, asked: &Asked) -> Say {
+fn assign(held: &Mutex<BTreeMap<String, u8>>, received: &Received) -> Reply {
     let mut held = held.lock().unwrap();
     let fine = json!({"ReturnCode": 0, "Message": ""});
-    let key = asked.body["infraContainerID"].as_str();
+    let key = received.body["infraContainerID"].as_str();
     let key = key.unwrap_or_default().to_owned();
-    let number = match asked.path.as_str() {
+    let number = match received.path.as_str() {
         "/network/requestipconfigs" => {
             let next = 10 + u8::try_from(held.len()).unwrap();
             Some(*held.entry(key).or_insert(next))
@@ -119,27 +120,27 @@ fn assign(held: &Mutex<BTreeMap<String, u8>>, asked: &Asked) -> Say {
         "/v1/checkipconfigs" => held.get(&key).copied(),
         _ => {
             held.remove(&key);
-            return Say::json(&json!({"response": fine}));
+            return Reply::json(&json!({"response": fine}));
         }
     };
     let Some(number) = number else {
-        return Say::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown"}}));
+        return Reply::json(&json!({"response": {"ReturnCode": 14, "Message": "unknown"}}));
     };
     let infos = [
         four(&format!("10.1.0.{number}")),
         six(&format!("fd00::{number}")),
     ];
-    Say::json(&json!({"podIPInfo": infos, "response": fine}))
+    Reply::json(&json!({"podIPInfo": infos, "response": fine}))
 }
 
-/// Whether the node, which is where the test itself runs, can connect to a pod.
+/// True if the node, which is where the test itself runs, can connect to a pod.
 fn node_reaches(pod: &Namespace, address: IpAddr) -> bool {
     let listener = pod.run(|| TcpListener::bind((address, 0)).unwrap());
     TcpStream::connect_timeout(&listener.local_addr().unwrap(), PATIENCE).is_ok()
 }
 
-/// The whole life of two pods.
-fn live(lab: &Lab, cluster: &Cluster) {
+/// Adds, checks and deletes two pods.
+fn add_check_delete(lab: &Lab, cluster: &Cluster) {
     let (one, other) = (lab.namespace("one"), lab.namespace("other"));
     let (result, ours) = cluster.add(&one);
     let (_, theirs) = cluster.add(&other);
@@ -168,7 +169,7 @@ fn pods_behind_a_bridge_talk_over_both_families() {
     lab::inside(|lab| {
         prepare(lab);
         let change = json!({"type": "bridge", "bridge": "weft0", "isGateway": true});
-        live(lab, &Cluster::new(plugin, "1.0.0", &change));
+        add_check_delete(lab, &Cluster::new(plugin, "1.0.0", &change));
     });
 }
 
@@ -179,7 +180,7 @@ fn pods_on_links_of_their_own_talk_over_both_families() {
     };
     lab::inside(|lab| {
         prepare(lab);
-        live(lab, &Cluster::new(plugin, "1.1.0", &json!({"type": "ptp"})));
+        add_check_delete(lab, &Cluster::new(plugin, "1.1.0", &json!({"type": "ptp"})));
     });
 }
 
@@ -199,7 +200,7 @@ fn the_oldest_version_works_as_well() {
 }
 
 #[test]
-fn what_leaves_the_node_carries_its_address() {
+fn traffic_that_leaves_the_node_is_masqueraded() {
     let Some(plugin) = peer("cni/bridge") else {
         return;
     };
@@ -221,7 +222,7 @@ fn what_leaves_the_node_carries_its_address() {
 }
 
 #[test]
-fn without_a_daemon_an_add_fails_by_our_code_and_a_del_succeeds() {
+fn without_a_daemon_an_add_fails_with_our_code_and_a_del_succeeds() {
     let plugins: Vec<PathBuf> = ["cni/bridge", "cni/ptp"]
         .into_iter()
         .filter_map(peer)
@@ -299,7 +300,7 @@ fn status_reaches_us_through_the_plugin() {
             run(&mut program, config.to_string().as_bytes())
         };
         assert_eq!(status().json()["code"], 50, "{kind}");
-        let _daemon = FakeDaemon::generous(&node.socket());
+        let _daemon = FakeDaemon::granting(&node.socket());
         assert!(status().succeeded, "{kind}");
     }
 }

@@ -1,4 +1,4 @@
-//! The program, called as a runtime calls it.
+//! Runs the program as a container runtime does.
 
 use std::{
     io::Write as _,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_weft-cni");
 
-/// What a call ended with.
+/// Output and exit status of a call.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) succeeded: bool,
@@ -104,7 +104,7 @@ impl Node {
     }
 }
 
-/// The files of a directory in order of their names; none when it is not there.
+/// Files of a directory, sorted by name; empty if it does not exist.
 pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();

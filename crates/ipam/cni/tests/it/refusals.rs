@@ -1,23 +1,23 @@
-//! A daemon that says no, or nonsense.
+//! Calls to a daemon that refuses or sends invalid responses.
 
 use serde_json::{Value, json};
 
 use crate::{
-    daemon::{FakeDaemon, Say, four},
+    daemon::{FakeDaemon, Reply, four},
     plugin::Node,
 };
 
 fn answer_with(node: &Node, body: Value) -> FakeDaemon {
-    FakeDaemon::start(&node.socket(), move |asked| match &*asked.path {
+    FakeDaemon::start(&node.socket(), move |received| match &*received.path {
         "/network/releaseipconfigs" => {
-            Say::json(&json!({"response": {"ReturnCode": 0, "Message": ""}}))
+            Reply::json(&json!({"response": {"ReturnCode": 0, "Message": ""}}))
         }
-        _ => Say::json(&body),
+        _ => Reply::json(&body),
     })
 }
 
 #[test]
-fn an_add_that_gets_no_address_is_to_be_tried_again() {
+fn an_add_without_a_free_address_fails_with_try_again_later() {
     let node = Node::new();
     let message = "not enough IPs available of type IPv4";
     let _daemon = answer_with(
@@ -31,7 +31,7 @@ fn an_add_that_gets_no_address_is_to_be_tried_again() {
 }
 
 #[test]
-fn a_refusal_for_good_says_so() {
+fn a_permanent_refusal_has_its_own_code() {
     for code in [2, 23, 33, 42, 99] {
         let node = Node::new();
         let _daemon = answer_with(
@@ -43,7 +43,7 @@ fn a_refusal_for_good_says_so() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_used_is_given_back() {
+fn addresses_of_an_unusable_response_are_released() {
     let with_bad_gateway = {
         let mut info = four("10.1.0.7");
         info["NetworkContainerPrimaryIPConfig"]["GatewayIPAddress"] = json!("10.1.0");
@@ -65,32 +65,32 @@ fn an_answer_that_cannot_be_used_is_given_back() {
 }
 
 #[test]
-fn whatever_comes_instead_of_an_answer_is_an_error_object() {
-    type Make = fn() -> Say;
+fn any_invalid_response_becomes_an_error_object() {
+    type Make = fn() -> Reply;
     let cases: [(&str, Make, u64); 9] = [
-        ("no JSON", || Say::Answer(200, "hello".to_owned()), 102),
-        ("no code", || Say::Answer(200, "{}".to_owned()), 102),
+        ("no JSON", || Reply::Answer(200, "hello".to_owned()), 102),
+        ("no code", || Reply::Answer(200, "{}".to_owned()), 102),
         (
             "a bad request",
-            || Say::Answer(400, "what?".to_owned()),
+            || Reply::Answer(400, "what?".to_owned()),
             102,
         ),
-        ("an unknown path", || Say::Answer(404, String::new()), 102),
+        ("an unknown path", || Reply::Answer(404, String::new()), 102),
         (
             "a stranger",
-            || Say::Answer(403, "who are you".to_owned()),
+            || Reply::Answer(403, "who are you".to_owned()),
             101,
         ),
-        ("start-up", || Say::Answer(503, "starting".to_owned()), 11),
+        ("start-up", || Reply::Answer(503, "starting".to_owned()), 11),
         (
             "no HTTP",
-            || Say::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()),
+            || Reply::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()),
             102,
         ),
-        ("nothing", || Say::Raw(Vec::new()), 11),
+        ("nothing", || Reply::Raw(Vec::new()), 11),
         (
             "half an answer",
-            || Say::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec()),
+            || Reply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec()),
             11,
         ),
     ];
@@ -102,12 +102,12 @@ fn whatever_comes_instead_of_an_answer_is_an_error_object() {
 }
 
 #[test]
-fn a_refused_release_is_the_runtimes_to_repeat() {
+fn a_refused_release_is_left_to_the_runtime_to_retry() {
     let failure = json!({"ReturnCode": 99, "Message": "state potentially corrupt"});
     let nested = json!({"response": failure});
     for body in [nested, failure] {
         let node = Node::new();
-        let _daemon = FakeDaemon::start(&node.socket(), move |_| Say::json(&body));
+        let _daemon = FakeDaemon::start(&node.socket(), move |_| Reply::json(&body));
         let ended = node.call("DEL", "c1");
         assert_eq!(ended.code(), 11);
         assert_eq!(node.queued(), [""; 0], "the queue would only hide it");
@@ -128,7 +128,7 @@ fn an_answer_in_chunks_is_read() {
             one.len(),
             other.len()
         );
-        Say::Raw(text.into_bytes())
+        Reply::Raw(text.into_bytes())
     });
     let ended = node.call("ADD", "c1");
     assert_eq!(ended.json()["ips"][0]["address"], "10.1.0.7/24");

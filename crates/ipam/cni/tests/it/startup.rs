@@ -1,4 +1,4 @@
-//! A process for every pod: how soon it is up, and what it brings along.
+//! Start-up time of the plugin, which runs once for every pod.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! The words as Go spells them.
+//! Integration tests: bodies have the JSON of upstream's Go structs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

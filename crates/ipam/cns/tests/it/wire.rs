@@ -1,4 +1,4 @@
-//! Bodies as the original writes and reads them.
+//! Encodes and decodes bodies as upstream does.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +41,7 @@ fn a_request_is_spelled_as_the_original_spells_it() {
 }
 
 #[test]
-fn null_reads_like_nothing() {
+fn null_reads_like_an_absent_field() {
     let request: IpConfigsRequest = from_value(json!({
         "desiredIPAddresses": null, "podInterfaceID": "c1", "infraContainerID": null,
         "orchestratorContext": null, "ifname": "eth0", "BacknendInterfaceMacAddress": null
@@ -52,7 +52,7 @@ fn null_reads_like_nothing() {
 }
 
 #[test]
-fn a_desired_address_that_is_none_is_refused() {
+fn a_malformed_desired_address_is_refused() {
     let answer = from_value::<IpConfigsRequest>(json!({"desiredIPAddresses": ["10.1.0"]}));
     assert!(answer.is_err());
     let answer = from_value::<IpConfigRequest>(json!({"DesiredIPAddress": "10.1.0"}));
@@ -104,7 +104,7 @@ fn an_answer_of_the_original_is_understood() {
 }
 
 #[test]
-fn an_answer_without_a_code_is_no_answer() {
+fn a_response_without_a_code_is_refused() {
     assert!(from_value::<IpConfigsResponse>(json!({"podIPInfo": []})).is_err());
 }
 
@@ -128,12 +128,12 @@ fn each_family_finds_its_own_gateway() {
     assert_eq!(
         mixed.gateway(),
         None,
-        "a gateway of the other family is none"
+        "a gateway of the other family does not count"
     );
 }
 
 #[test]
-fn a_failed_release_is_a_failure_wherever_it_is_said() {
+fn a_failed_release_is_recognised_nested_and_flat() {
     let failure = Response::failure(ReturnCode::UNEXPECTED_ERROR, "state is corrupt");
     let nested = json!({"response": {"ReturnCode": 99, "Message": "state is corrupt"}});
     let flat = json!({"ReturnCode": 99, "Message": "state is corrupt"});

@@ -1,13 +1,13 @@
-//! When a pool is nearly empty.
+//! Detection of nearly exhausted pools, with hysteresis.
 
 use weft_model::IpFamily;
 
 use super::{object::IpPool, reconcile::Client, space::Space};
 use crate::scaling::Scaler;
 
-/// Whether a pool is nearly empty: it is when little is free or somebody lacks something, and no
-/// more when enough is free and would be if all nodes asked for their buffers again. Without the
-/// latter a small pool would go back and forth for ever.
+/// True if a pool is nearly exhausted. It becomes so when little is free or a node lacks addresses.
+/// It ceases to be so when enough is free and would still be if all nodes requested their buffers
+/// again: without the latter a small pool would flap for ever.
 pub(super) fn is_exhausted(
     pool: &IpPool,
     space: &Space<'_>,
@@ -34,7 +34,7 @@ pub(super) fn is_exhausted(
         })
 }
 
-/// How much more the nodes would hold if there were enough.
+/// Number of addresses that the nodes would hold in addition if there were enough.
 fn usual_growth(pool: &IpPool, clients: &[Client<'_>], family: IpFamily, block: u64) -> u64 {
     let (scaler, _) = Scaler::read(Some(&pool.scaler));
     let growth = clients.iter().map(|client| {

@@ -1,4 +1,4 @@
-//! Nodes that come and go, and the claims they leave.
+//! NodeNetworkConfigs of joining and leaving nodes, and the claims of nodes that are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use super::{
 use crate::{GrantName, NodeConfig, Uid, scaling::Scaler};
 
 impl Allocator {
-    /// Configs of nodes that came, and of nodes that went.
-    pub(super) fn node_life(&self, view: &View, now: Moment, plan: &mut Plan) {
+    /// Creates, repairs and deletes NodeNetworkConfigs as Nodes come and go.
+    pub(super) fn plan_configs(&self, view: &View, now: Moment, plan: &mut Plan) {
         for node in view.nodes.values() {
             let Some(pool) = view.pool_of(node) else {
                 plan.notices.push(Notice::NoPool(node.name.clone()));
@@ -42,7 +42,8 @@ impl Allocator {
         }
     }
 
-    /// Claims of configs that are not there, whose nodes have been absent for long enough.
+    /// Frees claims whose config does not exist and whose Node has been absent for the grace
+    /// period.
     pub(super) fn free_orphans(&self, view: &View, space: &mut Space<'_>, now: Moment) {
         let known: BTreeMap<&Uid, &NodeConfig> = view
             .configs
@@ -85,25 +86,25 @@ impl Allocator {
     }
 }
 
-/// Whose a config is: its Node's, or without an owner nobody's, which it is since then itself.
+/// The owner of a config: its Node, or the config itself if it has no owner.
 pub(super) fn tenant(config: &NodeConfig) -> &Uid {
     config.owner.as_ref().unwrap_or(&config.uid)
 }
 
-/// Puts right a config whose Node is there.
+/// Repairs a config whose Node exists.
 fn keep_config(view: &View, config: &NodeConfig, node: &Node, plan: &mut Plan) {
     if config.deleting {
         plan.notices.push(Notice::Deleted(config.name.clone()));
-        // The claims stay, and are those of the config that is made next.
+        // The claims stay and pass to the config that is created next.
         if config.finalized && all_claimed(view, config) {
-            plan.writes.push(Write::RemoveFinalizer {
+            plan.writes.push(Write::RemoveConfigFinalizer {
                 name: config.name.clone(),
                 precondition: config.precondition(),
             });
         }
     } else if config.owner.is_none() {
         plan.notices.push(Notice::Ownerless(config.name.clone()));
-        plan.writes.push(Write::OwnConfig {
+        plan.writes.push(Write::SetConfigOwner {
             name: config.name.clone(),
             precondition: config.precondition(),
             owner: node.uid.clone(),
@@ -111,7 +112,7 @@ fn keep_config(view: &View, config: &NodeConfig, node: &Node, plan: &mut Plan) {
     }
 }
 
-/// Takes everything from a config whose Node is gone, and lets it go.
+/// Removes everything from a config whose Node is gone, and lets it be deleted.
 fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
     if !config.deleting {
         plan.writes.push(Write::DeleteConfig {
@@ -125,16 +126,16 @@ fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
             status: emptied(config, &claimed_ranges(view, config)),
         });
     } else if config.finalized && claimed_ranges(view, config).is_empty() {
-        plan.writes.push(Write::RemoveFinalizer {
+        plan.writes.push(Write::RemoveConfigFinalizer {
             name: config.name.clone(),
             precondition: config.precondition(),
         });
     }
 }
 
-/// Gives the claims of configs that are gone to those that were made again for the same Nodes: pods
-/// there go on using the addresses. Says whose they are then: they are published under their new
-/// names only once that is written.
+/// Moves the claims of deleted configs to those that were recreated for the same Nodes: pods there
+/// go on using the addresses. Returns the UIDs of the new holders: they publish the claims under
+/// new names only once the move is written.
 pub(super) fn move_claims<'a>(view: &'a View, space: &mut Space<'_>) -> BTreeSet<&'a Uid> {
     let heir = |claim: &Claim| {
         let holder = &claim.holder;
@@ -171,7 +172,7 @@ pub(super) fn move_claims<'a>(view: &'a View, space: &mut Space<'_>) -> BTreeSet
     heirs
 }
 
-/// Whether everything that a config publishes of pools with ranges is claimed for it.
+/// True if everything that a config publishes of pools with ranges is claimed for it.
 fn all_claimed(view: &View, config: &NodeConfig) -> bool {
     let blocks = view.shards.values().flat_map(|shard| shard.blocks.values());
     let claimed: BTreeSet<&GrantName> = blocks
@@ -187,7 +188,7 @@ fn all_claimed(view: &View, config: &NodeConfig) -> bool {
     })
 }
 
-/// Whether it is certain that a claim is not published and never will be.
+/// True if it is certain that a claim is not published and never will be.
 fn has_passed(config: &NodeConfig, claim: &Claim, net: IpNet, space: &Space<'_>) -> bool {
     let Some(range) = space.range_of(net) else {
         return false;
@@ -196,7 +197,7 @@ fn has_passed(config: &NodeConfig, claim: &Claim, net: IpNet, space: &Space<'_>)
     !published.names.contains(&claim.id) && published.version(range) > claim.version
 }
 
-/// Where claims of a config lie, with the version of each.
+/// Ranges with claims of a config, with the version of each claim.
 fn claimed_ranges<'a>(view: &'a View, config: &NodeConfig) -> Vec<(&'a IpPool, IpNet, i64)> {
     let mut found = Vec::new();
     for shard in view.shards.values() {
@@ -218,7 +219,8 @@ fn claimed_ranges<'a>(view: &'a View, config: &NodeConfig) -> Vec<(&'a IpPool, I
     found
 }
 
-/// Whether anything is published, or could be by whoever has not seen that the node is gone.
+/// True if the config publishes addresses, or a writer that has not seen that the node is gone
+/// could still do so.
 fn publishes_or_may(view: &View, config: &NodeConfig) -> bool {
     config.status.entries().next().is_some()
         || claimed_ranges(view, config)

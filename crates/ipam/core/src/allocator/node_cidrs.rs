@@ -1,5 +1,5 @@
-//! Pod CIDRs for nodes, as kube-controller-manager hands them out, but claimed first: two
-//! controllers that both believe to lead cannot give one CIDR to two nodes.
+//! Assignment of pod CIDRs to nodes, as kube-controller-manager does it, but claimed first: two
+//! controllers that both believe they are the leader cannot give one CIDR to two nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,36 +8,36 @@ use weft_model::{IpFamily, Moment};
 
 use super::{
     Allocator, Notice, Plan, View, Write,
-    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, Wall},
+    object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, WallTime},
     space::Space,
 };
 use crate::{PoolName, Precondition, Uid};
 
-/// A range that nodes get their pod CIDRs from.
+/// A range from which nodes get their pod CIDRs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClusterCidr {
-    /// The range.
+    /// The cluster's range.
     pub range: IpNet,
-    /// The prefix length of a node's part.
+    /// Prefix length of a node's CIDR.
     pub node_prefix: u8,
 }
 
 impl Allocator {
-    /// Claims a CIDR of each family for every node without, gives it to the node in a later plan,
-    /// and frees the claims of nodes that are gone. A node's CIDRs never change, so a claim that is
-    /// not the CIDR of its node never will be.
+    /// Claims a CIDR of each family for every node without one, assigns it to the node in a later
+    /// plan, and frees the claims of nodes that are gone. A node's CIDRs never change, so a claim
+    /// that is not the CIDR of its node never will be.
     ///
-    /// A node is gone when its Node was absent for the grace and its NodeNetworkConfig, which
-    /// publishes addresses of the CIDR for as long, is gone as well.
+    /// A node is gone when its Node was absent for the grace period and its NodeNetworkConfig,
+    /// which publishes addresses of the CIDR until then, is gone as well.
     ///
-    /// Shards are those of the pool of this name; it must not be an IPPool's.
+    /// Shards are those of the pool of this name; it must not be the name of an IPPool.
     pub fn plan_node_cidrs(
         &mut self,
         view: &View,
         name: &PoolName,
         cluster: &[ClusterCidr],
         now: Moment,
-        wall: Wall,
+        wall: WallTime,
     ) -> Plan {
         let mut plan = Plan::default();
         if !view.complete {
@@ -63,7 +63,7 @@ impl Allocator {
         plan
     }
 
-    /// Frees the claims that are over; the others, by Node.
+    /// Frees the claims that have ended; returns the others by Node.
     fn settle_cidrs(
         &self,
         view: &View,
@@ -93,7 +93,7 @@ impl Allocator {
     }
 }
 
-/// Whether somebody still has addresses of a CIDR, or may have: its node's config is still there.
+/// True if addresses of a CIDR are in use or may be: its node's config still exists.
 fn is_published(view: &View, cidr: IpNet, holder: &Holder) -> bool {
     view.configs.values().any(|config| {
         let mut nets = config
@@ -150,13 +150,13 @@ fn holder(node: &Node) -> Holder {
     }
 }
 
-/// Whether a node has CIDRs, and none of them in a block.
+/// True if a node has CIDRs, and none of them in a block.
 fn is_beside(node: &Node, block: IpNet) -> bool {
     let touches = |cidr: &IpNet| cidr.contains(&block) || block.contains(cidr);
     !node.pod_cidrs.is_empty() && !node.pod_cidrs.iter().any(touches)
 }
 
-/// Claims what nodes have that nobody claimed. Says whether there was any such thing.
+/// Claims CIDRs that nodes have without a claim. Returns true if there were any.
 fn adopt(view: &View, space: &mut Space<'_>, plan: &mut Plan) -> bool {
     let mut adopted = false;
     for node in view.nodes.values() {
@@ -187,7 +187,7 @@ fn adopt(view: &View, space: &mut Space<'_>, plan: &mut Plan) -> bool {
     adopted
 }
 
-/// The pool that claims of pod CIDRs are made in.
+/// The pool in which pod CIDRs are claimed.
 pub(crate) fn cidr_pool(name: &PoolName, cluster: &[ClusterCidr], ranges: &[IpNet]) -> IpPool {
     let prefix = |family: IpFamily| {
         let mut cidrs = cluster.iter();

@@ -10,16 +10,16 @@ use crate::{
     scaling::{DEFAULT_BATCH, ScalerParameters},
 };
 
-/// Milliseconds since 1970, as a machine's clock shows them: what is written for other machines to
-/// read. A clock that jumps makes a cooldown shorter or longer, and nothing worse.
+/// WallTime-clock time in milliseconds since 1970, for timestamps that other machines read. A clock
+/// that jumps makes a cooldown shorter or longer, and does no other harm.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Wall(pub u64);
+pub struct WallTime(pub u64);
 
-impl Wall {
-    /// So much later.
+impl WallTime {
+    /// The time `wait` later.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -27,7 +27,7 @@ impl Wall {
     }
 }
 
-/// Where the addresses of a pool come from.
+/// Origin of the addresses of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolSource {
     /// These ranges, shared by all nodes.
@@ -36,12 +36,12 @@ pub enum PoolSource {
     NodeCidrs,
 }
 
-/// When a pool counts as nearly empty, in percent of free addresses.
+/// Thresholds of exhaustion, in percent of free addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exhaustion {
-    /// Below this it does.
+    /// Below this the pool is nearly exhausted.
     pub enter: u8,
-    /// From this on it does no more.
+    /// From this on it is no longer nearly exhausted.
     pub leave: u8,
 }
 
@@ -54,41 +54,41 @@ impl Default for Exhaustion {
     }
 }
 
-/// An IPPool, as far as it matters here.
+/// A validated IPPool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpPool {
-    /// Its name, which is that of the subnet.
+    /// Name of the pool and of the subnet.
     pub name: PoolName,
-    /// Where its addresses come from.
+    /// Origin of its addresses.
     pub source: PoolSource,
-    /// Addresses that no node gets. Those of a node's own CIDRs are reserved besides: the first two
-    /// and, of IPv4, the last.
+    /// Addresses that are never assigned. In a node's own CIDRs the first two and, for IPv4, the
+    /// last are reserved in addition.
     pub reserved: Vec<IpNet>,
-    /// The gateway of each range; where there is none, the first address after the range's own.
+    /// Gateway of each range; defaults to the first address after the network address.
     pub gateways: Vec<IpAddr>,
     /// Prefix length of a block of IPv4 addresses.
     pub block_v4: u8,
     /// Prefix length of a block of IPv6 addresses.
     pub block_v6: u8,
-    /// Which nodes it serves.
+    /// Selector of the nodes that it serves.
     pub nodes: LabelSelector,
-    /// Whether nothing more is handed out.
+    /// True if no more addresses are assigned.
     pub disabled: bool,
-    /// Whether it has a deletion timestamp: nothing more is handed out, and it stays until nothing
-    /// is claimed of it.
+    /// True if it has a deletion timestamp: no more addresses are assigned, and it stays until none
+    /// is claimed.
     pub deleting: bool,
-    /// Whether our finalizer is on it.
+    /// True if our finalizer is set.
     pub finalized: bool,
-    /// How its nodes scale.
+    /// Scaling parameters of its nodes.
     pub scaler: ScalerParameters,
-    /// How long a block rests between two nodes.
+    /// Time between the release of a block and its reuse by another node.
     pub cooldown: Duration,
-    /// When it counts as nearly empty.
+    /// Thresholds of exhaustion.
     pub exhaustion: Exhaustion,
 }
 
 impl IpPool {
-    /// A pool with the usual settings and nothing reserved, and with our finalizer.
+    /// A pool with default settings, nothing reserved, and our finalizer set.
     pub fn new(name: &str, source: PoolSource) -> Self {
         Self {
             name: name.into(),
@@ -121,7 +121,7 @@ impl IpPool {
         prefix.max(range.prefix_len())
     }
 
-    /// The range of it that something lies in.
+    /// The range that contains a network.
     pub fn range_of(&self, net: IpNet) -> Option<IpNet> {
         match &self.source {
             PoolSource::NodeCidrs => None,
@@ -135,7 +135,7 @@ impl IpPool {
         prefix.max(range.prefix_len())
     }
 
-    /// The gateway of a range.
+    /// Gateway of a range.
     pub(crate) fn gateway(&self, range: IpNet) -> IpAddr {
         let mut gateways = self.gateways.iter().copied();
         gateways
@@ -149,89 +149,90 @@ pub(crate) fn container_id(pool: &PoolName, range: IpNet) -> ContainerId {
     ContainerId::from(format!("{pool}-{range}"))
 }
 
-/// The address after that of the network itself.
+/// The address after the network address.
 pub(crate) fn first_usable(range: IpNet) -> IpAddr {
     let family = IpFamily::of(range.addr());
     address(number(range.network()).saturating_add(1), family)
 }
 
-/// A Node, as far as it matters here.
+/// The fields of a Node that decide about addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
-    /// Its identity.
+    /// UID of the Node.
     pub uid: Uid,
-    /// Its state.
+    /// Resource version as observed.
     pub version: ResourceVersion,
-    /// Its labels.
+    /// Labels of the Node.
     pub labels: BTreeMap<SharedStr, SharedStr>,
-    /// `spec.podCIDRs`.
+    /// The pod CIDRs of the Node, `spec.podCIDRs`.
     pub pod_cidrs: Vec<IpNet>,
 }
 
-/// Whose a claim is: a NodeNetworkConfig, since what it publishes is fenced by its versions.
+/// The holder of a claim: a NodeNetworkConfig, because its versions fence publication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
-    /// The node's name.
+    /// Name of the node.
     pub node: NodeName,
-    /// The Node.
+    /// UID of the Node.
     pub node_uid: Uid,
-    /// The NodeNetworkConfig; for pod CIDRs the Node again.
+    /// UID of the NodeNetworkConfig; for pod CIDRs the Node's again.
     pub config: Uid,
 }
 
-/// Whether a claim holds or rests.
+/// Lifecycle of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// Nobody else may have it.
+    /// Reserved for its holder.
     Held,
-    /// Nobody may have it before then.
-    Cooldown(Wall),
+    /// Released; not to be claimed by any node before this time.
+    Cooldown(WallTime),
 }
 
-/// That a block or an address is a node's.
+/// A claim of a block or an address by a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// The name of the entry that it becomes.
+    /// Name of the entry that it becomes.
     pub id: GrantName,
-    /// Whose it is.
+    /// The node that holds it.
     pub holder: Holder,
-    /// The version of the holder's container at which it may be published, and at no other: once
-    /// the container has moved on without it, it never will be.
+    /// Version of the holder's container at which the claim may be published, and at no other:
+    /// once the container has moved on without it, it never will be.
     pub version: i64,
-    /// Whether it holds or rests.
+    /// Held, or in cooldown.
     pub state: ClaimState,
 }
 
-/// A block of which something is claimed.
+/// A block with at least one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Block {
-    /// All of it.
+    /// Claimed as a whole.
     Whole(Claim),
-    /// Single addresses, by their offset.
+    /// Single addresses, by offset.
     Split(BTreeMap<u32, Claim>),
 }
 
-/// An IPPoolShard: the claims in a part of a pool. Written only if it is still as it was read, so
-/// that no two writers can claim the same address, whoever of them is the leader.
+/// An IPPoolShard: the claims in a part of a pool. Written only if unchanged since it was read, so
+/// no two writers can claim the same address, whichever is the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
-    /// The pool.
+    /// Name of the pool.
     pub pool: PoolName,
-    /// The part of it.
+    /// Part of the pool.
     pub range: IpNet,
-    /// The state it was read in; `None` if it does not exist yet.
+    /// Resource version as read; `None` if the object does not exist yet.
     pub version: Option<ResourceVersion>,
-    /// The number of the last claim ever made here, so that no name is used twice.
+    /// Number of the last claim ever made here, so that no name is reused.
     pub sequence: u64,
-    /// Blocks of which something is claimed, by their number.
+    /// Blocks with at least one claim, by number.
     pub blocks: BTreeMap<u32, Block>,
 }
 
 impl Shard {
-    /// One without claims. The clock keeps its names apart from those of a shard that was lost.
-    pub fn new(pool: PoolName, range: IpNet, now: Wall) -> Self {
+    /// A shard without claims. The clock keeps its claim names apart from those of a shard that was
+    /// lost.
+    pub fn new(pool: PoolName, range: IpNet, now: WallTime) -> Self {
         Self {
             pool,
             range,
@@ -241,13 +242,13 @@ impl Shard {
         }
     }
 
-    /// The object's name, from the pool's and the range.
+    /// Name of the object, from the pool's name and the range.
     pub fn object_name(&self) -> String {
         let range = self.range.to_string().replace([':', '.', '/'], "-");
         format!("{}-{range}", self.pool)
     }
 
-    /// Every claim with the addresses that it covers; blocks have this prefix length.
+    /// Every claim with the addresses it covers; `block_prefix` is the prefix length of a block.
     pub fn claims(&self, block_prefix: u8) -> impl Iterator<Item = (IpNet, &Claim)> {
         let family = IpFamily::of(self.range.addr());
         let base = number(self.range.network());
@@ -275,7 +276,7 @@ pub(crate) fn net(start: u128, prefix: u8, family: IpFamily) -> IpNet {
     IpNet::new(address, prefix).unwrap_or_else(|_| IpNet::from(address))
 }
 
-/// How many addresses of a network are not reserved.
+/// Number of addresses of a network that are not reserved.
 pub(crate) fn unreserved(range: IpNet, reserved: &[IpNet]) -> u64 {
     let taken: u64 = IpNet::aggregate(&reserved.to_vec())
         .into_iter()

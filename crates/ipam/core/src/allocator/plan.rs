@@ -8,172 +8,172 @@ use super::{
 };
 use crate::{GrantName, NodeName, NodeStatus, PoolName, Precondition, Uid};
 
-/// What is to be written, in order. Each write stands for itself: one that fails or whose end is
-/// unknown is left alone, and the next plan starts from what is observed then.
+/// Writes to make, in order. Each write is independent: one that fails or whose result is unknown
+/// is not repeated, and the next plan starts from the state observed then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The writes.
+    /// Writes in order.
     pub writes: Vec<Write>,
-    /// What people should know.
+    /// Conditions to report to operators.
     pub notices: Vec<Notice>,
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// Make a NodeNetworkConfig, owned by the Node and with our finalizer.
+    /// Create a NodeNetworkConfig, owned by the Node and with our finalizer.
     CreateConfig {
-        /// The node.
+        /// Name of the node.
         node: NodeName,
-        /// Its identity, for the owner reference.
+        /// UID of the Node, for the owner reference.
         owner: Uid,
-        /// What it starts with, so that its first pods need not wait.
+        /// Initial request, so that the node's first pods need not wait.
         requested: i64,
     },
-    /// Write what a node has.
+    /// Write a node's status.
     Status {
-        /// Whose.
+        /// Name of the config.
         name: NodeName,
-        /// Only if it is still as it was.
+        /// State in which it was read.
         precondition: Precondition,
-        /// Everything it has.
+        /// The complete new status.
         status: NodeStatus,
     },
-    /// Write claims: create the shard if it has no version, else only if it still has this one.
+    /// Write claims: create the shard if it has no version, else update it only at this version.
     Shard {
-        /// The shard as it is to be.
+        /// The new shard.
         shard: Shard,
-        /// Holders that must be gone for good: read each NodeNetworkConfig from the API server and
-        /// not from a cache, and drop this write if one of them is there with this UID.
+        /// Holders that must be gone for good: read each NodeNetworkConfig from the API server, not
+        /// from a cache, and drop this write if one exists with this UID.
         gone: Vec<Holder>,
-        /// NodeNetworkConfigs that must be as they were: read each from the API server, and drop
-        /// this write if one of them is not.
+        /// NodeNetworkConfigs that must be unchanged: read each from the API server, and drop this
+        /// write if one has changed.
         unchanged: Vec<(NodeName, Precondition)>,
-        /// What changes, for people.
+        /// The changes, for logs.
         changes: Vec<ClaimChange>,
     },
     /// Delete the NodeNetworkConfig of a node that is gone.
     DeleteConfig {
-        /// Which.
+        /// Name of the config.
         name: NodeName,
-        /// Only this one.
+        /// State in which it was read.
         precondition: Precondition,
     },
-    /// Make a NodeNetworkConfig its Node's again.
-    OwnConfig {
-        /// Which.
+    /// Set the owner reference of a NodeNetworkConfig to its Node again.
+    SetConfigOwner {
+        /// Name of the config.
         name: NodeName,
-        /// Only if it is still as it was.
+        /// State in which it was read.
         precondition: Precondition,
-        /// The Node.
+        /// UID of the Node.
         owner: Uid,
     },
-    /// Let a NodeNetworkConfig go: its node is gone and nothing is claimed for it any more, or its
-    /// node is there, and its claims wait for the next one.
-    RemoveFinalizer {
-        /// Which.
+    /// Remove our finalizer from a NodeNetworkConfig: its node is gone and no address is claimed
+    /// for it, or its node exists and the claims pass to the next config.
+    RemoveConfigFinalizer {
+        /// Name of the config.
         name: NodeName,
-        /// Only if it is still as it was.
+        /// State in which it was read.
         precondition: Precondition,
     },
-    /// Put our finalizer on a pool: claims of it mean nothing without it.
-    HoldPool(PoolName),
-    /// Let a pool go: nothing is claimed of it any more.
-    ReleasePool(PoolName),
-    /// Tell the nodes of a pool whether it is nearly empty.
+    /// Add our finalizer to a pool: its claims are meaningless without it.
+    AddPoolFinalizer(PoolName),
+    /// Remove our finalizer from a pool: none of its addresses is claimed.
+    RemovePoolFinalizer(PoolName),
+    /// Publish whether a pool is nearly exhausted.
     SubnetState {
-        /// The pool.
+        /// Name of the pool.
         pool: PoolName,
-        /// Whether it is.
+        /// True if it is nearly exhausted.
         exhausted: bool,
     },
-    /// Give a node its pod CIDRs.
+    /// Set a node's pod CIDRs.
     PodCidrs {
-        /// The node.
+        /// Name of the node.
         name: NodeName,
-        /// Only this one.
+        /// State in which it was read.
         precondition: Precondition,
-        /// What it gets.
+        /// At most one CIDR of each family.
         cidrs: Vec<IpNet>,
     },
 }
 
-/// Something that people should know.
+/// A condition to report to operators.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Notice {
     /// Two nodes publish the same addresses.
     #[error("nodenetworkconfig {config}: {entry} ({net}) is claimed by {holder}")]
     Conflict {
-        /// Who publishes it without a claim.
+        /// The config that publishes them without a claim.
         config: NodeName,
-        /// Its entry.
+        /// Name of its entry.
         entry: GrantName,
         /// The addresses.
         net: IpNet,
-        /// Who has the claim.
+        /// Name of the node that has the claim.
         holder: NodeName,
     },
-    /// A node publishes what is no pool's.
+    /// A node publishes addresses that belong to no pool.
     #[error("nodenetworkconfig {config}: {entry} ({net}) is in no range of pool {pool}")]
     Stray {
-        /// Who publishes it.
+        /// The config that publishes them.
         config: NodeName,
-        /// Its entry.
+        /// Name of its entry.
         entry: GrantName,
         /// The addresses.
         net: IpNet,
         /// The pool of the node.
         pool: PoolName,
     },
-    /// A node asks for more than there is.
+    /// A node requests more than is free.
     #[error("node {node}: pool {pool} lacks {missing} addresses")]
     Unmet {
-        /// The node.
+        /// Name of the node.
         node: NodeName,
-        /// Its pool.
+        /// The pool of the node.
         pool: PoolName,
-        /// How many it does not get.
+        /// Number of addresses it does not get.
         missing: u64,
     },
-    /// A node's config has no owner, and gets it back.
-    #[error("nodenetworkconfig {0} has no owner; it is given to the node of its name")]
+    /// A config has no owner and gets one again.
+    #[error("nodenetworkconfig {0} has no owner; setting the node of its name")]
     Ownerless(NodeName),
-    /// A node's config was deleted, and the node was not.
+    /// A node's config was deleted, but not the node.
     #[error(
-        "nodenetworkconfig {0} was deleted while its node is there; it is made again with the same \
+        "nodenetworkconfig {0} was deleted while its node exists; recreating it with the same \
          addresses"
     )]
     Deleted(NodeName),
-    /// Somebody else may have what is a node's own.
-    #[error(
-        "node {node}: pod CIDR {cidr} overlaps {other} of {owner}; nothing is taken from there"
-    )]
+    /// A node's pod CIDR overlaps addresses of another owner.
+    #[error("node {node}: pod CIDR {cidr} overlaps {other} of {owner}; not assigning the overlap")]
     Overlap {
-        /// The node.
+        /// Name of the node.
         node: NodeName,
-        /// Its CIDR.
+        /// Its pod CIDR.
         cidr: IpNet,
-        /// The other's.
+        /// The overlapping network.
         other: IpNet,
-        /// Whose that is.
+        /// Owner of that network.
         owner: String,
     },
-    /// A pool was deleted, and nodes have addresses of it.
-    #[error("pool {0} was deleted; it goes when no node has addresses of it")]
+    /// A deleted pool still has addresses in use.
+    #[error("pool {0} was deleted; it is removed when no node has addresses of it")]
     PoolInUse(PoolName),
-    /// No pool serves a node.
+    /// No pool's selector matches a node.
     #[error("node {0} matches no pool")]
     NoPool(NodeName),
-    /// A node has so much that it cannot be told from what is free, and nobody gets anything.
-    #[error("node {0}: pod CIDR {1} has too many blocks; no pod CIDR is handed out")]
+    /// A node's CIDR covers too many blocks to claim them, so free ranges are unknown and no node
+    /// gets a CIDR.
+    #[error("node {0}: pod CIDR {1} has too many blocks; assigning no pod CIDRs")]
     HugeCidr(NodeName, IpNet),
-    /// Nodes are without pod CIDRs and there are no more.
+    /// All pod CIDRs are claimed.
     #[error("node {0}: no pod CIDR is left")]
     NoCidr(NodeName),
 }
 
 impl Plan {
-    /// Of two statuses of one config only the first would be written.
+    /// Drops all but the first status write of each config: the others would fail their
+    /// precondition.
     pub(super) fn keep_first_statuses(&mut self) {
         let mut seen = BTreeSet::new();
         self.writes.retain(|write| match write {
@@ -182,7 +182,7 @@ impl Plan {
         });
     }
 
-    /// Whether there is nothing to write.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -231,12 +231,12 @@ impl fmt::Display for Write {
                 Ok(())
             }
             Self::DeleteConfig { name, .. } => write!(f, "- nodenetworkconfig {name}"),
-            Self::OwnConfig { name, .. } => write!(f, "~ nodenetworkconfig {name}: owner"),
-            Self::RemoveFinalizer { name, .. } => {
+            Self::SetConfigOwner { name, .. } => write!(f, "~ nodenetworkconfig {name}: owner"),
+            Self::RemoveConfigFinalizer { name, .. } => {
                 write!(f, "~ nodenetworkconfig {name}: no finalizer")
             }
-            Self::HoldPool(pool) => write!(f, "~ pool {pool}: finalizer"),
-            Self::ReleasePool(pool) => write!(f, "~ pool {pool}: no finalizer"),
+            Self::AddPoolFinalizer(pool) => write!(f, "~ pool {pool}: finalizer"),
+            Self::RemovePoolFinalizer(pool) => write!(f, "~ pool {pool}: no finalizer"),
             Self::SubnetState {
                 pool,
                 exhausted: true,

@@ -1,4 +1,4 @@
-//! Claims, and what follows from them.
+//! Claims of a pool with ranges: adopt, settle, grant, and the status writes that follow.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::{
     Allocator, Notice, Plan, View, Write,
     exhaustion::is_exhausted,
     lifecycle::{move_claims, tenant},
-    object::{Block, Claim, ClaimState, Holder, IpPool, Wall},
+    object::{Block, Claim, ClaimState, Holder, IpPool, WallTime},
     share::{Need, share},
     space::Space,
     status::{Published, publish_pending, write_status},
 };
 use crate::{NodeConfig, PoolName, Uid, range::address_count, scaling::Scaler};
 
-/// The claims of a block that hold.
+/// The claims of a block that are held, not in cooldown.
 pub(super) fn claims(block: &Block) -> Vec<&Claim> {
     let held = |claim: &&Claim| claim.state == ClaimState::Held;
     match block {
@@ -25,21 +25,21 @@ pub(super) fn claims(block: &Block) -> Vec<&Claim> {
     }
 }
 
-/// A config of a node that is there, and what it has.
+/// A config of an existing node, with its claims in a pool.
 pub(super) struct Client<'a> {
     pub(super) config: &'a NodeConfig,
     pub(super) holder: Holder,
     pub(super) published: Published,
     /// Claimed and about to be published.
     pub(super) pending: Vec<(IpNet, Claim)>,
-    /// Whether claims are made for it or moved to it by this plan: its status waits for them.
+    /// True if this plan makes claims for it or moves claims to it: its status is written later.
     pub(super) claiming: bool,
-    /// What it lacks and nobody has.
+    /// Number of addresses it lacks and the pool cannot provide.
     pub(super) missing: u64,
 }
 
 impl Client<'_> {
-    /// How many it may have of each family.
+    /// Number of addresses of each family it may have.
     fn wanted(&self, pool: &IpPool) -> u64 {
         let (scaler, _) = Scaler::read(Some(&pool.scaler));
         let wanted = self
@@ -50,7 +50,7 @@ impl Client<'_> {
         u64::try_from(wanted).unwrap_or_default()
     }
 
-    /// How many it has of a family, or is about to get.
+    /// Number of addresses of a family it has or is about to get.
     pub(super) fn has(&self, family: IpFamily) -> u64 {
         let of_family = |net: &IpNet| IpFamily::of(net.addr()) == family;
         let pending = self.pending.iter().filter(|(net, _)| of_family(net));
@@ -77,14 +77,14 @@ impl Client<'_> {
 }
 
 impl Allocator {
-    /// Everything about a pool with ranges of its own.
+    /// Plans everything about a pool with ranges of its own.
     pub(super) fn plan_ranges(
         &self,
         view: &View,
         pool: &IpPool,
         ranges: &[IpNet],
         now: Moment,
-        wall: Wall,
+        wall: WallTime,
         plan: &mut Plan,
     ) {
         let shards = view.shards.values().filter(|shard| shard.pool == pool.name);
@@ -100,7 +100,7 @@ impl Allocator {
             settle(client, &mut space);
             client.claiming = moved.contains(&client.config.uid);
         }
-        // What is published without a claim may be what looks free.
+        // Addresses published without a claim may look free.
         if !adopting && !pool.disabled && !pool.deleting {
             grant(
                 &mut clients,
@@ -129,19 +129,21 @@ impl Allocator {
     }
 }
 
-/// Keeps a pool that is being deleted until nothing is claimed of it.
+/// Keeps a pool that is being deleted until none of its addresses is claimed.
 fn hold(pool: &IpPool, space: &Space<'_>, plan: &mut Plan) {
     let claimed = space.claims().next().is_some();
     match (pool.deleting, pool.finalized) {
-        (false, false) => plan.writes.push(Write::HoldPool(pool.name.clone())),
+        (false, false) => plan.writes.push(Write::AddPoolFinalizer(pool.name.clone())),
         (true, _) if claimed => plan.notices.push(Notice::PoolInUse(pool.name.clone())),
-        (true, true) => plan.writes.push(Write::ReleasePool(pool.name.clone())),
+        (true, true) => plan
+            .writes
+            .push(Write::RemovePoolFinalizer(pool.name.clone())),
         _ => {}
     }
 }
 
-/// The configs that a pool serves, and those that only have claims there: their nodes were its own
-/// before.
+/// The configs that a pool serves, and those that only have claims there because the pool served
+/// their nodes before.
 fn clients<'a>(
     view: &'a View,
     pool: &IpPool,
@@ -185,7 +187,7 @@ fn clients<'a>(
     (clients, lodgers)
 }
 
-/// Whose the claims of a config are. One without an owner is that of the Node of its name.
+/// The holder for claims of a config. A config without an owner belongs to the Node of its name.
 fn holder(view: &View, config: &NodeConfig) -> Holder {
     let node = view.nodes.get(&config.name).map(|node| &node.uid);
     let nobodys = config.owner.is_none();
@@ -199,8 +201,8 @@ fn holder(view: &View, config: &NodeConfig) -> Holder {
     }
 }
 
-/// Claims what a config publishes and nobody has claimed, whether its node is there or not: nobody
-/// else must get it. Says whether there was any such thing.
+/// Claims addresses that a config publishes without a claim, whether its node exists or not, so
+/// that no other node gets them. Returns true if there were any.
 fn adopt(view: &View, config: &NodeConfig, space: &mut Space<'_>, plan: &mut Plan) -> bool {
     let mut adopted = false;
     for (_, entry) in config.status.entries() {
@@ -246,7 +248,7 @@ fn adopt(view: &View, config: &NodeConfig, space: &mut Space<'_>, plan: &mut Pla
     adopted
 }
 
-/// Whether a node that this pool serves publishes what is in no pool.
+/// True if a node that this pool serves publishes addresses that are in no pool.
 fn is_stray(view: &View, config: &NodeConfig, net: IpNet, pool: &PoolName) -> bool {
     let node = view.node_of(config).filter(|_| !config.deleting);
     let serving = node.and_then(|node| view.pool_of(node));
@@ -256,7 +258,7 @@ fn is_stray(view: &View, config: &NodeConfig, net: IpNet, pool: &PoolName) -> bo
         && !view.pools.values().any(|pool| pool.range_of(net).is_some())
 }
 
-/// Sorts a node's claims: those that are published, those that are to be, those that never will.
+/// Sorts a node's claims: published, to be published, and never to be published, which are freed.
 fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
     for (net, claim) in std::mem::take(&mut client.pending) {
         if client.published.names.contains(&claim.id) {
@@ -266,8 +268,8 @@ fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
             continue;
         };
         let version = client.published.version(range);
-        // A later version than the node's is what a cache shows that is behind, and then the status
-        // will not be written; or somebody set the status back, and then it is put right.
+        // A version later than the node's comes from a stale cache, and then the status write
+        // fails; or the status was set back by another writer, and then it is repaired.
         if claim.version < version {
             space.free(net, None);
         } else {
@@ -276,7 +278,7 @@ fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
     }
 }
 
-/// Makes claims for whoever lacks something.
+/// Makes claims for nodes that lack addresses.
 pub(super) fn grant(
     clients: &mut [Client<'_>],
     pool: &IpPool,
@@ -316,7 +318,7 @@ pub(super) fn grant(
     }
 }
 
-/// Claims so many addresses for a node: whole blocks, and single ones where there is little.
+/// Claims addresses for a node: whole blocks, and single addresses where little is free.
 fn claim(
     client: &Client<'_>,
     family: IpFamily,

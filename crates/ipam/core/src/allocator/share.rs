@@ -1,20 +1,21 @@
-//! Who gets how much when there is too little.
+//! Fair sharing of scarce addresses between nodes.
 
 use crate::NodeName;
 
-/// What a node lacks.
+/// The addresses a node lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) node: NodeName,
-    /// For pods that are there.
+    /// For existing pods.
     pub(super) pods: u64,
-    /// For pods to come.
+    /// For future pods.
     pub(super) buffer: u64,
 }
 
-/// Shares what is free: pods before any buffer, and among those who lack something to everybody the
-/// same, so that small needs are met before large ones. What cannot be divided goes round: to those
-/// from the turn on, which moves with every claim. The result is in the order of the needs.
+/// Max-min fair share of the free addresses: pods before any buffer, and an equal share for every
+/// node that lacks some, so that small needs are met before large ones. The indivisible remainder
+/// rotates: it goes to nodes from `turn` on, which moves with every claim. The result is in the
+/// order of the needs.
 pub(super) fn share(needs: &[Need], free: u64, turn: u64) -> Vec<u64> {
     let mut left = free;
     let mut shares = vec![0; needs.len()];
@@ -43,8 +44,8 @@ pub(super) fn share(needs: &[Need], free: u64, turn: u64) -> Vec<u64> {
     shares
 }
 
-/// How much everybody who lacks as much can have, and what is left then: less than one for each of
-/// those who lack more.
+/// The equal share of every node that lacks at least that much, and the remainder, which is smaller
+/// than the number of nodes that lack more.
 fn level(lacking: &[u64], free: u64) -> (u64, u64) {
     let mut sorted = lacking.to_vec();
     sorted.sort_unstable();
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_everything_if_there_is_enough() {
+    fn all_needs_are_met_if_there_is_enough() {
         assert_eq!(share(&[need("a", 5, 3), need("b", 0, 8)], 16, 7), [8, 8]);
     }
 
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_goes_round() {
+    fn the_remainder_rotates() {
         let needs = [need("a", 9, 0), need("b", 9, 0), need("c", 1, 0)];
         assert_eq!(share(&needs, 6, 0), [3, 2, 1]);
         assert_eq!(share(&needs, 6, 1), [2, 3, 1]);

@@ -1,4 +1,4 @@
-//! The free and the taken in a pool, while a plan is made.
+//! Free and claimed blocks of a pool while a plan is made.
 
 mod cover;
 mod geometry;
@@ -11,27 +11,27 @@ use weft_model::IpFamily;
 use self::geometry::shards_of;
 use super::{
     Write,
-    object::{Block, Claim, ClaimState, Holder, IpPool, Shard, Wall, unreserved},
+    object::{Block, Claim, ClaimState, Holder, IpPool, Shard, WallTime, unreserved},
 };
 use crate::{
     GrantName, NodeName, Precondition,
     range::{address_count, number},
 };
 
-/// Why and how a shard is changed, for people.
+/// A change of a shard, for logs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimChange {
-    /// Something free becomes a node's.
+    /// Free addresses are claimed for a node.
     Claimed(IpNet, Claim),
-    /// A node publishes something that nobody claimed.
+    /// Addresses that a node publishes without a claim are claimed for it.
     Adopted(IpNet, Claim),
-    /// A node's config was made again, and its claims are the new one's.
+    /// A node's config was recreated and takes over the claim.
     Moved(IpNet, Claim),
-    /// A claim is over, and its addresses rest.
+    /// A claim ended and its addresses are in cooldown.
     Freed(IpNet, Claim),
 }
 
-/// A shard as it is going to be.
+/// A shard with the changes of the plan.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) shard: Shard,
@@ -40,7 +40,7 @@ pub(super) struct Draft {
     pub(super) unchanged: Vec<(NodeName, Precondition)>,
 }
 
-/// Where a claim is.
+/// Position of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) shard: IpNet,
@@ -54,13 +54,13 @@ pub(super) struct Space<'a> {
     pool: &'a IpPool,
     ranges: &'a [IpNet],
     reserved: &'a [IpNet],
-    now: Wall,
+    now: WallTime,
     drafts: BTreeMap<IpNet, Draft>,
-    /// Before these numbers of a shard no block is free. Nothing becomes free while a plan is made.
+    /// Lower bound of free block numbers by shard. No block becomes free while a plan is made.
     cursors: BTreeMap<IpNet, u32>,
-    /// So many shards of a range, from its first on, have no free block.
+    /// Number of leading shards of a range that have no free block.
     full: BTreeMap<IpNet, u64>,
-    /// What the names of claims begin with.
+    /// Prefix of claim names.
     label: String,
 }
 
@@ -70,10 +70,10 @@ impl<'a> Space<'a> {
         ranges: &'a [IpNet],
         reserved: &'a [IpNet],
         shards: impl IntoIterator<Item = Shard>,
-        now: Wall,
+        now: WallTime,
     ) -> Self {
         let drafts = shards.into_iter().map(|mut shard| {
-            forget_rested(&mut shard, now);
+            drop_expired_cooldowns(&mut shard, now);
             (shard.range, Draft::new(shard))
         });
         Self {
@@ -88,7 +88,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Names claims differently.
+    /// Sets the prefix of claim names.
     pub(super) fn labelled(self, label: String) -> Self {
         Self { label, ..self }
     }
@@ -102,7 +102,7 @@ impl<'a> Space<'a> {
         ranges.map(|range| IpFamily::of(range.addr())).collect()
     }
 
-    /// How many addresses a whole block of a family has.
+    /// Number of addresses in a whole block of a family.
     pub(super) fn block_size(&self, family: IpFamily) -> u64 {
         let mut ranges = self.ranges_of(family);
         ranges.next().map_or(1, |range| {
@@ -121,7 +121,7 @@ impl<'a> Space<'a> {
         ranges.filter(move |range| IpFamily::of(range.addr()) == family)
     }
 
-    /// The addresses of a family that nodes could have.
+    /// Number of addresses of a family that can be assigned.
     pub(super) fn total(&self, family: IpFamily) -> u64 {
         let totals = self
             .ranges_of(family)
@@ -129,7 +129,7 @@ impl<'a> Space<'a> {
         totals.fold(0, u64::saturating_add)
     }
 
-    /// How many are claimed, and how many rest.
+    /// Number of claimed addresses, and of those in cooldown.
     pub(super) fn used(&self, family: IpFamily) -> (u64, u64) {
         let (mut held, mut resting) = (0, 0);
         for (net, claim) in self.claims() {
@@ -150,7 +150,7 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// Whole blocks that nothing is claimed of, counted no further than `enough`.
+    /// Number of whole blocks without a claim, counted no further than `enough`.
     pub(super) fn free_blocks(&self, family: IpFamily, enough: u64) -> u64 {
         let mut free = 0;
         for range in self.ranges_of(family) {
@@ -181,7 +181,7 @@ impl<'a> Space<'a> {
         free
     }
 
-    /// Takes a whole block.
+    /// Claims a whole block.
     pub(super) fn claim_block(
         &mut self,
         family: IpFamily,
@@ -201,7 +201,7 @@ impl<'a> Space<'a> {
         Some(block)
     }
 
-    /// The first free block of a range, with its shard and number, and not to be found again.
+    /// Takes the first free block of a range, with its shard and number. It is not found again.
     fn free_block(&mut self, range: IpNet) -> Option<(IpNet, IpNet, u32)> {
         let full = self.full.get(&range).copied().unwrap_or_default();
         for (shard, passed) in shards_of(self.pool, range, full).zip(full..) {
@@ -229,7 +229,7 @@ impl<'a> Space<'a> {
         found
     }
 
-    /// Takes a single address: of a block that is split already, if there is one.
+    /// Claims a single address, of a block that is split already if there is one.
     pub(super) fn claim_single(
         &mut self,
         family: IpFamily,
@@ -271,7 +271,7 @@ impl<'a> Space<'a> {
         None
     }
 
-    /// A block with reserved addresses first, since nobody can have it as a whole.
+    /// Prefers a block with reserved addresses, because it can never be claimed as a whole.
     fn unsplit_place(&mut self, family: IpFamily) -> Option<(IpNet, Place)> {
         for net in self.reserved {
             let Some(range) = self
@@ -315,7 +315,7 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// What is claimed where this entry is: of the same extent, or anything that overlaps it.
+    /// The claim at an entry: of the same extent, or any that overlaps it.
     pub(super) fn claim_at(&self, entry: IpNet) -> Option<&Claim> {
         let range = self.range_of(entry)?;
         let place = self.place_of(range, entry);
@@ -335,7 +335,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Claims what a node already publishes.
+    /// Claims addresses that a node already publishes.
     pub(super) fn adopt(&mut self, entry: IpNet, claim: Claim) -> bool {
         let Some(range) = self.range_of(entry) else {
             return false;
@@ -361,7 +361,8 @@ impl<'a> Space<'a> {
         true
     }
 
-    /// Lets a claim rest. Of a holder that is gone for good, whoever writes has to make sure of it.
+    /// Puts a claim into cooldown. If `gone` is set, the writer must verify that the holder is gone
+    /// for good.
     pub(super) fn free(&mut self, entry: IpNet, gone: Option<&Holder>) {
         let until = self.now.after(self.pool.cooldown);
         let freed = self.change(entry, |claim| claim.state = ClaimState::Cooldown(until));
@@ -432,8 +433,8 @@ impl From<Draft> for Write {
     }
 }
 
-/// Claims whose rest is over are free again, without a write of their own.
-fn forget_rested(shard: &mut Shard, now: Wall) {
+/// Removes claims whose cooldown has ended. This needs no write of its own.
+fn drop_expired_cooldowns(shard: &mut Shard, now: WallTime) {
     let over = |claim: &Claim| matches!(claim.state, ClaimState::Cooldown(until) if until <= now);
     shard.blocks.retain(|_, block| match block {
         Block::Whole(claim) => !over(claim),

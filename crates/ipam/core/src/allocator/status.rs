@@ -1,4 +1,4 @@
-//! What a node has, as its status says it.
+//! The status of a NodeNetworkConfig: what it publishes, and its next version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ use crate::{
     Phase, PoolName, range::address_count,
 };
 
-/// The entries of a config, read.
+/// The decoded entries of a config.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
-    /// Entries that can be read.
+    /// Readable entries.
     pub(super) entries: Vec<(GrantName, IpNet)>,
-    /// All names, also of entries that cannot be read.
+    /// All names, including those of unreadable entries.
     pub(super) names: BTreeSet<GrantName>,
     offered: BTreeSet<GrantName>,
     versions: BTreeMap<ContainerId, i64>,
@@ -54,13 +54,13 @@ impl Published {
         }
     }
 
-    /// The version of the container that holds addresses of a range.
+    /// Version of the container that holds addresses of a range.
     pub(super) fn version(&self, range: IpNet) -> i64 {
         let id = container_id(&self.pool, range);
         self.versions.get(&id).copied().unwrap_or_default()
     }
 
-    /// How many addresses of a family stay.
+    /// Number of addresses of a family that are not offered for release.
     pub(super) fn kept(&self, family: IpFamily) -> u64 {
         let of_family = |net: &IpNet| IpFamily::of(net.addr()) == family;
         self.entries
@@ -70,7 +70,7 @@ impl Published {
             .sum()
     }
 
-    /// Grows with every change of any container.
+    /// A number that grows with every change of any container.
     pub(super) fn age(&self) -> u64 {
         let versions = self
             .versions
@@ -80,8 +80,7 @@ impl Published {
     }
 }
 
-/// The status of a node with what is offered taken out and what is claimed put in, if that changes
-/// anything.
+/// The status write that removes released entries and adds claimed ones; none if nothing changes.
 pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet]) -> Option<Write> {
     let before = &client.config.status;
     let mut status = before.clone();
@@ -119,8 +118,8 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
     })
 }
 
-/// The status of a node that another pool serves now, with what was claimed for it here put in: it
-/// is the node that gives back what it does not need.
+/// The status write that adds pending claims to a node that another pool serves now; the node
+/// itself releases what it does not need.
 pub(super) fn publish_pending(
     client: &Client<'_>,
     pool: &IpPool,
@@ -137,7 +136,7 @@ pub(super) fn publish_pending(
     })
 }
 
-/// Puts in what is claimed of a range.
+/// Adds the claims of a range to a container.
 fn publish(
     client: &Client<'_>,
     pool: &IpPool,
@@ -194,8 +193,8 @@ fn container(id: ContainerId, pool: &IpPool, range: IpNet) -> NetworkContainer {
     }
 }
 
-/// The status of a node that is gone. Every container moves on, also one in which nothing was
-/// published yet: nobody can publish there any more what was claimed before.
+/// The status of a node that is gone. Every container's version is incremented, also that of one
+/// that published nothing yet, so that no earlier claim can be published any more.
 pub(super) fn emptied(config: &NodeConfig, claimed: &[(&IpPool, IpNet, i64)]) -> NodeStatus {
     let mut status = config.status.clone();
     for (pool, range, _) in claimed {
@@ -208,7 +207,7 @@ pub(super) fn emptied(config: &NodeConfig, claimed: &[(&IpPool, IpNet, i64)]) ->
         container.entries.clear();
         container.version += 1;
     }
-    // What was claimed for a later version, which somebody set back, passes too.
+    // Claims for a later version, because the status was set back, expire too.
     for (pool, range, version) in claimed {
         let id = container_id(&pool.name, *range);
         let container = status

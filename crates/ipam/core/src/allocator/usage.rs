@@ -1,32 +1,32 @@
-//! How much of a pool is whose, for people.
+//! Usage figures of a pool, for status and metrics.
 
 use super::{
     View,
-    object::{Block, Claim, ClaimState, IpPool, PoolSource, Wall},
+    object::{Block, Claim, ClaimState, IpPool, PoolSource, WallTime},
     space::Space,
 };
 
-/// Figures of the family of a pool with the fewer addresses, since that is the one that runs out.
+/// Figures of the family with fewer addresses, because it runs out first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Addresses that nodes could have.
+    /// Addresses that can be assigned.
     pub total: u64,
-    /// Those that are nodes'.
+    /// Addresses claimed by nodes.
     pub claimed: u64,
-    /// Those that rest.
+    /// Addresses in cooldown.
     pub cooldown: u64,
 }
 
 impl Usage {
-    /// Those that nobody has.
+    /// Addresses that are neither claimed nor in cooldown.
     pub fn free(&self) -> u64 {
         self.total.saturating_sub(self.claimed + self.cooldown)
     }
 }
 
 impl View {
-    /// How much of a pool is whose. Nothing is known of nodes' own CIDRs.
-    pub fn usage(&self, pool: &IpPool, wall: Wall) -> Usage {
+    /// Usage of a pool. Pools of nodes' own CIDRs have no figures.
+    pub fn usage(&self, pool: &IpPool, wall: WallTime) -> Usage {
         let PoolSource::Ranges(ranges) = &pool.source else {
             return Usage::default();
         };
@@ -44,8 +44,8 @@ impl View {
         })
     }
 
-    /// When something that rests is free again.
-    pub fn next_rested(&self, wall: Wall) -> Option<Wall> {
+    /// Time at which the next cooldown ends.
+    pub fn next_cooldown_end(&self, wall: WallTime) -> Option<WallTime> {
         let blocks = self.shards.values().flat_map(|shard| shard.blocks.values());
         let until = |claim: &Claim| match claim.state {
             ClaimState::Cooldown(until) if until > wall => Some(until),

@@ -12,16 +12,16 @@ use crate::{
     scaling::{Scaler, ScalerFlaw, ScalerParameters},
 };
 
-/// An IPPool.
+/// An IPPool: addresses for the nodes that its selector matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpPool {
-    /// `metadata`; the name is that of the subnet.
+    /// `metadata`; the name is the subnet's name in a NodeNetworkConfig.
     pub metadata: Meta,
-    /// `spec`.
+    /// Ranges and settings, written by an operator.
     #[serde(deserialize_with = "null_is_default")]
     pub spec: IpPoolSpec,
-    /// `status`.
+    /// Usage and conditions, written by the allocator.
     #[serde(deserialize_with = "null_is_default")]
     pub status: IpPoolStatus,
 }
@@ -30,19 +30,19 @@ pub struct IpPool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpPoolSpec {
-    /// The ranges that nodes share.
+    /// CIDRs that nodes share.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<SharedStr>,
-    /// Instead of ranges: each node has its own `spec.podCIDRs`.
+    /// Instead of CIDRs: each node uses its own `spec.podCIDRs`.
     #[serde(rename = "nodeCIDRs")]
     pub node_cidrs: bool,
-    /// The gateway of pods; the first usable address without it.
+    /// IPv4 gateway of pods; defaults to the first usable address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<SharedStr>,
-    /// The same of IPv6.
+    /// IPv6 gateway of pods; defaults to the first usable address.
     #[serde(rename = "gatewayV6", skip_serializing_if = "Option::is_none")]
     pub gateway_v6: Option<SharedStr>,
-    /// Addresses and CIDRs that no node gets.
+    /// Addresses and CIDRs that are never assigned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<SharedStr>,
     /// Prefix length of a block of IPv4 addresses.
@@ -51,19 +51,19 @@ pub struct IpPoolSpec {
     /// Prefix length of a block of IPv6 addresses.
     #[serde(rename = "blockPrefixV6", skip_serializing_if = "Option::is_none")]
     pub block_prefix_v6: Option<i64>,
-    /// The labels of the nodes that it serves.
+    /// Labels of the nodes that it serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Whether nothing more is handed out.
+    /// True if no more addresses are assigned.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
-    /// How its nodes scale.
+    /// Scaling parameters of its nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaler: Option<ScalerParameters>,
-    /// How long a block rests between two nodes.
+    /// Time in seconds between the release of a block and its reuse by another node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_seconds: Option<i64>,
-    /// When it counts as nearly empty.
+    /// Thresholds of exhaustion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exhaustion: Option<ExhaustionPercent>,
 }
@@ -72,32 +72,32 @@ pub struct IpPoolSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExhaustionPercent {
-    /// Below this it is nearly empty.
+    /// Below this the pool is nearly exhausted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enter_free_percent: Option<i64>,
-    /// From this on it is no more.
+    /// From this on it is no longer nearly exhausted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leave_free_percent: Option<i64>,
 }
 
-/// `status` of an IPPool. Figures are those of the family with the fewer addresses, since that is
-/// the one that runs out; of a pool of nodes' own CIDRs there are none.
+/// `status` of an IPPool. Figures are those of the family with fewer addresses, because it runs out
+/// first. A pool of the nodes' own CIDRs has no figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpPoolStatus {
-    /// Addresses that nodes could have.
+    /// Addresses that can be assigned.
     pub total: i64,
-    /// Those of them that no node has.
+    /// Addresses neither claimed nor in cooldown.
     pub free: i64,
-    /// Those that are nodes'.
+    /// Addresses claimed by nodes.
     pub claimed: i64,
-    /// Those that rest.
+    /// Addresses in cooldown.
     pub cooldown: i64,
-    /// Whether it is nearly empty.
+    /// True if it is nearly exhausted.
     pub exhausted: bool,
-    /// The generation that this is about.
+    /// `metadata.generation` that this status is about.
     pub observed_generation: i64,
-    /// `Ready`, and why not.
+    /// `Ready`, with the reason if it is false.
     pub conditions: Vec<PoolCondition>,
 }
 
@@ -105,86 +105,86 @@ pub struct IpPoolStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolCondition {
-    /// Its type.
+    /// Condition type, `Ready`.
     pub r#type: String,
     /// `True` or `False`.
     pub status: String,
-    /// Why, in a word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// Why, in a sentence.
+    /// Human-readable reason.
     pub message: String,
-    /// Since when, in RFC 3339.
+    /// Time of the last change of status, in RFC 3339.
     pub last_transition_time: String,
 }
 
-/// What is wrong with an IPPool.
+/// An error in an IPPool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFlaw {
-    /// Neither a CIDR nor, where that is allowed, an address; or with bits of a host.
-    #[error("{field}: {text:?} is no CIDR")]
+    /// Neither a CIDR nor, where that is allowed, an address; or a CIDR with host bits.
+    #[error("{field}: {text:?} is not a CIDR")]
     Cidr {
-        /// Where.
+        /// Field of the spec.
         field: &'static str,
-        /// What.
+        /// Invalid value.
         text: SharedStr,
     },
-    /// No address.
-    #[error("{field}: {text:?} is no address")]
+    /// Not an IP address.
+    #[error("{field}: {text:?} is not an IP address")]
     Address {
-        /// Where.
+        /// Field of the spec.
         field: &'static str,
-        /// What.
+        /// Invalid value.
         text: SharedStr,
     },
-    /// There is nothing to hand out, or it is said twice from where.
+    /// Neither or both of `cidrs` and `nodeCIDRs` are set.
     #[error("either cidrs or nodeCIDRs must be given")]
     Source,
-    /// Claims of another kind have this name.
-    #[error("the name {POD_CIDR_POOL} is taken by claims of pod CIDRs")]
+    /// The name is reserved for claims of pod CIDRs.
+    #[error("the name {POD_CIDR_POOL} is reserved for claims of pod CIDRs")]
     Name,
-    /// Two ranges of it overlap.
+    /// Two of its own ranges overlap.
     #[error("{0} and {1} overlap")]
     OwnOverlap(IpNet, IpNet),
-    /// Another pool has these addresses.
+    /// A range overlaps that of another pool.
     #[error("{range} overlaps {other} of pool {pool}")]
     Overlap {
-        /// The range.
+        /// Range of this pool.
         range: IpNet,
-        /// The other's.
+        /// Range of the other pool.
         other: IpNet,
-        /// Whose.
+        /// Name of the other pool.
         pool: PoolName,
     },
-    /// A number out of its bounds.
+    /// A number out of bounds.
     #[error("{field}: {value} is not between {least} and {most}")]
     Number {
-        /// Which.
+        /// Field of the spec.
         field: &'static str,
-        /// What.
+        /// Invalid value.
         value: i64,
-        /// The smallest.
+        /// Smallest allowed value.
         least: i64,
-        /// The largest.
+        /// Largest allowed value.
         most: i64,
     },
-    /// Claims were made in blocks of another size, or in other parts of the range.
-    #[error("shard {0} was made for other ranges or blocks")]
+    /// Existing claims were made with another block size or in another part of the range.
+    #[error("shard {0} was created for other ranges or another block size")]
     Geometry(IpNet),
-    /// Claims cannot be read.
+    /// Claims that cannot be read.
     #[error(transparent)]
     Shard(#[from] ShardFlaw),
-    /// A parameter of scaling, which is replaced.
+    /// An invalid scaling parameter, which is replaced.
     #[error(transparent)]
     Scaler(#[from] ScalerFlaw),
 }
 
 impl PoolFlaw {
-    /// Whether nothing is handed out because of it.
+    /// True if no address is assigned because of it.
     pub fn is_fatal(&self) -> bool {
         !matches!(self, Self::Scaler(_))
     }
 
-    /// One word for it.
+    /// Reason in CamelCase, for conditions and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Name => "InvalidName",
@@ -198,14 +198,15 @@ impl PoolFlaw {
     }
 }
 
-/// The largest block is what an assignment may hold.
+/// The largest block is the largest allowed assignment.
 const BLOCKS_V4: (i64, i64) = (20, 32);
 const BLOCKS_V6: (i64, i64) = (116, 128);
 const MAXIMUM_COOLDOWN: i64 = 86_400;
 
 impl IpPool {
-    /// What decisions are made with, and what is wrong. A pool that is wrong is disabled and keeps
-    /// the ranges that are right: its nodes are still its own and no other pool's.
+    /// Converts it to the type that decisions are made with, and lists its errors. A pool with a
+    /// fatal error is disabled and keeps its valid ranges: its nodes still belong to it and to no
+    /// other pool.
     pub fn to_pool(&self) -> (allocator::IpPool, Vec<PoolFlaw>) {
         let mut flaws = Vec::new();
         let spec = &self.spec;
@@ -323,7 +324,7 @@ impl IpPool {
     }
 }
 
-/// No pod gets the network's own address, the gateway's, or of IPv4 the broadcast address.
+/// Reserves the network address, the gateway and, for IPv4, the broadcast address.
 fn reserve_ends(pool: &mut allocator::IpPool) {
     let PoolSource::Ranges(ranges) = &pool.source else {
         return;
@@ -341,7 +342,7 @@ fn reserve_ends(pool: &mut allocator::IpPool) {
     pool.reserved = IpNet::aggregate(&pool.reserved);
 }
 
-/// What nodes are told: what was written where that can be used, and the usual where it cannot.
+/// Scaling parameters for nodes: the written ones where valid, the defaults elsewhere.
 fn usable(
     written: ScalerParameters,
     usual: ScalerParameters,

@@ -5,43 +5,43 @@ use weft_model::{SharedStr, null_is_default};
 
 use super::FINALIZER;
 
-/// `metadata`, as far as it matters here.
+/// The fields of `metadata` that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
-    /// The name.
+    /// Name of the object.
     pub name: SharedStr,
-    /// The namespace, unless the kind has none.
+    /// Namespace; none for a cluster-scoped kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<SharedStr>,
-    /// The identity.
+    /// `metadata.uid`; empty if unset.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub uid: SharedStr,
-    /// The state.
+    /// `metadata.resourceVersion`; empty if unset.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub resource_version: SharedStr,
-    /// Counts changes of the spec.
+    /// Incremented with every change of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// When it was made, in RFC 3339: texts of the same form are ordered as the times are.
+    /// Creation time in RFC 3339: texts of the same form sort like the times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<SharedStr>,
-    /// Since when it is being deleted.
+    /// Set once deletion was requested, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<SharedStr>,
-    /// Labels.
+    /// Labels of the object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub labels: BTreeMap<SharedStr, SharedStr>,
-    /// Who has to agree before it goes.
+    /// Finalizers that delay the deletion.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub finalizers: Vec<SharedStr>,
-    /// Whose it is.
+    /// Owners of the object.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
@@ -50,12 +50,12 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether our finalizer is on it.
+    /// True if [`FINALIZER`](super::FINALIZER) is set.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|name| &**name == FINALIZER)
     }
 
-    /// The identity of the Node that manages the object, if one does.
+    /// UID of the Node that controls the object, if one does.
     pub fn controlling_node(&self) -> Option<&SharedStr> {
         let mut owners = self.owner_references.iter();
         let owner = owners.find(|owner| owner.controller && &*owner.kind == "Node");
@@ -63,23 +63,23 @@ impl Meta {
     }
 }
 
-/// An owner.
+/// An entry of `ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// `group/version` of the owner.
     pub api_version: SharedStr,
-    /// Its kind.
+    /// Kind of the owner.
     pub kind: SharedStr,
-    /// Its name.
+    /// Name of the owner.
     pub name: SharedStr,
-    /// Its identity.
+    /// UID of the owner.
     pub uid: SharedStr,
-    /// Whether it manages the object.
+    /// True for the managing controller.
     pub controller: bool,
 }
 
-/// Whether a number need not be written.
+/// Serde predicate: true if the number need not be written.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands out references"

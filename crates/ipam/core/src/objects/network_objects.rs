@@ -2,13 +2,13 @@
 
 use super::{AZURE_GROUP, AZURE_VERSION, GROUP, VERSION};
 
-/// The NodeNetworkConfigs and ClusterSubnetStates that a node uses: Weft's, or those of Azure, which
-/// another controller writes.
+/// Group and namespace of the NodeNetworkConfigs and ClusterSubnetStates that a node uses: Weft's,
+/// or Azure's, which another controller writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkObjects {
-    /// Their API group.
+    /// API group of the objects.
     pub group: String,
-    /// Their namespace.
+    /// Namespace of the objects.
     pub namespace: String,
 }
 
@@ -22,7 +22,7 @@ impl Default for NetworkObjects {
 }
 
 impl NetworkObjects {
-    /// Whether they are Azure's.
+    /// True if the objects are Azure's.
     pub fn is_azure(&self) -> bool {
         self.group == AZURE_GROUP
     }

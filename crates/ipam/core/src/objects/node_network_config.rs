@@ -10,7 +10,7 @@ use crate::{
     NodeStatus, Phase, ResourceVersion, scaling::ScalerParameters,
 };
 
-/// A NodeNetworkConfig.
+/// A NodeNetworkConfig: a node's request for addresses, and its assignments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeNetworkConfig {
@@ -28,20 +28,20 @@ pub struct NodeNetworkConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeNetworkConfigSpec {
-    /// How many addresses the node wants in all.
+    /// Number of addresses the node requests in total.
     #[serde(rename = "requestedIPCount")]
     pub requested_ip_count: i64,
-    /// Names of assignments that the node gives back.
+    /// Names of assignments that the node releases.
     #[serde(
         rename = "ipsNotInUse",
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ips_not_in_use: Vec<GrantName>,
-    /// How many of those wanted are needed and not buffer; ours.
+    /// Part of the request that pods need; the rest is buffer. Weft's own.
     #[serde(rename = "demandIPCount", skip_serializing_if = "Option::is_none")]
     pub demand_ip_count: Option<i64>,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(skip_serializing_if = "is_zero")]
     pub availability_zone: u64,
 }
@@ -50,16 +50,16 @@ pub struct NodeNetworkConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeNetworkConfigStatus {
-    /// How many addresses the node has.
+    /// Number of addresses assigned to the node.
     #[serde(rename = "assignedIPCount")]
     pub assigned_ip_count: i64,
     /// `Updating`, `Updated` or `Error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<SharedStr>,
-    /// How the node is to scale.
+    /// Scaling parameters for the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaler: Option<ScalerParameters>,
-    /// The node's addresses, by subnet.
+    /// The node's addresses, grouped by subnet.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
@@ -71,7 +71,7 @@ pub struct NodeNetworkConfigStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRecord {
-    /// Its id.
+    /// Id of the container.
     pub id: ContainerId,
     /// `dynamic` or `static`.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -79,54 +79,54 @@ pub struct ContainerRecord {
     /// `vnet`, `vnetblock` or `overlay`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub r#type: SharedStr,
-    /// The address of the container; of a static one its range.
+    /// Address of the container; of a static one its range.
     #[serde(rename = "primaryIP", skip_serializing_if = "str::is_empty")]
     pub primary_ip: SharedStr,
-    /// The same of IPv6.
+    /// IPv6 address of the container.
     #[serde(rename = "primaryIPV6", skip_serializing_if = "str::is_empty")]
     pub primary_ip_v6: SharedStr,
-    /// The subnet: with us a pool.
+    /// Name of the subnet; in Weft the pool's name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub subnet_name: SharedStr,
-    /// The CIDR whose prefix length pods get.
+    /// CIDR whose prefix length pods get.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub subnet_address_space: SharedStr,
-    /// The same of IPv6.
+    /// The IPv6 CIDR.
     #[serde(rename = "subnetAddressSpaceV6", skip_serializing_if = "str::is_empty")]
     pub subnet_address_space_v6: SharedStr,
-    /// Addresses and blocks.
+    /// Assigned addresses and blocks.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ip_assignments: Vec<EntryRecord>,
-    /// The gateway that pods get.
+    /// IPv4 gateway that pods get.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub default_gateway: SharedStr,
-    /// The same of IPv6.
+    /// IPv6 gateway that pods get.
     #[serde(rename = "defaultGatewayV6", skip_serializing_if = "str::is_empty")]
     pub default_gateway_v6: SharedStr,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub mac_address: SharedStr,
-    /// Grows at every change.
+    /// Incremented with every change.
     pub version: i64,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(rename = "nodeIP", skip_serializing_if = "str::is_empty")]
     pub node_ip: SharedStr,
-    /// Azure's; spelled so.
+    /// Azure's field; the name is misspelt upstream.
     #[serde(rename = "subcriptionID", skip_serializing_if = "str::is_empty")]
     pub subscription_id: SharedStr,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(rename = "resourceGroupID", skip_serializing_if = "str::is_empty")]
     pub resource_group_id: SharedStr,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(rename = "vnetID", skip_serializing_if = "str::is_empty")]
     pub vnet_id: SharedStr,
-    /// Azure's.
+    /// Azure's field; not used here.
     #[serde(rename = "subnetID", skip_serializing_if = "str::is_empty")]
     pub subnet_id: SharedStr,
-    /// The result of the last request.
+    /// Result of the last request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<SharedStr>,
 }
@@ -135,7 +135,7 @@ pub struct ContainerRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EntryRecord {
-    /// Its name.
+    /// Name of the assignment.
     pub name: GrantName,
     /// An address or a CIDR.
     pub ip: SharedStr,
@@ -146,7 +146,7 @@ const SUCCESS: &str = "NCUpdateSuccess";
 const SUBNET_FULL: &str = "NCUpdateSubnetFullError";
 
 impl NodeNetworkConfig {
-    /// What decisions are made with.
+    /// Converts it to the type that decisions are made with.
     pub fn to_config(&self) -> NodeConfig {
         let meta = &self.metadata;
         NodeConfig {
@@ -163,7 +163,7 @@ impl NodeNetworkConfig {
 }
 
 impl NodeNetworkConfigSpec {
-    /// What decisions are made with.
+    /// Converts it to the type that decisions are made with.
     pub fn to_spec(&self) -> NodeSpec {
         NodeSpec {
             requested: self.requested_ip_count,
@@ -185,7 +185,7 @@ impl From<&NodeSpec> for NodeNetworkConfigSpec {
 }
 
 impl NodeNetworkConfigStatus {
-    /// What decisions are made with.
+    /// Converts it to the type that decisions are made with.
     pub fn to_status(&self) -> NodeStatus {
         let containers = self.network_containers.iter();
         NodeStatus {

@@ -1,4 +1,4 @@
-//! All pools together: no two may have the same addresses.
+//! Validation of all pools together: no two may contain the same addresses.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,33 @@ use weft_model::LabelSelector;
 use super::{IpPool, IpPoolShard, POD_CIDR_POOL, PoolFlaw, ip_pool::overlap};
 use crate::{
     PoolName, allocator,
-    allocator::{Block, Claim, ClaimState, ClusterCidr, PoolSource, Shard, Wall, cidr_pool},
+    allocator::{Block, Claim, ClaimState, ClusterCidr, PoolSource, Shard, WallTime, cidr_pool},
 };
 
 /// All pools, as far as they can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
-    /// Every pool; one that is wrong is disabled.
+    /// Every pool; one with a fatal error is disabled.
     pub pools: BTreeMap<PoolName, allocator::IpPool>,
-    /// Every shard that can be read.
+    /// Every readable shard.
     pub shards: BTreeMap<(PoolName, IpNet), Shard>,
-    /// What is wrong with which pool.
+    /// Errors by pool.
     pub flaws: BTreeMap<PoolName, Vec<PoolFlaw>>,
 }
 
-/// Claims with the prefix length of their blocks.
+/// Shards with the prefix length of their blocks.
 type Claims = BTreeMap<(PoolName, IpNet), (Shard, u8)>;
 
 /// Reads pools and their claims.
 ///
-/// Of two pools that overlap the one with claims there keeps its ranges, or else the older one. A
-/// pool that is wrong stays, disabled: without it its nodes would become those of another pool. One
-/// that never served and is for all nodes gets none: it would take those of others by its name alone.
+/// Of two pools that overlap, the one with claims there keeps its ranges, or else the older one. A
+/// pool with a fatal error stays in the result, disabled: without it its nodes would match another
+/// pool. If it never served and selects all nodes, it gets none: its name alone would take the
+/// nodes of other pools.
 pub fn read_pools<'a>(
     pools: impl IntoIterator<Item = &'a IpPool>,
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
-    wall: Wall,
+    wall: WallTime,
 ) -> Pools {
     let mut flaws: BTreeMap<PoolName, Vec<PoolFlaw>> = BTreeMap::new();
     let mut claims = Claims::new();
@@ -86,12 +87,12 @@ pub fn read_pools<'a>(
     }
 }
 
-/// Whether nodes may have addresses of a pool. One of nodes' own ranges claims nothing.
+/// True if nodes may have addresses of a pool. A pool of nodes' own CIDRs makes no claims.
 fn may_have_served(
     pool: &allocator::IpPool,
     flaws: &[PoolFlaw],
     claims: &Claims,
-    wall: Wall,
+    wall: WallTime,
 ) -> bool {
     let unknown = |flaw: &PoolFlaw| matches!(flaw, PoolFlaw::Shard(_) | PoolFlaw::Geometry(_));
     let mut own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
@@ -100,18 +101,18 @@ fn may_have_served(
         || own.any(|(shard, _)| claims_anything(shard, wall))
 }
 
-/// A selector that no labels match.
+/// A selector that matches no labels.
 fn no_node() -> LabelSelector {
     let label = "ipam.weft.dev/node";
     LabelSelector::equalities([(label, "one"), (label, "another")])
 }
 
-/// Reads the claims of pod CIDRs; other shards are left out. One that cannot be read stops everything,
-/// and so does one made for other ranges or another mask: its numbers would mean other CIDRs now.
+/// Reads the claims of pod CIDRs; other shards are ignored. An unreadable shard is an error, and so
+/// is one created for other ranges or another mask: its block numbers would mean other CIDRs now.
 pub fn read_cidr_shards<'a>(
     shards: impl IntoIterator<Item = &'a IpPoolShard>,
     cluster: &[ClusterCidr],
-    wall: Wall,
+    wall: WallTime,
 ) -> Result<BTreeMap<(PoolName, IpNet), Shard>, PoolFlaw> {
     let name = PoolName::from(POD_CIDR_POOL);
     let mut claims = Claims::new();
@@ -129,12 +130,12 @@ pub fn read_cidr_shards<'a>(
     Ok(shards.map(|(key, (shard, _))| (key, shard)).collect())
 }
 
-/// Shards with claims whose numbers would mean other addresses now.
+/// Shards with claims whose block numbers would mean other addresses now.
 fn misplaced(
     pool: &allocator::IpPool,
     ranges: &[IpNet],
     claims: &Claims,
-    wall: Wall,
+    wall: WallTime,
 ) -> Vec<PoolFlaw> {
     let own = claims.values().filter(|(shard, _)| shard.pool == pool.name);
     let misplaced = own.filter(|(shard, prefix)| {
@@ -150,13 +151,13 @@ fn misplaced(
         .collect()
 }
 
-/// The ranges that are no other pool's, and what is wrong with the others.
+/// The ranges that do not overlap another pool, and the errors of the others.
 fn untaken(
     name: &PoolName,
     ranges: &[IpNet],
     claims: &Claims,
     earlier: &BTreeMap<PoolName, allocator::IpPool>,
-    wall: Wall,
+    wall: WallTime,
 ) -> (Vec<IpNet>, Vec<PoolFlaw>) {
     let mut kept = Vec::new();
     let mut flaws = Vec::new();
@@ -190,7 +191,7 @@ fn holder_of(
     })
 }
 
-fn claims_anything(shard: &Shard, wall: Wall) -> bool {
+fn claims_anything(shard: &Shard, wall: WallTime) -> bool {
     let counts = |claim: &Claim| match claim.state {
         ClaimState::Held => true,
         ClaimState::Cooldown(until) => until > wall,
@@ -232,7 +233,7 @@ mod tests {
     }
 
     fn read(pools: &[IpPool], shards: &[IpPoolShard]) -> BTreeMap<String, (bool, Vec<String>)> {
-        let Pools { pools, flaws, .. } = read_pools(pools, shards, Wall(1));
+        let Pools { pools, flaws, .. } = read_pools(pools, shards, WallTime(1));
         pools
             .values()
             .map(|pool| {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_pool_is_named_and_the_others_are_served() {
+    fn an_invalid_pool_is_reported_and_the_others_are_served() {
         let mut negative = pool("negative", "1", &["10.2.0.0/16"]);
         negative.spec.cooldown_seconds = Some(-1);
         let read = read(
@@ -260,14 +261,17 @@ mod tests {
         assert_eq!(read["good"], (true, vec![]));
         assert_eq!(
             read["hosts"],
-            (false, vec!["cidrs: \"10.1.0.1/16\" is no CIDR".to_owned()])
+            (
+                false,
+                vec!["cidrs: \"10.1.0.1/16\" is not a CIDR".to_owned()]
+            )
         );
         assert!(!read["none"].0 && !read["twice"].0 && !read["negative"].0);
         assert!(read["negative"].1[0].contains("-1 is not between 0 and"));
     }
 
     #[test]
-    fn a_batch_of_zero_is_named_and_replaced() {
+    fn a_batch_of_zero_is_reported_and_replaced() {
         let mut zero = pool("zero", "1", &["10.0.0.0/16"]);
         zero.spec.scaler = serde_json::from_str(r#"{"batchSize":0}"#).unwrap();
         let (served, named) = read(&[zero], &[])["zero"].clone();
@@ -328,7 +332,7 @@ mod tests {
         let read = |range: &str, node_prefix| {
             let range = range.parse().unwrap();
             let cluster = [ClusterCidr { range, node_prefix }];
-            read_cidr_shards(&shards, &cluster, Wall(1)).map(|shards| shards.len())
+            read_cidr_shards(&shards, &cluster, WallTime(1)).map(|shards| shards.len())
         };
         assert_eq!(read("10.244.0.0/16", 24), Ok(1));
         assert_eq!(
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_comes_back_as_it_was_written() {
+    fn a_shard_survives_a_round_trip() {
         let object = shard("a", "10.0.0.0/20", 28);
         let shard = object.to_shard().unwrap();
         assert_eq!(ShardSpec::of(&shard, 28), object.spec);

@@ -7,16 +7,16 @@ use weft_model::{SharedStr, null_is_default};
 use super::Meta;
 use crate::{
     GrantName, NodeName, PoolName, ResourceVersion, Uid,
-    allocator::{Block, Claim, ClaimState, Holder, Shard, Wall},
+    allocator::{Block, Claim, ClaimState, Holder, Shard, WallTime},
 };
 
 /// An IPPoolShard: the claims in a part of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpPoolShard {
-    /// `metadata`; the name says pool and range.
+    /// `metadata`; the name contains pool and range.
     pub metadata: Meta,
-    /// `spec`.
+    /// The claims, written by the allocator.
     pub spec: ShardSpec,
 }
 
@@ -24,15 +24,15 @@ pub struct IpPoolShard {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShardSpec {
-    /// The pool.
+    /// Name of the pool.
     pub pool: PoolName,
-    /// The part of it.
+    /// CIDR of the part of the pool.
     pub range: SharedStr,
-    /// Prefix length of a block, without which the numbers of blocks mean nothing.
+    /// Prefix length of a block. Block numbers are meaningless without it.
     pub block_prefix: u8,
-    /// The number of the last claim ever made here.
+    /// Number of the last claim ever made here.
     pub sequence: u64,
-    /// Blocks of which something is claimed, by their number.
+    /// Blocks with at least one claim, by number.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "BTreeMap::is_empty"
@@ -40,14 +40,14 @@ pub struct ShardSpec {
     pub blocks: BTreeMap<u32, BlockRecord>,
 }
 
-/// A block of which something is claimed.
+/// A block with at least one claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BlockRecord {
-    /// The claim of all of it.
+    /// The claim of the whole block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<ClaimRecord>,
-    /// Claims of single addresses, by their offset.
+    /// Claims of single addresses, by offset in the block.
     #[serde(
         deserialize_with = "null_is_default",
         skip_serializing_if = "BTreeMap::is_empty"
@@ -55,50 +55,50 @@ pub struct BlockRecord {
     pub split: BTreeMap<u32, ClaimRecord>,
 }
 
-/// A claim.
+/// A claim of a block or an address for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRecord {
-    /// The name of the assignment that it becomes.
+    /// Name of the assignment that it becomes.
     pub id: GrantName,
-    /// The node's name.
+    /// Name of the node.
     pub node: NodeName,
-    /// The Node.
+    /// UID of the Node.
     #[serde(rename = "nodeUID")]
     pub node_uid: Uid,
-    /// The NodeNetworkConfig; for pod CIDRs the Node again.
+    /// UID of the NodeNetworkConfig; for pod CIDRs the Node's again.
     #[serde(rename = "configUID")]
     pub config_uid: Uid,
-    /// The version of the holder's container at which it may be published.
+    /// Version of the holder's container at which the claim may be published.
     pub version: i64,
-    /// Given back, and nobody's before then: milliseconds since 1970.
+    /// Set once released: not to be assigned before this time, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_until: Option<u64>,
 }
 
-/// Why a shard cannot be read.
+/// A shard that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardFlaw {
-    /// Its range is none.
-    #[error("shard {name}: {range:?} is no CIDR")]
+    /// Its range is not a CIDR.
+    #[error("shard {name}: {range:?} is not a CIDR")]
     Range {
-        /// The shard.
+        /// Name of the shard.
         name: SharedStr,
-        /// Its range.
+        /// Invalid range.
         range: SharedStr,
     },
     /// A block is claimed as a whole and in parts, or not at all.
     #[error("shard {name}: block {index} is claimed as a whole and in parts, or not at all")]
     Block {
-        /// The shard.
+        /// Name of the shard.
         name: SharedStr,
-        /// The block.
+        /// Number of the block.
         index: u32,
     },
 }
 
 impl IpPoolShard {
-    /// What decisions are made with.
+    /// Converts it to the type that decisions are made with.
     pub fn to_shard(&self) -> Result<Shard, ShardFlaw> {
         let name = &self.metadata.name;
         let range = || self.spec.range.parse::<IpNet>().ok();
@@ -138,7 +138,7 @@ impl IpPoolShard {
 }
 
 impl ShardSpec {
-    /// A shard whose blocks have this prefix length.
+    /// The record of a shard whose blocks have this prefix length.
     pub fn of(shard: &Shard, block_prefix: u8) -> Self {
         let blocks = shard.blocks.iter().map(|(index, block)| {
             let record = match block {
@@ -178,7 +178,7 @@ impl From<&ClaimRecord> for Claim {
             version: record.version,
             state: match record.cooldown_until {
                 None => ClaimState::Held,
-                Some(until) => ClaimState::Cooldown(Wall(until)),
+                Some(until) => ClaimState::Cooldown(WallTime(until)),
             },
         }
     }

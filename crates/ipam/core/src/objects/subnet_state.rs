@@ -2,13 +2,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Meta;
 
-/// A ClusterSubnetState: whether a pool is nearly empty, for the nodes that scale by it.
+/// A ClusterSubnetState: shows the nodes of a pool whether it is nearly exhausted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterSubnetState {
     /// `metadata`; the name is the pool's.
     pub metadata: Meta,
-    /// `status`.
+    /// Exhaustion, written by the allocator.
     pub status: SubnetStatus,
 }
 
@@ -16,8 +16,8 @@ pub struct ClusterSubnetState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SubnetStatus {
-    /// Whether it is nearly empty.
+    /// True if it is nearly exhausted.
     pub exhausted: bool,
-    /// When that was written, in RFC 3339.
+    /// Time of that write, in RFC 3339.
     pub timestamp: String,
 }

@@ -5,20 +5,20 @@ use weft_model::{Moment, SharedStr};
 
 use crate::{ContainerId, Uid};
 
-/// What identifies an attachment, as the CNI specification has it: one interface of one sandbox
-/// in one network. Pods come and go under the same name; this does not come back.
+/// Key of an attachment by the CNI specification: one interface of one sandbox in one network. Pods
+/// reuse names; a sandbox's key never comes back.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
-    /// The network's name.
+    /// Name of the CNI network.
     pub network: SharedStr,
-    /// `CNI_CONTAINERID`.
+    /// The value of `CNI_CONTAINERID`.
     pub container: SharedStr,
-    /// `CNI_IFNAME`.
+    /// The value of `CNI_IFNAME`.
     pub interface: SharedStr,
 }
 
 impl Key {
-    /// Of these three.
+    /// A key of these three parts.
     pub fn new(network: &str, container: &str, interface: &str) -> Self {
         Self {
             network: SharedStr::interned(network),
@@ -27,12 +27,12 @@ impl Key {
         }
     }
 
-    /// Stands for the unknown sandbox of a pod whose address was found in use.
+    /// The placeholder key for the unknown sandbox of a pod whose address was found in use.
     pub(crate) fn adopted(pod: &Uid) -> Self {
         Self::new("", pod.as_str(), "")
     }
 
-    /// Whether it stands for an unknown sandbox.
+    /// True for the placeholder of an unknown sandbox.
     pub fn is_adopted(&self) -> bool {
         self.network.is_empty() && self.interface.is_empty()
     }
@@ -50,14 +50,14 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The pod behind an attachment: for people, and for finding leaks.
+/// The pod behind an attachment, for logs and for finding leaks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: SharedStr,
-    /// Its name.
+    /// Name of the pod.
     pub name: SharedStr,
-    /// Its UID, if the runtime told.
+    /// UID of the pod, if the runtime passed it.
     pub uid: Option<Uid>,
 }
 
@@ -66,23 +66,23 @@ pub struct PodIdentity {
 pub struct Lease {
     /// The address.
     pub address: IpAddr,
-    /// The prefix length of its subnet.
+    /// Prefix length of its subnet.
     pub prefix: u8,
-    /// The subnet's gateway.
+    /// Gateway of the subnet.
     pub gateway: Option<IpAddr>,
     /// The network container that it came from.
     pub container: ContainerId,
 }
 
-/// Who has which addresses.
+/// The addresses of one attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The pod.
+    /// The pod that holds them.
     pub pod: PodIdentity,
     /// One address of each family.
     pub leases: Vec<Lease>,
-    /// The NodeNetworkConfig that the addresses came from.
+    /// UID of the NodeNetworkConfig that the addresses came from.
     pub epoch: Uid,
-    /// Since when.
+    /// Time of the assignment.
     pub at: Moment,
 }

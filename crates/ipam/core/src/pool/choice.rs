@@ -1,4 +1,4 @@
-//! Who gets which address.
+//! Choice of the addresses for an ADD.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -10,9 +10,9 @@ use weft_model::{IpFamily, Moment};
 use super::{AddRequest, Attachment, Lease, Pool, Record, Refusal, Reply, State, Step};
 
 impl Pool {
-    /// Gives addresses to those who wait, in the order in which they came.
+    /// Serves waiting ADDs in the order of arrival.
     pub(super) fn serve(&mut self, now: Moment, step: &mut Step) {
-        // Cooldowns of no length end at once, and not at the next event.
+        // A cooldown of zero ends at once, not at the next event.
         self.cool(now, step);
         if !self.gate.is_open() {
             return;
@@ -22,7 +22,7 @@ impl Pool {
         while let Some(request) = self.waiting.pop_front() {
             if let Some(attachment) = self.attachments.get(&request.key) {
                 step.replies
-                    .push((request.ticket, self.again(attachment, &request.pod)));
+                    .push((request.id, self.again(attachment, &request.pod)));
                 continue;
             }
             let chosen = if request.desired.is_empty() {
@@ -31,7 +31,7 @@ impl Pool {
                 match self.desired(&request.desired) {
                     Ok(chosen) => Some(chosen),
                     Err(address) => {
-                        step.refuse(request.ticket, Refusal::Desired(address));
+                        step.refuse(request.id, Refusal::Desired(address));
                         continue;
                     }
                 }
@@ -59,8 +59,8 @@ impl Pool {
         families
     }
 
-    /// The family that nobody can be served for want of.
-    pub(super) fn lack(&self) -> Option<IpFamily> {
+    /// The address family that has run out, IPv4 if none has; `None` while the pool is not ready.
+    pub(super) fn exhausted_family(&self) -> Option<IpFamily> {
         if !self.gate.is_open() {
             return None;
         }
@@ -120,7 +120,7 @@ impl Pool {
             Some(attachment.clone()),
         ));
         self.attachments.insert(request.key, attachment);
-        step.replies.push((request.ticket, Reply::Assigned(leases)));
+        step.replies.push((request.id, Reply::Assigned(leases)));
     }
 
     pub(super) fn lease(&self, address: IpAddr) -> Lease {

@@ -3,127 +3,127 @@ use std::{collections::BTreeSet, net::IpAddr};
 use weft_model::{IpFamily, Moment, SharedStr};
 
 use super::{Key, Lease, PodIdentity, Record};
-use crate::{ConfigFlaw, ContainerId, GrantName, NodeConfig, PodSketch};
+use crate::{ConfigFlaw, ContainerId, GrantName, NodeConfig, PodSummary};
 
-/// Finds the one who asked, when there is an answer.
+/// Id of a request, which matches a reply to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct RequestId(pub u64);
 
-/// Something that happened.
+/// An input of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A pod wants addresses, and would wait until the deadline.
+    /// A pod requests addresses and waits until the deadline.
     Add(AddRequest),
-    /// The one who asked has gone: whatever comes now is for nobody.
-    Cancel(Ticket),
-    /// The attachment was made, but whoever asked had gone before the answer: nobody uses it. It
-    /// may be asked for again.
+    /// The client disconnected: a later reply has no recipient.
+    Cancel(RequestId),
+    /// The attachment was made, but its client disconnected before the reply: it is unused and
+    /// released. It may be requested again.
     Abandon(Key),
-    /// A sandbox is gone, or never came to be.
-    Delete(Ticket, Key),
+    /// CNI DEL: a sandbox is gone, or was never created.
+    Delete(RequestId, Key),
     /// The NodeNetworkConfig, from its watch.
     Observed(Box<NodeConfig>),
-    /// The NodeNetworkConfig as it was after the last spec of ours was accepted. Comes from
-    /// [`crate::Monitor::answered`] only, which knows what is the last.
+    /// The NodeNetworkConfig after our last spec write was accepted. Comes only from
+    /// [`crate::Monitor::answered`], which knows which write is the last.
     Accepted(Box<NodeConfig>),
-    /// The host is ready for this version of a network container.
+    /// The host has programmed this version of a network container.
     Programmed(ContainerId, i64),
-    /// Offer these for release.
+    /// Offer these grants for release.
     Offer(Vec<GrantName>),
-    /// All pods of this node, the hostNetwork ones left out: looked at every minute or so.
-    Sweep(Vec<PodSketch>),
-    /// CNI GC: attachments of a network that are in use.
+    /// All pods of this node except hostNetwork ones, listed about every minute.
+    Sweep(Vec<PodSummary>),
+    /// CNI GC: the attachments of a network that are in use.
     Collect {
-        /// The network.
+        /// Name of the network.
         network: SharedStr,
-        /// Container id and interface of each.
+        /// Container id and interface of each attachment.
         valid: BTreeSet<(SharedStr, SharedStr)>,
     },
     /// Records could not be made durable; these attachments are among them and were not answered.
     StoreFailed(Vec<Key>),
     /// A snapshot was made durable again.
     StoreRecovered,
-    /// Time has passed.
+    /// A time returned by [`Pool::wake`](super::Pool::wake) has passed.
     Tick,
 }
 
-/// What a pod wants.
+/// A request for addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AddRequest {
-    /// Where the answer goes.
-    pub ticket: Ticket,
-    /// For which attachment.
+    /// Id for the reply.
+    pub id: RequestId,
+    /// Key of the attachment.
     pub key: Key,
-    /// For which pod.
+    /// The pod of the attachment.
     pub pod: PodIdentity,
-    /// These addresses and no others; any if empty.
+    /// Exactly these addresses; any if empty.
     pub desired: Vec<IpAddr>,
-    /// How long the one who asks would wait.
+    /// Time until which the client waits.
     pub deadline: Moment,
 }
 
-/// What follows from an event. The records of one step are made durable together, and before
-/// anything else of this or a later step leaves the process.
+/// Result of an event. The records of one step are made durable together, and before anything else
+/// of this or a later step leaves the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// To be kept: all or none.
+    /// Records to store, all or none.
     pub records: Vec<Record>,
-    /// To be answered, once these and all earlier records are durable.
-    pub replies: Vec<(Ticket, Reply)>,
-    /// To be told.
+    /// Replies to send once these and all earlier records are durable.
+    pub replies: Vec<(RequestId, Reply)>,
+    /// Notices for logs and metrics.
     pub notices: Vec<Notice>,
 }
 
-/// An answer.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// These are yours.
+    /// The assigned addresses, one for each family.
     Assigned(Vec<Lease>),
-    /// Nothing is left of it.
+    /// The attachment no longer exists.
     Released,
-    /// No, and nothing was changed.
+    /// Refused; nothing was changed.
     Refused(Refusal),
 }
 
-/// Why an ADD gets nothing.
+/// The reason for refusing an ADD.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The deadline passed.
+    /// The deadline passed without a free address.
     #[error("no {0} address became available in time")]
     Exhausted(IpFamily),
-    /// The deadline passed before it was known which addresses there are.
-    #[error("addresses of this node are not known yet")]
+    /// The deadline passed before the node's addresses were known.
+    #[error("the addresses of this node are not known yet")]
     NotReady,
-    /// An address was asked for that cannot be had.
+    /// A desired address is not available.
     #[error("address {0} is not available")]
     Desired(IpAddr),
     /// The attachment was deleted already: this ADD is late.
-    #[error("attachment was deleted before")]
+    #[error("the attachment was deleted before")]
     Deleted,
     /// The attachment was deleted while it waited.
-    #[error("attachment was deleted while waiting")]
+    #[error("the attachment was deleted while waiting")]
     DeletedWhileWaiting,
-    /// The attachment is from before the node was made again.
-    #[error("attachment belongs to an earlier node of this name")]
+    /// The attachment is older than the current Node object.
+    #[error("the attachment belongs to an earlier node of this name")]
     FormerNode,
-    /// The attachment is another pod's.
-    #[error("attachment belongs to another pod")]
+    /// The attachment belongs to another pod.
+    #[error("the attachment belongs to another pod")]
     OtherPod,
-    /// Nothing can be made durable.
-    #[error("state cannot be written")]
+    /// The store cannot be written.
+    #[error("cannot write the address store")]
     Closed,
 }
 
-/// Something that people or metrics want to know.
+/// A condition for logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The NodeNetworkConfig has a flaw.
+    /// The NodeNetworkConfig contains an error.
     Config(ConfigFlaw),
-    /// A pod's address vanished from the NodeNetworkConfig.
+    /// An address in use vanished from the NodeNetworkConfig.
     Quarantined(IpAddr, Key),
-    /// A pod's address is offered for release; the next write takes it off the list.
+    /// An address in use is offered for release; the next write withdraws the offer.
     OfferedInUse(GrantName),
-    /// An address was in use that we knew nothing of.
+    /// An unrecorded address was found in use.
     Adopted(IpAddr, PodIdentity),
     /// An attachment was released because its pod is gone.
     Swept(Key, PodIdentity),

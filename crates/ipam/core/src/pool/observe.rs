@@ -1,4 +1,4 @@
-//! The NodeNetworkConfig's part: which addresses are ours.
+//! Updates from the NodeNetworkConfig: which addresses the node holds.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ impl Pool {
         }
     }
 
-    /// Our write moved the object on, so no earlier write of ours can be carried out any more: what
-    /// it does not list is not listed, and what its status holds is still ours.
+    /// Our write changed the object, so no earlier write of ours can succeed any more: a name it
+    /// does not list is not listed, and the addresses in its status are still ours.
     pub(super) fn accepted(&mut self, config: &NodeConfig, now: Moment, step: &mut Step) {
         if !self.is_ours(config, step) {
             return;
@@ -26,7 +26,7 @@ impl Pool {
         let mut reclaimed = Vec::new();
         let mut listed = config.spec.not_in_use.clone();
         if self.is_outdated(config) {
-            // The watch was faster than the answer, and shows what was listed after our write.
+            // The watch was faster than the reply, and shows the list after our write.
             listed.extend(self.listed.iter().cloned());
         }
         let withdrawn: Vec<GrantName> = self.offered.difference(&listed).cloned().collect();
@@ -64,8 +64,9 @@ impl Pool {
         }
     }
 
-    /// Whether it says what this node has. Where it used to and does not any more, addresses will be
-    /// others' soon: pods keep theirs, and nobody gets one before a config that does was seen.
+    /// True if the object describes this node. If it used to and does not any more, other nodes may
+    /// soon get the addresses: pods keep theirs, and none is assigned until a config of this node
+    /// is observed.
     fn is_ours(&mut self, config: &NodeConfig, step: &mut Step) -> bool {
         if self.ended.as_ref() == Some(&config.uid) {
             return false;
@@ -86,7 +87,7 @@ impl Pool {
             if self.epoch.as_ref() == Some(&config.uid) {
                 self.seen = Some(config.version.clone());
             }
-            // An owner may come back; what is deleted never does.
+            // An owner may be set again; a deleted object never returns.
             if config.deleting {
                 self.ended = Some(config.uid.clone());
             }
@@ -111,7 +112,7 @@ impl Pool {
         let containers = config.status.containers.iter();
         self.containers = containers
             .map(|container| {
-                // Its entries live on as grants.
+                // Its entries continue to exist as grants.
                 let mut container = container.clone();
                 container.entries = Vec::new();
                 (container.id.clone(), container)
@@ -124,7 +125,7 @@ impl Pool {
         self.gate.config = true;
     }
 
-    /// Addresses of grants that are gone go with them, except those that pods have.
+    /// Drops addresses whose grant is gone, except those that pods hold.
     fn drop_missing(&mut self, grants: &BTreeMap<GrantName, Grant>, step: &mut Step) {
         let gone: Vec<(GrantName, Grant)> = self
             .grants
@@ -180,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// What pods have and no grant covers is kept for them; what cools in vain is forgotten.
+    /// Quarantines addresses that pods hold without a grant; forgets those that only cool down.
     fn quarantine_loose(&mut self, step: &mut Step) {
         self.slots.retain(|address, slot| {
             if slot
@@ -205,7 +206,7 @@ impl Pool {
         });
     }
 
-    /// What the spec lists may be taken at any time, whoever listed it.
+    /// Addresses that the spec lists may be withdrawn at any time, whichever process listed them.
     fn follow_list(&mut self, config: &NodeConfig, step: &mut Step) {
         let listed = config.spec.not_in_use.iter();
         let listed: Vec<GrantName> = listed
@@ -218,7 +219,7 @@ impl Pool {
             }
         }
         self.offer(listed, step);
-        // And what was offered before we knew its addresses.
+        // Also what was offered before its addresses were known.
         for name in self.offered.clone() {
             if self.is_idle(&name) {
                 self.release_grant(&name);
@@ -251,14 +252,14 @@ impl Pool {
         }
     }
 
-    /// The state of an address that just came and is usable. After a store was lost that proves
-    /// nothing: it may have been this node's before, and be a sandbox's. The first sight of the
-    /// NodeNetworkConfig may be of a cache that is behind, and what was given out between that and
-    /// the loss comes with a later one.
+    /// The state of a new, usable address. After the store was lost, being new proves nothing: the
+    /// address may have been this node's before and be in use by a sandbox. The first observed
+    /// NodeNetworkConfig may come from a stale cache, and addresses assigned between that and the
+    /// loss come with a later one.
     fn fresh(&self, now: Moment) -> State {
         if self.lost {
-            let rested = now + self.settings.rest_after_loss;
-            let until = self.rested.unwrap_or(rested);
+            let end = now + self.settings.hold_after_loss;
+            let until = self.held_until.unwrap_or(end);
             State::Cooldown { until }
         } else {
             State::Available { since: now }

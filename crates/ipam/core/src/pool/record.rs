@@ -9,48 +9,49 @@ use weft_model::{Moment, SharedStr};
 use super::{Attachment, Gate, Key, Pool, Settings, Slot, State};
 use crate::GrantName;
 
-/// Which machine, and which of its lives. Moments in records count from the start of that life.
+/// Identity of a machine and its current boot. Moments in records count from the start of that
+/// boot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// `machine-id`: a disk image that was moved or copied brings nobody's pods along.
+    /// `machine-id`: a disk image that was moved or copied has no pods on the new machine.
     pub machine: SharedStr,
     /// `boot_id`: no sandbox survives a reboot.
     pub boot: SharedStr,
 }
 
-/// Something that must survive a crash: the new value of a row, or that the row is gone. The last
-/// one of a row counts, so records fit a log as well as tables.
+/// A change that must survive a crash: the new value of a row, or its deletion. The last record of
+/// a row counts, so records fit a log as well as tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Record {
-    /// Whose records these are.
+    /// The machine and boot that wrote the records.
     Identity(Identity),
-    /// Who has which addresses.
+    /// The addresses of an attachment.
     Attachment(Key, Option<Attachment>),
-    /// An address that is not to be used again before.
+    /// An address that must not be assigned before this time.
     Cooldown(IpAddr, Option<Moment>),
     /// A deleted attachment whose late ADD is refused until then.
     Tombstone(Key, Option<Moment>),
     /// A grant that is offered for release.
     Releasing(GrantName, bool),
-    /// Earlier records were lost, and addresses that nobody knows of may still be in use.
+    /// Earlier records were lost, so unrecorded addresses may be in use.
     Lost(bool),
 }
 
-/// What the store had.
+/// Contents of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// All records, in order. None at all is a store that was just made.
+    /// All records, in order. Empty for a new store.
     Kept(Vec<Record>),
-    /// The store could not be read: who has which address is unknown until pods were looked at.
+    /// The store could not be read: the assignments are unknown until the pods were listed.
     Lost,
 }
 
-/// A pool as it was.
+/// A pool rebuilt from the store.
 #[derive(Clone, Debug)]
 pub struct Restored {
     /// The pool.
     pub pool: Pool,
-    /// Whether the store has to be replaced by [`Pool::snapshot`] before anything is answered.
+    /// True if the store must be replaced by [`Pool::snapshot`] before anything is answered.
     pub rewrite: bool,
 }
 
@@ -85,8 +86,8 @@ impl Rows {
         rows
     }
 
-    /// The sandboxes of an earlier boot ended at the latest when this one began, which is when
-    /// moments began, too.
+    /// Ends the attachments of an earlier boot: its sandboxes ended at the latest when this boot
+    /// began, which is also when moments began.
     fn reboot(&mut self, settings: &Settings) {
         let until = Moment::START + settings.cooldown;
         let leases = self.attachments.values().flat_map(|held| &held.leases);
@@ -99,7 +100,7 @@ impl Rows {
             .collect();
         self.attachments.clear();
         self.tombstones.clear();
-        // Whatever was in use unknown to us ended, too.
+        // Unrecorded use of addresses ended, too.
         self.lost = false;
     }
 }
@@ -112,9 +113,9 @@ fn set<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
 }
 
 impl Pool {
-    /// The pool that a store remembers. What the node holds is known only when its
-    /// NodeNetworkConfig was observed; until then attachments are answered and deleted, but none
-    /// is made.
+    /// Rebuilds the pool from the store. The node's addresses are known only once its
+    /// NodeNetworkConfig was observed; until then attachments are answered and deleted, but none is
+    /// made.
     pub fn restore(
         settings: Settings,
         identity: Identity,
@@ -150,9 +151,9 @@ impl Pool {
     }
 
     fn fill(&mut self, rows: Rows, now: Moment) {
-        // A clock that was set back, as that of a restored snapshot is, must not keep an address
-        // cooling for longer than that takes at most.
-        let cooling = self.settings.cooldown.max(self.settings.rest_after_loss);
+        // If the clock was set back, as in a restored VM snapshot, an address must not cool down
+        // for longer than the cooldown.
+        let cooling = self.settings.cooldown.max(self.settings.hold_after_loss);
         let (latest, longest) = (now + cooling, now + self.settings.tombstone);
         for (address, until) in rows.cooldowns {
             let until = until.min(latest);
@@ -178,10 +179,10 @@ impl Pool {
         self.lost = rows.lost;
     }
 
-    /// Everything that must be remembered, in one piece: replaces whatever a store holds.
+    /// All records that must be kept, in one piece: replaces the contents of the store.
     ///
-    /// It says whose it is only once the pods were looked at: a crash between must not make the
-    /// next process believe that nothing else is in use.
+    /// It contains the identity only once the pods were listed: after a crash before that, the next
+    /// process must not assume that no other address is in use.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = Vec::new();
         if self.gate.pods {

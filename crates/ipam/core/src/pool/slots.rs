@@ -1,4 +1,4 @@
-//! All addresses of a node, and what every ADD asks about them kept at hand.
+//! All addresses of a node, with indexes for the queries of every ADD.
 
 use std::{
     cmp::Reverse,
@@ -8,7 +8,7 @@ use std::{
 
 use weft_model::{IpFamily, Moment};
 
-use super::{Census, State};
+use super::{AddressCounts, State};
 use crate::GrantName;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,13 +23,13 @@ impl Slot {
     }
 }
 
-/// Addresses and their slots. They change only through [`Slots::change`] and its like, so that
-/// what follows from them is never out of step: a node can have thousands, and no ADD should walk
+/// Addresses and their slots. They change only through [`Slots::change`] and its siblings, which
+/// keep the indexes consistent: a node can have thousands of addresses, and an ADD must not iterate
 /// over them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     all: BTreeMap<IpAddr, Slot>,
-    digest: Digest,
+    index: Index,
 }
 
 impl Slots {
@@ -41,91 +41,91 @@ impl Slots {
         self.all.iter()
     }
 
-    /// Changes a slot that is there.
+    /// Changes an existing slot.
     pub(super) fn change<T>(
         &mut self,
         address: IpAddr,
         change: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let slot = self.all.get_mut(&address)?;
-        self.digest.leave(address, slot);
+        self.index.leave(address, slot);
         let result = change(slot);
-        self.digest.enter(address, slot);
+        self.index.enter(address, slot);
         Some(result)
     }
 
     pub(super) fn insert(&mut self, address: IpAddr, slot: Slot) {
         self.remove(&address);
-        self.digest.enter(address, &slot);
+        self.index.enter(address, &slot);
         self.all.insert(address, slot);
     }
 
     pub(super) fn remove(&mut self, address: &IpAddr) {
         if let Some(slot) = self.all.remove(address) {
-            self.digest.leave(*address, &slot);
+            self.index.leave(*address, &slot);
         }
     }
 
-    /// Changes every slot, and keeps those for which the change says so.
+    /// Changes every slot, and keeps those for which the closure returns true.
     pub(super) fn retain(&mut self, mut change: impl FnMut(IpAddr, &mut Slot) -> bool) {
         self.all.retain(|address, slot| change(*address, slot));
-        self.digest = Digest::default();
+        self.index = Index::default();
         for (address, slot) in &self.all {
-            self.digest.enter(*address, slot);
+            self.index.enter(*address, slot);
         }
     }
 
-    /// How many addresses of a family are in which state.
-    pub(super) fn census(&self, family: IpFamily) -> Census {
-        self.digest.families[place(family)].census
+    /// Number of addresses of a family in each state.
+    pub(super) fn address_counts(&self, family: IpFamily) -> AddressCounts {
+        self.index.families[place(family)].address_counts
     }
 
-    /// Whether there is an address of a family that came with a grant.
+    /// True if a family has an address that came with a grant.
     pub(super) fn has_granted(&self, family: IpFamily) -> bool {
-        let blocks = &self.digest.families[place(family)].blocks;
+        let blocks = &self.index.families[place(family)].blocks;
         // No grant sorts before any.
         blocks
             .last_key_value()
             .is_some_and(|(grant, _)| grant.is_some())
     }
 
-    /// From the fullest block, so that others become empty and can be given back; of its addresses
-    /// the one that was used the longest ago.
+    /// The address to assign next: from the fullest block, so that others become empty and can be
+    /// released; within it the one unused for the longest time.
     pub(super) fn best(&self, family: IpFamily) -> Option<IpAddr> {
-        let order = &self.digest.families[place(family)].order;
+        let order = &self.index.families[place(family)].order;
         order.first().map(|(_, _, address)| *address)
     }
 
-    /// When the first cooldown ends.
+    /// Time at which the first cooldown ends.
     pub(super) fn cooled_at(&self) -> Option<Moment> {
-        self.digest.cooling.first().map(|(until, _)| *until)
+        self.index.cooling.first().map(|(until, _)| *until)
     }
 
-    /// An address whose cooldown is over.
+    /// An address whose cooldown has ended.
     pub(super) fn cooled(&self, now: Moment) -> Option<IpAddr> {
-        let first = self.digest.cooling.first();
+        let first = self.index.cooling.first();
         first
             .filter(|(until, _)| *until <= now)
             .map(|(_, address)| *address)
     }
 }
 
-/// What follows from the slots.
+/// Indexes derived from the slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Digest {
+struct Index {
     families: [Family; 2],
     cooling: BTreeSet<(Moment, IpAddr)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Family {
-    census: Census,
+    address_counts: AddressCounts,
     blocks: BTreeMap<Option<GrantName>, Block>,
-    /// The first address to be chosen of each block that has any.
+    /// The next address to choose of each block that has one.
     order: BTreeSet<(Reverse<u32>, Moment, IpAddr)>,
 }
 
-/// The addresses of one grant.
+/// Addresses of one grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Block {
     slots: u32,
@@ -134,7 +134,7 @@ struct Block {
 }
 
 impl Block {
-    /// Its place in the order. What came without a grant is in no block that could become empty.
+    /// Its rank in the order. Addresses without a grant are in no block that could become empty.
     fn rank(&self, grant: Option<&GrantName>) -> Option<(Reverse<u32>, Moment, IpAddr)> {
         let used = grant.map_or(0, |_| self.used);
         let (since, address) = self.free.first()?;
@@ -142,7 +142,7 @@ impl Block {
     }
 }
 
-impl Digest {
+impl Index {
     fn enter(&mut self, address: IpAddr, slot: &Slot) {
         self.count(address, slot, |number| *number += 1);
         if let State::Cooldown { until } = slot.state {
@@ -178,14 +178,14 @@ impl Digest {
     }
 
     fn count(&mut self, address: IpAddr, slot: &Slot, change: impl FnOnce(&mut u32)) {
-        let census = &mut self.families[place(IpFamily::of(address))].census;
+        let address_counts = &mut self.families[place(IpFamily::of(address))].address_counts;
         change(match slot.state {
-            State::Programming => &mut census.programming,
-            State::Available { .. } => &mut census.available,
-            State::Assigned { .. } => &mut census.assigned,
-            State::Cooldown { .. } => &mut census.cooling,
-            State::Releasing { .. } => &mut census.releasing,
-            State::Quarantined { .. } => &mut census.quarantined,
+            State::Programming => &mut address_counts.programming,
+            State::Available { .. } => &mut address_counts.available,
+            State::Assigned { .. } => &mut address_counts.assigned,
+            State::Cooldown { .. } => &mut address_counts.cooling,
+            State::Releasing { .. } => &mut address_counts.releasing,
+            State::Quarantined { .. } => &mut address_counts.quarantined,
         });
     }
 
@@ -224,7 +224,7 @@ mod tests {
         Moment::START + Duration::from_secs(seconds)
     }
 
-    /// The choice as a walk over all slots, which is what the order has to agree with.
+    /// The choice by iterating over all slots, which the index must agree with.
     fn best_by_walking(slots: &Slots, family: IpFamily) -> Option<IpAddr> {
         let of = |slot: &Slot| {
             let Some(grant) = &slot.grant else { return 0 };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_hand_is_what_a_walk_would_find() {
+    fn the_indexes_agree_with_an_iteration() {
         let mut random = Random(7);
         let mut slots = Slots::default();
         for step in 0..3000 {
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Numbers that look random and are the same each time.
+    /// A deterministic pseudo-random generator.
     struct Random(u64);
 
     impl Random {

@@ -4,68 +4,69 @@ use weft_model::Moment;
 
 use super::Key;
 
-/// What an address of this node is at. It is in exactly one state, and the state owns what
-/// belongs to it: an address that is offered for release has no place for an owner.
+/// State of an address. An address is in exactly one state, and the state owns its data: an address
+/// that is offered for release cannot have an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Ours, but not usable before the host is ready for it.
+    /// Granted, but not usable before the host has programmed it.
     Programming,
-    /// To be handed out; free since then.
+    /// Free to be assigned.
     Available {
-        /// When it was used last, or came.
+        /// Time of its last use, or of its arrival.
         since: Moment,
     },
-    /// A pod's.
+    /// Held by a pod.
     Assigned {
-        /// Whose.
+        /// Key of the attachment.
         owner: Key,
     },
-    /// Released, and not to be used again before.
+    /// Released, and not to be assigned before a time.
     Cooldown {
-        /// When it is available.
+        /// Time at which it becomes available.
         until: Moment,
     },
     /// Offered to the controller (`ipsNotInUse`).
     Releasing {
-        /// When it would have cooled down, if it was cooling.
+        /// End of its cooldown, if it was cooling down.
         until: Option<Moment>,
     },
-    /// A pod's, though the controller says it is not ours: the pod keeps it, nobody gets it next.
+    /// Held by a pod, though the controller no longer grants it: the pod keeps it, no other gets
+    /// it.
     Quarantined {
-        /// Whose.
+        /// Key of the attachment.
         owner: Key,
     },
 }
 
-/// A transition that does not exist.
+/// A transition that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an address that is {from} cannot be {to}")]
-pub struct Illegal {
-    /// The state it is in.
+pub struct IllegalTransition {
+    /// The current state.
     pub from: State,
-    /// What was tried.
+    /// The attempted transition, as a participle.
     pub to: &'static str,
 }
 
 impl State {
-    /// Hands it to a pod.
-    pub fn assign(self, owner: Key) -> Result<Self, Illegal> {
+    /// Assigns it to a pod.
+    pub fn assign(self, owner: Key) -> Result<Self, IllegalTransition> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Assigned { owner }),
-            from => Err(Illegal::new(from, "assigned")),
+            from => Err(IllegalTransition::new(from, "assigned")),
         }
     }
 
-    /// Takes it from its pod. An address that is not ours any more is then gone.
-    pub fn release(self, until: Moment) -> Result<Option<Self>, Illegal> {
+    /// Releases it. None if it was quarantined and is no longer the node's.
+    pub fn release(self, until: Moment) -> Result<Option<Self>, IllegalTransition> {
         match self {
             Self::Assigned { .. } => Ok(Some(Self::Cooldown { until })),
             Self::Quarantined { .. } => Ok(None),
-            from => Err(Illegal::new(from, "released")),
+            from => Err(IllegalTransition::new(from, "released")),
         }
     }
 
-    /// Ends a cooldown whose time has come.
+    /// Ends an expired cooldown.
     #[must_use]
     pub fn cool(self, now: Moment) -> Self {
         match self {
@@ -74,9 +75,9 @@ impl State {
         }
     }
 
-    /// Keeps it from being used before then, if nobody is known to have it.
+    /// Holds it back until this time, unless an owner is known.
     #[must_use]
-    pub fn rest(self, until: Moment) -> Self {
+    pub fn hold_until(self, until: Moment) -> Self {
         match self {
             Self::Available { .. } => Self::Cooldown { until },
             Self::Cooldown { until: before } => Self::Cooldown {
@@ -89,7 +90,7 @@ impl State {
         }
     }
 
-    /// The host is ready for it: from then on it is in the state of an address that just came.
+    /// The host has programmed it: it gets the state of a new address.
     #[must_use]
     pub fn program(self, fresh: Self) -> Self {
         match self {
@@ -98,26 +99,26 @@ impl State {
         }
     }
 
-    /// Offers it to the controller.
-    pub fn offer(self) -> Result<Self, Illegal> {
+    /// Offers it to the controller for release.
+    pub fn offer(self) -> Result<Self, IllegalTransition> {
         match self {
             Self::Available { .. } | Self::Programming => Ok(Self::Releasing { until: None }),
             Self::Cooldown { until } => Ok(Self::Releasing { until: Some(until) }),
             Self::Releasing { until } => Ok(Self::Releasing { until }),
-            from => Err(Illegal::new(from, "offered for release")),
+            from => Err(IllegalTransition::new(from, "offered for release")),
         }
     }
 
-    /// Takes an offer back, after the controller can no longer accept it.
-    pub fn reclaim(self, now: Moment) -> Result<Self, Illegal> {
+    /// Withdraws an offer that the controller can no longer accept.
+    pub fn reclaim(self, now: Moment) -> Result<Self, IllegalTransition> {
         match self {
             Self::Releasing { until: Some(until) } => Ok(Self::Cooldown { until }.cool(now)),
             Self::Releasing { until: None } => Ok(Self::Available { since: now }),
-            from => Err(Illegal::new(from, "reclaimed")),
+            from => Err(IllegalTransition::new(from, "reclaimed")),
         }
     }
 
-    /// The controller took it away.
+    /// The controller withdrew it. None if no pod holds it.
     #[must_use]
     pub fn vanish(self) -> Option<Self> {
         match self {
@@ -128,7 +129,7 @@ impl State {
         }
     }
 
-    /// The controller says that it is ours.
+    /// The controller grants it again.
     #[must_use]
     pub fn confirm(self) -> Self {
         match self {
@@ -137,7 +138,7 @@ impl State {
         }
     }
 
-    /// Who has it.
+    /// Key of the attachment that holds it.
     pub fn owner(&self) -> Option<&Key> {
         match self {
             Self::Assigned { owner } | Self::Quarantined { owner } => Some(owner),
@@ -145,7 +146,7 @@ impl State {
         }
     }
 
-    /// A word for a page or a metric label.
+    /// Label for pages and metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Programming => "programming",
@@ -164,7 +165,7 @@ impl fmt::Display for State {
     }
 }
 
-impl Illegal {
+impl IllegalTransition {
     fn new(from: State, to: &'static str) -> Self {
         Self { from, to }
     }

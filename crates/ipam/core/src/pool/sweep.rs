@@ -1,4 +1,4 @@
-//! Attachments whose pods are gone: lost DELs must not cost a node its addresses.
+//! Garbage collection of attachments whose pods are gone, so that lost DELs leak no addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,23 +8,23 @@ use std::{
 use weft_model::{Moment, SharedStr};
 
 use super::{Attachment, Key, Notice, Pool, Record, State, Step};
-use crate::PodSketch;
+use crate::PodSummary;
 
 impl Pool {
-    /// Looks for attachments whose pod is gone or has a newer sandbox, and releases those that were
-    /// so for long enough. The first look also finds addresses in use that we know nothing of, and
-    /// after a store was lost so do those that follow while addresses rest: kubelet tells late.
-    pub(super) fn sweep(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+    /// Releases attachments whose pod is gone, or has a newer sandbox, for long enough. The first
+    /// sweep also adopts unrecorded addresses in use. After a store was lost, later sweeps do so
+    /// too while addresses are held back, because kubelet reports late.
+    pub(super) fn sweep(&mut self, pods: &[PodSummary], now: Moment, step: &mut Step) {
         if self.gate.config && (self.lost || !self.gate.pods) {
             self.adopt(pods, now, step);
             if !self.gate.pods {
                 if self.lost {
-                    self.rest(now, step);
+                    self.hold_back(now, step);
                 }
                 self.gate.pods = true;
                 step.records.push(Record::Identity(self.identity.clone()));
             }
-            self.end_loss(now, step);
+            self.end_recovery(now, step);
         }
         let superseded = self.superseded();
         let keys: Vec<Key> = self.attachments.keys().cloned().collect();
@@ -66,8 +66,8 @@ impl Pool {
         old.map(|(_, key, _)| key.clone()).collect()
     }
 
-    /// Pods that show an address of ours have it, even if no record says so.
-    fn adopt(&mut self, pods: &[PodSketch], now: Moment, step: &mut Step) {
+    /// A pod that reports an address of this node holds it, even without a record.
+    fn adopt(&mut self, pods: &[PodSummary], now: Moment, step: &mut Step) {
         for pod in pods.iter().filter(|pod| pod.needs_address()) {
             let Some(uid) = &pod.identity.uid else {
                 continue;
@@ -78,7 +78,7 @@ impl Pool {
                 slot.is_some_and(|slot| slot.state.owner().is_none())
             };
             let found: Vec<IpAddr> = pod.addresses.iter().filter(free).copied().collect();
-            // One that has an attachment may still show the address of the sandbox before.
+            // A pod with an attachment may still report the address of its previous sandbox.
             let known = self.attachments.values().any(|held| pod.is(&held.pod));
             if found.is_empty() || known {
                 continue;
@@ -102,35 +102,36 @@ impl Pool {
         }
     }
 
-    /// What no pod shows may still be that of a sandbox which nobody has told of.
-    fn rest(&mut self, now: Moment, step: &mut Step) {
-        let until = now + self.settings.rest_after_loss;
+    /// An address that no pod reports may belong to a sandbox that kubelet has not reported yet.
+    fn hold_back(&mut self, now: Moment, step: &mut Step) {
+        let until = now + self.settings.hold_after_loss;
         self.slots.retain(|address, slot| {
-            let rested = slot.state.clone().rest(until);
-            if rested != slot.state
-                && let State::Cooldown { until } | State::Releasing { until: Some(until) } = rested
+            let held = slot.state.clone().hold_until(until);
+            if held != slot.state
+                && let State::Cooldown { until } | State::Releasing { until: Some(until) } = held
             {
                 step.records.push(Record::Cooldown(address, Some(until)));
             }
-            slot.state = rested;
+            slot.state = held;
             true
         });
     }
 
-    /// Forgets that a store was lost when everything has rested since this process looked first.
-    fn end_loss(&mut self, now: Moment, step: &mut Step) {
+    /// Ends the recovery from a lost store once every address was held back since the first sweep
+    /// of this process.
+    fn end_recovery(&mut self, now: Moment, step: &mut Step) {
         if !self.lost {
             return;
         }
-        let rested = now + self.settings.rest_after_loss;
-        if *self.rested.get_or_insert(rested) <= now {
-            (self.lost, self.rested) = (false, None);
+        let end = now + self.settings.hold_after_loss;
+        if *self.held_until.get_or_insert(end) <= now {
+            (self.lost, self.held_until) = (false, None);
             step.records.push(Record::Lost(false));
         }
     }
 
-    /// CNI GC. An ADD in flight is not in the runtime's list yet, so the young are left alone; and
-    /// those whose sandbox we do not know can be in no list that we could compare with.
+    /// CNI GC. An ADD in flight is not in the runtime's list yet, so young attachments are kept. So
+    /// are placeholders: their sandbox is unknown and cannot be in the list.
     pub(super) fn collect(
         &mut self,
         network: &SharedStr,

@@ -1,4 +1,4 @@
-//! What others may know about a pool.
+//! Read-only queries of a pool, for status, metrics and scaling.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,53 +10,53 @@ use weft_model::{IpFamily, Moment};
 use super::{Attachment, Key, Pool, State};
 use crate::{ContainerId, GrantName, NodeConfig, config::Grant, range::address_count};
 
-/// How many addresses of a family are in which state.
+/// Number of addresses of a family in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Census {
-    /// To be handed out.
+pub struct AddressCounts {
+    /// Free to be assigned.
     pub available: u32,
-    /// Pods have them, and they are ours.
+    /// Held by pods and granted.
     pub assigned: u32,
-    /// Released not long ago.
+    /// In cooldown after a release.
     pub cooling: u32,
-    /// Offered to the controller.
+    /// Offered to the controller for release.
     pub releasing: u32,
-    /// Not usable yet.
+    /// Not programmed by the host yet.
     pub programming: u32,
-    /// Pods have them, but they are not ours.
+    /// Held by pods but no longer granted.
     pub quarantined: u32,
 }
 
-impl Census {
-    /// What the node holds and has not offered.
+impl AddressCounts {
+    /// Addresses the node holds and has not offered.
     pub fn kept(self) -> u32 {
         self.available + self.assigned + self.cooling + self.programming
     }
 
-    /// Everything the node holds.
+    /// All addresses the node holds.
     pub fn held(self) -> u32 {
         self.kept() + self.releasing
     }
 }
 
-/// Why CNI CHECK fails.
+/// The reason why a CNI CHECK fails.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CheckError {
-    /// Nothing is known of the attachment.
-    #[error("attachment {0} is not known")]
+    /// The attachment does not exist.
+    #[error("attachment {0} does not exist")]
     Unknown(Key),
-    /// It has other addresses.
+    /// The attachment has other addresses.
     #[error("address {1} is not reserved for attachment {0}")]
     NotReserved(Key, IpAddr),
 }
 
 impl Pool {
     /// Counts the addresses of a family.
-    pub fn census(&self, family: IpFamily) -> Census {
-        self.slots.census(family)
+    pub fn address_counts(&self, family: IpFamily) -> AddressCounts {
+        self.slots.address_counts(family)
     }
 
-    /// The families of this node's addresses; IPv4 as long as none is known.
+    /// The families of this node's addresses; IPv4 while none is known.
     pub fn served_families(&self) -> BTreeSet<IpFamily> {
         let mut families = self.families();
         if families.is_empty() {
@@ -65,18 +65,18 @@ impl Pool {
         families
     }
 
-    /// How many attachments want addresses and have none yet.
+    /// Number of ADDs that wait for addresses.
     pub fn waiting(&self) -> u32 {
         let keys: BTreeSet<&Key> = self.waiting.iter().map(|waiting| &waiting.key).collect();
         u32::try_from(keys.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many attachments have addresses of this node's.
+    /// Number of attachments that hold addresses of this node.
     pub fn attached(&self) -> u32 {
         u32::try_from(self.attachments.len()).unwrap_or(u32::MAX)
     }
 
-    /// Who has what.
+    /// All attachments by key.
     pub fn attachments(&self) -> &BTreeMap<Key, Attachment> {
         &self.attachments
     }
@@ -88,24 +88,24 @@ impl Pool {
             .map(|(address, slot)| (*address, &slot.state))
     }
 
-    /// The entry of the NodeNetworkConfig that an address came with, and its container.
+    /// The entry of the NodeNetworkConfig that granted an address, and its container.
     pub fn origin(&self, address: IpAddr) -> Option<(&GrantName, &ContainerId)> {
         let name = self.slots.get(&address)?.grant.as_ref()?;
         let grant = self.grants.get(name)?;
         Some((name, &grant.container))
     }
 
-    /// How many containers the NodeNetworkConfig has.
+    /// Number of containers of the NodeNetworkConfig.
     pub fn container_count(&self) -> usize {
         self.containers.len()
     }
 
-    /// Deleted attachments, and until when a late ADD of them is refused.
+    /// Deleted attachments, with the time until which a late ADD is refused.
     pub fn tombstones(&self) -> &BTreeMap<Key, Moment> {
         &self.tombstones
     }
 
-    /// What is offered for release: the `ipsNotInUse` to write.
+    /// Grants offered for release: the `ipsNotInUse` to write.
     pub fn offered(&self) -> BTreeSet<GrantName> {
         let names = self.offered.iter();
         names
@@ -114,7 +114,7 @@ impl Pool {
             .collect()
     }
 
-    /// How many addresses of a family are offered and not in this list yet.
+    /// Number of addresses of a family that are offered and not in this list yet.
     pub fn unlisted(&self, family: IpFamily, list: &BTreeSet<GrantName>) -> u32 {
         let unlisted = self.offered.difference(list);
         let grants = unlisted.filter_map(|name| self.grants.get(name));
@@ -124,24 +124,23 @@ impl Pool {
             .sum()
     }
 
-    /// Whether nothing but a look at the pods ([`super::Event::Sweep`]) is missing before addresses
-    /// are handed out: the store was lost, so they may be in use.
+    /// True if the pool waits only for a list of the pods ([`super::Event::Sweep`]) before it
+    /// assigns addresses: the store was lost, so they may be in use.
     pub fn awaits_pods(&self) -> bool {
         self.gate.config && !self.gate.pods
     }
 
-    /// Whether a store was lost, and addresses that no pod shows rest until all that may be in use
-    /// have been shown.
-    pub fn rests(&self) -> bool {
+    /// True after a store was lost, while addresses that no pod reports are held back.
+    pub fn holds_back(&self) -> bool {
         self.lost
     }
 
-    /// Whether new attachments can be made, addresses given.
+    /// True if new attachments can be made, provided that addresses are free.
     pub fn is_ready(&self) -> bool {
         self.gate.is_open()
     }
 
-    /// Whether these addresses are reserved for the attachment, for CNI CHECK.
+    /// Checks that these addresses are reserved for the attachment, for CNI CHECK.
     pub fn check(&self, key: &Key, addresses: &[IpAddr]) -> Result<(), CheckError> {
         let attachment = self.attachments.get(key);
         let attachment = attachment.ok_or_else(|| CheckError::Unknown(key.clone()))?;
@@ -155,12 +154,12 @@ impl Pool {
         }
     }
 
-    /// Whole grants that can be offered so that no family keeps less than the target: those that
-    /// are not usable yet first, then the newest; none that still cools.
+    /// Whole grants that can be offered so that every family keeps at least the target: those not
+    /// usable yet first, then the newest; none that is cooling down.
     pub fn surplus(&self, target: u32) -> Vec<GrantName> {
         let mut chosen = Vec::new();
         for family in self.served_families() {
-            let mut left = self.census(family).kept().saturating_sub(target);
+            let mut left = self.address_counts(family).kept().saturating_sub(target);
             if left == 0 {
                 continue;
             }
@@ -186,7 +185,7 @@ impl Pool {
         container.is_none_or(|container| container.dynamic)
     }
 
-    /// Whether a grant that could be offered is usable; `None` if it cannot be offered.
+    /// True if a grant that could be offered is usable; `None` if it cannot be offered.
     fn is_usable(&self, grant: &Grant) -> Option<bool> {
         let mut usable = false;
         for address in grant.addresses() {
@@ -199,12 +198,12 @@ impl Pool {
         Some(usable)
     }
 
-    /// Offers that could be taken back to keep this many, the oldest first. They count only once
+    /// Offers to withdraw in order to keep this many addresses, oldest first. They count only once
     /// a write without them was accepted.
     pub fn reclaimable(&self, target: u32, config: &NodeConfig) -> Vec<GrantName> {
         let mut chosen = Vec::new();
         for family in self.served_families() {
-            let kept = self.census(family).kept();
+            let kept = self.address_counts(family).kept();
             let mut wanted = target.saturating_sub(kept);
             for name in &self.offered {
                 let grant = self

@@ -1,5 +1,5 @@
-//! The rule that only knows requests: at most one batch for each round trip, after the pool ran
-//! low. Azure CNS scales so without watching pods.
+//! Azure CNS's reactive scaling rule, which does not watch pods: at most one batch per round trip,
+//! requested after the pool ran low.
 
 use super::{DEFAULT_MAXIMUM, MAXIMUM, ScalerParameters};
 
@@ -13,7 +13,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Clamps the parameters the way the reactive rule always did.
+    /// Clamps the parameters the way upstream does.
     pub fn read(written: Option<&ScalerParameters>) -> Self {
         let written = written.copied().unwrap_or_default();
         let bounded = |value: Option<i64>, least: u32, most: u32| {
@@ -35,7 +35,7 @@ impl Thresholds {
         }
     }
 
-    /// The same while the subnet is nearly out of addresses.
+    /// The same while the subnet is nearly exhausted.
     #[must_use]
     pub fn exhausted(self) -> Self {
         Self {
@@ -46,46 +46,46 @@ impl Thresholds {
         }
     }
 
-    /// Fewer free addresses than this ask for a batch.
+    /// With fewer free addresses than this a batch is requested.
     pub fn minimum_free(self) -> u32 {
         self.minimum_free
     }
 
-    /// So many free addresses give a batch back.
+    /// With this many free addresses a batch is released.
     pub fn maximum_free(self) -> u32 {
         self.maximum_free
     }
 }
 
-/// What the rule looks at.
+/// Inputs of the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
-    /// Addresses that pods have.
+    /// Addresses held by pods.
     pub assigned: u32,
     /// Addresses offered for release.
     pub releasing: u32,
-    /// Addresses held in all.
+    /// Addresses held in total.
     pub held: u32,
-    /// What was asked for last.
+    /// The number requested last.
     pub requested: u32,
-    /// How many names `spec.ipsNotInUse` holds.
+    /// Number of names in `spec.ipsNotInUse`.
     pub listed: u32,
 }
 
-/// What to do about it.
+/// Decision of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// Nothing.
+    /// No change.
     Nothing,
-    /// Ask for so many.
+    /// Request this many addresses.
     Grow(u32),
-    /// Mark so many for release; ask for less by as many as were marked.
+    /// Offer this many for release, and request less by the number offered.
     Shrink(u32),
-    /// Write the list of what is not in use again.
+    /// Write `spec.ipsNotInUse` again.
     Clean,
 }
 
-/// One look. The first rule that matches wins.
+/// Evaluates the rule once. The first condition that matches wins.
 pub fn decide(counts: Counts, thresholds: Thresholds) -> Change {
     let Thresholds { batch, maximum, .. } = thresholds;
     let requested = counts.requested;

@@ -2,14 +2,14 @@ use std::{collections::VecDeque, time::Duration};
 
 use weft_model::Moment;
 
-/// Scale-up at once, scale-down only to the largest target of the last while.
+/// Stabilisation window: scales up at once, and down only to the largest target of the window.
 ///
 /// Without it a demand that flaps around the edge of a batch costs a write, a release and an
-/// allocation of a whole batch at every turn.
+/// allocation of a whole batch each time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     length: Duration,
-    /// Targets, falling, each with the last moment at which it was wanted.
+    /// Decreasing targets, each with the last time at which it was wanted.
     targets: VecDeque<(Moment, u32)>,
 }
 
@@ -22,12 +22,12 @@ impl Window {
         }
     }
 
-    /// Whether nothing was observed yet.
+    /// True if no target was observed yet.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// Takes note of a target, and says how much to ask for.
+    /// Records a target and returns the number to request.
     pub fn observe(&mut self, target: u32, now: Moment) -> u32 {
         if let Some((until, _)) = self.targets.back_mut() {
             *until = now;
@@ -42,13 +42,13 @@ impl Window {
         self.targets.front().map_or(target, |(_, most)| *most)
     }
 
-    /// Forgets the past: from now on this target counts alone.
+    /// Discards the history: from now on only this target counts.
     pub fn skip(&mut self, target: u32, now: Moment) -> u32 {
         self.targets.clear();
         self.observe(target, now)
     }
 
-    /// When less may be asked for, if nothing else happens before.
+    /// Time at which less may be requested, if no other target is observed before.
     pub fn wake(&self) -> Option<Moment> {
         let (until, _) = self.targets.front().filter(|_| self.targets.len() > 1)?;
         Some(*until + self.length)
@@ -77,7 +77,7 @@ mod tests {
     fn a_large_target_counts_until_the_window_has_passed_since_it_was_last_wanted() {
         let mut window = Window::new(Duration::from_secs(120));
         window.observe(48, at(0));
-        // Nobody looked for 300 s, during which 48 was still what was wanted.
+        // There was no observation for 300 s, during which 48 was still the target.
         assert_eq!(window.observe(16, at(300)), 48);
         assert_eq!(window.wake(), Some(at(420)));
         assert_eq!(window.observe(16, at(419)), 48);

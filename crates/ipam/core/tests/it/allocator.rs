@@ -1,4 +1,4 @@
-//! What the allocator writes.
+//! Plans of the allocator.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use weft_ipam::{
     ContainerResult, Phase,
     allocator::{
         Allocator, AllocatorSettings, Block, ClaimState, ClusterCidr, IpPool, Notice, Plan,
-        PoolSource, Wall, Write,
+        PoolSource, WallTime, Write,
     },
 };
 use weft_model::{LabelSelector, Moment};
 
 use crate::{
     cluster::{Api, Conflict},
-    world::at,
+    fixtures::at,
 };
 
-pub(crate) const WALL: Wall = Wall(1_000_000);
+pub(crate) const WALL: WallTime = WallTime(1_000_000);
 
 pub(crate) fn pool(range: &str) -> IpPool {
     IpPool::new("pods", PoolSource::Ranges(vec![range.parse().unwrap()]))
@@ -27,7 +27,7 @@ pub(crate) fn plan(allocator: &mut Allocator, api: &Api, now: Moment) -> Plan {
     allocator.plan(&api.view, now, WALL)
 }
 
-/// Plans and writes until there is nothing left to write; the plans as text.
+/// Plans and writes until there is nothing left to write; returns the plans as text.
 pub(crate) fn settle(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Vec<String> {
     settle_at(allocator, api, now, WALL)
 }
@@ -36,7 +36,7 @@ pub(crate) fn settle_at(
     allocator: &mut Allocator,
     api: &mut Api,
     now: Moment,
-    wall: Wall,
+    wall: WallTime,
 ) -> Vec<String> {
     let mut plans = Vec::new();
     for _ in 0..20 {
@@ -114,7 +114,7 @@ fn a_request_is_rounded_up_to_whole_blocks_in_one_write() {
 }
 
 #[test]
-fn what_a_node_offers_is_unpublished_before_it_is_freed_and_rests_before_it_is_used() {
+fn an_offered_block_is_unpublished_before_it_is_freed_and_cools_down_before_reuse() {
     let mut api = Api::new([pool("10.0.0.0/27")]);
     for name in ["n1", "n2"] {
         api.add_node(name, &[], &[]);
@@ -295,7 +295,7 @@ fn what_is_published_without_a_claim_is_adopted_before_anything_is_granted() {
 }
 
 #[test]
-fn a_conflict_is_told_and_nobodys_addresses_are_taken() {
+fn a_conflict_is_reported_and_no_addresses_are_withdrawn() {
     let mut api = Api::new([pool("10.0.0.0/16")]);
     for name in ["n1", "n2"] {
         api.add_node(name, &[], &[]);
@@ -351,7 +351,7 @@ fn the_last_addresses_go_to_pods_and_not_to_buffers_one_by_one() {
     settle(&mut allocator, &mut api, at(0));
     assert!(api.view.exhausted.contains(&"pods".into()));
     assert_eq!(count(&api, "n3"), 0);
-    // n1 gives its block back; n3 wants a buffer, n2 has pods.
+    // n1 releases its block; n3 wants a buffer, n2 has pods.
     offer_all(&mut api, "n1");
     api.edit("n1", |spec| spec.requested = 0);
     api.edit("n2", |spec| (spec.requested, spec.demand) = (30, Some(29)));
@@ -417,7 +417,7 @@ fn exhaustion_is_not_left_while_the_nodes_buffers_would_bring_it_back() {
     }
     settle(&mut allocator, &mut api, at(0));
     assert!(api.view.exhausted.contains(&"pods".into()));
-    // They do as they are told and keep little more than they need.
+    // They follow the scaler and keep little more than they need.
     for name in ["n1", "n2"] {
         let entry = api.config(name).status.containers[0].entries[1]
             .name
@@ -435,7 +435,7 @@ fn exhaustion_is_not_left_while_the_nodes_buffers_would_bring_it_back() {
 }
 
 #[test]
-fn reserved_addresses_are_nobodys_and_the_rest_of_their_block_is_used_last() {
+fn reserved_addresses_are_never_assigned_and_the_rest_of_their_block_is_used_last() {
     let mut small = pool("10.0.0.0/27");
     small.reserved = ["10.0.0.0/31", "10.0.0.31/32"]
         .map(|net| net.parse().unwrap())
@@ -494,7 +494,7 @@ fn a_node_is_served_by_the_first_pool_that_selects_it() {
 }
 
 #[test]
-fn a_disabled_pool_hands_out_nothing_and_still_takes_back() {
+fn a_disabled_pool_assigns_nothing_and_still_accepts_releases() {
     let mut api = Api::new([pool("10.0.0.0/24")]);
     api.add_node("n1", &[], &[]);
     let mut allocator = Allocator::default();
@@ -533,7 +533,7 @@ fn a_node_is_served_from_its_own_pod_cidrs() {
     };
     assert_eq!(ips(&api), ["10.244.1.16/28", "fd00:1::10/124"]);
     assert_eq!(count(&api, "n2"), 0);
-    assert!(api.view.shards.is_empty(), "nobody else could have them");
+    assert!(api.view.shards.is_empty(), "no other node could have them");
     let names: Vec<_> = api
         .config("n1")
         .status
@@ -591,7 +591,7 @@ fn settle_cidrs(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Plan {
 }
 
 #[test]
-fn nodes_get_pod_cidrs_of_both_families_that_are_nobody_elses() {
+fn nodes_get_distinct_pod_cidrs_of_both_families() {
     let mut api = Api::new([]);
     api.add_node("old", &[], &["10.244.1.0/24", "fd00:10:0:1::/64"]);
     for index in 0..4 {
@@ -614,7 +614,7 @@ fn nodes_get_pod_cidrs_of_both_families_that_are_nobody_elses() {
 }
 
 #[test]
-fn nobody_gets_a_part_of_a_larger_or_smaller_pod_cidr() {
+fn no_node_gets_a_part_of_a_larger_or_smaller_pod_cidr() {
     let mut api = Api::new([]);
     let mut allocator = Allocator::default();
     api.add_node("large", &[], &["10.244.0.0/23", "fd00:10::/62"]);
@@ -642,7 +642,7 @@ fn nobody_gets_a_part_of_a_larger_or_smaller_pod_cidr() {
 }
 
 #[test]
-fn the_pod_cidrs_of_a_node_that_is_gone_are_used_again_after_the_grace_and_a_rest() {
+fn the_pod_cidrs_of_a_node_that_is_gone_are_reused_after_grace_period_and_cooldown() {
     let mut api = Api::new([]);
     let mut allocator = Allocator::default();
     for index in 0..5 {
@@ -662,7 +662,7 @@ fn the_pod_cidrs_of_a_node_that_is_gone_are_used_again_after_the_grace_and_a_res
 }
 
 #[test]
-fn a_pod_cidr_is_nobodys_before_the_last_config_with_addresses_of_it_is_gone() {
+fn a_pod_cidr_is_not_free_before_the_last_config_with_addresses_of_it_is_gone() {
     let mut api = Api::new([IpPool::new("own", PoolSource::NodeCidrs)]);
     let (mut addresses, mut cidrs) = (Allocator::default(), Allocator::default());
     for index in 0..4 {
@@ -673,7 +673,7 @@ fn a_pod_cidr_is_nobodys_before_the_last_config_with_addresses_of_it_is_gone() {
     assert_eq!(count(&api, "n0"), 32, "of two families");
     api.remove_node("n0");
     api.add_node("n4", &[], &[]);
-    // Whoever empties the config is late.
+    // The writer that empties the config is late.
     for seconds in [1, 302, 2000] {
         settle_cidrs(&mut cidrs, &mut api, at(seconds));
         assert!(api.view.nodes[&"n4".into()].pod_cidrs.is_empty());

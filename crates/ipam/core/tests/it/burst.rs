@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use weft_ipam::{
     ScalingMode,
-    burst::{Burst, BurstReport, play},
+    burst::{Burst, BurstReport, simulate},
 };
 
 fn both(burst: Burst) -> (BurstReport, BurstReport, f64) {
-    let pods = play(burst, ScalingMode::Pods);
-    let requests = play(burst, ScalingMode::Requests);
+    let pods = simulate(burst, ScalingMode::Pods);
+    let requests = simulate(burst, ScalingMode::Requests);
     let sooner = requests.served.unwrap().as_secs_f64() / pods.served.unwrap().as_secs_f64();
     (pods, requests, sooner)
 }
@@ -40,7 +40,7 @@ fn pods_that_trickle_in_take_two_updates_at_most() {
             spread: Duration::from_millis(300),
             ..Burst::new(before, after)
         };
-        let pods = play(burst, ScalingMode::Pods);
+        let pods = simulate(burst, ScalingMode::Pods);
         assert!(pods.updates <= 2 && pods.failed_adds == 0, "{pods}");
     }
 }
@@ -49,7 +49,7 @@ fn pods_that_trickle_in_take_two_updates_at_most() {
 fn the_same_seed_gives_the_same_report() {
     let burst = Burst::new(1, 36);
     assert_eq!(
-        play(burst, ScalingMode::Requests),
-        play(burst, ScalingMode::Requests)
+        simulate(burst, ScalingMode::Requests),
+        simulate(burst, ScalingMode::Requests)
     );
 }

@@ -1,12 +1,12 @@
-//! A cluster in memory: an API server, agents with kubelets, controllers that all believe to lead,
-//! and the mail between them. What happens next is chosen from outside.
+//! An in-memory cluster: an API server, agents with kubelets, controllers that all believe they are
+//! the leader, and the messages between them. The test chooses what happens next.
 
 mod action;
 mod agent;
 mod api;
-mod evening;
 mod fairness;
 mod invariants;
+mod recovery;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,27 +15,27 @@ use std::{
 
 use weft_ipam::{
     GrantName, MonitorSettings, NodeName, SpecWrite, Uid,
-    allocator::{Allocator, AllocatorSettings, IpPool, View, Wall, Write},
+    allocator::{Allocator, AllocatorSettings, IpPool, View, WallTime, Write},
 };
 use weft_model::{Moment, SharedStr};
 
 pub(crate) use action::Action;
-pub(crate) use agent::{Agent, Complaint, Life};
+pub(crate) use agent::{Agent, PodPhase, Violation};
 pub(crate) use api::{Api, Conflict};
 
-/// Something on its way to the API server.
+/// A write in flight to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mail {
-    /// A node's spec, from a process of it.
+pub(crate) enum Message {
+    /// A node's spec, with its agent and process.
     Spec(usize, u64, SpecWrite),
-    /// A controller's.
+    /// A controller's write.
     Write(Write),
 }
 
 /// The label that chooses a node's pool.
 pub(crate) const POOL_LABEL: &str = "pool";
 
-/// A controller with its cache, which may be older than it believes.
+/// A controller with its cache, which may be stale.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     pub(crate) view: View,
@@ -58,24 +58,24 @@ pub(crate) struct Cluster {
     pub(crate) api: Api,
     pub(crate) agents: Vec<Agent>,
     pub(crate) controllers: Vec<Controller>,
-    pub(crate) mail: Vec<Mail>,
+    pub(crate) messages: Vec<Message>,
     pub(crate) now: Moment,
-    /// Every name that was ever published, for whom and for what.
+    /// Every name that was ever published, with its holder and meaning.
     pub(crate) names: BTreeMap<GrantName, (Uid, SharedStr)>,
-    /// Every name that was taken away.
+    /// Every name that was withdrawn.
     pub(crate) withdrawn: BTreeSet<GrantName>,
-    /// Whether daemons make every step durable at once.
+    /// True if daemons make every step durable at once.
     pub(crate) prompt: bool,
-    /// What Nodes may have of their own, and which Node has or had which.
+    /// Pod CIDRs for Nodes, and the Node that has or had each.
     cidrs: Vec<&'static str>,
     lent: BTreeMap<Uid, &'static str>,
 }
 
-/// What a cluster is made of.
+/// Parameters of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) pools: Vec<IpPool>,
-    /// What Nodes may have of their own.
+    /// Pod CIDRs for Nodes.
     pub(crate) cidrs: Vec<&'static str>,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
@@ -90,7 +90,7 @@ impl Cluster {
             api: Api::new(shape.pools.clone()),
             agents: Vec::new(),
             controllers: Vec::new(),
-            mail: Vec::new(),
+            messages: Vec::new(),
             now: Moment::START,
             names: BTreeMap::new(),
             withdrawn: BTreeSet::new(),
@@ -113,7 +113,7 @@ impl Cluster {
         let mut first = Controller::new(&cluster.api.view);
         let created = first
             .allocator
-            .plan(&cluster.api.view, Moment::START, Wall(0));
+            .plan(&cluster.api.view, Moment::START, WallTime(0));
         for write in &created.writes {
             cluster.api.write(write).unwrap();
         }
@@ -122,8 +122,8 @@ impl Cluster {
         cluster
     }
 
-    /// A Node joins. One with a CIDR of its own gets one that is nobody's, which it is only when the
-    /// config of whoever had it is gone: this is how `pod-cidr` hands them out.
+    /// A Node joins. If it needs a CIDR, it gets a free one: a CIDR is free once the config of its
+    /// former Node is gone, as in the `pod-cidr` controller.
     fn add_node(&mut self, name: &str) -> Uid {
         let view = &self.api.view;
         let owners = view
@@ -145,7 +145,7 @@ impl Cluster {
         uid
     }
 
-    /// Whether one of the pools that a node has addresses of runs short.
+    /// True if one of the pools that a node has addresses of is nearly exhausted.
     fn exhausted(&self, agent: usize) -> bool {
         let config = self.agents[agent].seen.as_ref();
         let mut containers = config
@@ -159,16 +159,16 @@ impl Cluster {
         })
     }
 
-    fn wall(&self) -> Wall {
-        Wall(1_000_000).after(self.now.since_start())
+    fn wall(&self) -> WallTime {
+        WallTime(1_000_000).after(self.now.since_start())
     }
 
     fn node(&self, agent: usize) -> NodeName {
         self.agents[agent].node.as_str().into()
     }
 
-    /// Lets it happen; complains if it must not.
-    pub(crate) fn act(&mut self, action: Action) -> Result<(), Complaint> {
+    /// Carries out an action; returns the violation of a rule, if any.
+    pub(crate) fn act(&mut self, action: Action) -> Result<(), Violation> {
         match action {
             Action::Ask(..)
             | Action::AskAgain(..)
@@ -186,19 +186,19 @@ impl Cluster {
             | Action::Sweep(agent)
             | Action::LearnNode(agent) => self.act_of_daemon(action, agent)?,
             Action::Deliver(index) => {
-                let mail = self.mail.remove(index);
-                self.deliver(&mail, true)?;
+                let message = self.messages.remove(index);
+                self.deliver(&message, true)?;
             }
             Action::DeliverSilently(index) => {
-                let mail = self.mail.remove(index);
-                self.deliver(&mail, false)?;
+                let message = self.messages.remove(index);
+                self.deliver(&message, false)?;
             }
             Action::Duplicate(index) => {
-                let mail = self.mail[index].clone();
-                self.deliver(&mail, true)?;
+                let message = self.messages[index].clone();
+                self.deliver(&message, true)?;
             }
             Action::Lose(index) => {
-                self.mail.remove(index);
+                self.messages.remove(index);
             }
             Action::SeeConfig(controller, agent) => self.see_config(controller, agent),
             Action::SeeShards(controller) => {
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    fn act_of_daemon(&mut self, action: Action, index: usize) -> Result<(), Complaint> {
+    fn act_of_daemon(&mut self, action: Action, index: usize) -> Result<(), Violation> {
         let (now, exhausted) = (self.now, self.exhausted(index));
         let name = self.node(index);
         let agent = &mut self.agents[index];
@@ -289,7 +289,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn act_by_hand(&mut self, action: Action, agent: usize) -> Result<(), Complaint> {
+    fn act_by_hand(&mut self, action: Action, agent: usize) -> Result<(), Violation> {
         let name = self.agents[agent].node.clone();
         match action {
             Action::RemoveNode(_) => self.remove_node(agent),
@@ -313,8 +313,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Its pods are evicted; a node that is cut off for longer than the grace, with pods still
-    /// running, is beyond what an allocator can know.
+    /// Its pods are evicted. A node that is cut off for longer than the grace period with pods
+    /// still running is beyond what an allocator can know.
     fn remove_node(&mut self, agent: usize) {
         self.api.remove_node(&self.agents[agent].node.clone());
         for pod in 0..self.agents[agent].pods.len() {
@@ -322,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// A minute at a time at most, which is how often daemons look at their pods.
+    /// At most a minute at a time, which is the interval of sweeps.
     fn wait(&mut self, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
         while self.now < end {
@@ -332,21 +332,23 @@ impl Cluster {
                 self.agents[agent].pass(exhausted, self.now);
             }
         }
-        // The API server ends requests whose sender is gone long before addresses have rested that
-        // nobody knows anything of. A daemon with a store does not rely on that.
-        let Self { mail, agents, .. } = self;
-        mail.retain(|mail| match mail {
-            Mail::Spec(agent, process, _) => {
+        // The API server ends requests whose sender is gone long before addresses that were held
+        // back after a loss are used. A daemon with a store does not rely on that.
+        let Self {
+            messages, agents, ..
+        } = self;
+        messages.retain(|message| match message {
+            Message::Spec(agent, process, _) => {
                 !agents[*agent].lost || agents[*agent].process == *process
             }
-            Mail::Write(_) => true,
+            Message::Write(_) => true,
         });
     }
 
-    fn commit(&mut self, agent: usize) -> Result<(), Complaint> {
+    fn commit(&mut self, agent: usize) -> Result<(), Violation> {
         let process = self.agents[agent].process;
         for write in self.agents[agent].commit()? {
-            self.mail.push(Mail::Spec(agent, process, write));
+            self.messages.push(Message::Spec(agent, process, write));
         }
         Ok(())
     }
@@ -372,7 +374,7 @@ impl Cluster {
     }
 
     /// The writes that a controller would send now.
-    pub(crate) fn planned(&mut self, controller: usize) -> Result<Vec<Write>, Complaint> {
+    pub(crate) fn planned(&mut self, controller: usize) -> Result<Vec<Write>, Violation> {
         let (now, wall) = (self.now, self.wall());
         let Controller { view, allocator } = &mut self.controllers[controller];
         let writes = allocator.plan(view, now, wall).writes;
@@ -380,17 +382,18 @@ impl Cluster {
         Ok(writes)
     }
 
-    fn plan(&mut self, controller: usize, index: usize) -> Result<(), Complaint> {
+    fn plan(&mut self, controller: usize, index: usize) -> Result<(), Violation> {
         let mut writes = self.planned(controller)?;
         if index < writes.len() {
-            self.mail.push(Mail::Write(writes.swap_remove(index)));
+            self.messages
+                .push(Message::Write(writes.swap_remove(index)));
         }
         Ok(())
     }
 
-    fn deliver(&mut self, mail: &Mail, answered: bool) -> Result<(), Complaint> {
-        match mail {
-            Mail::Spec(agent, process, write) => {
+    fn deliver(&mut self, message: &Message, answered: bool) -> Result<(), Violation> {
+        match message {
+            Message::Spec(agent, process, write) => {
                 let result = self.api.write_spec(write);
                 let same = self.agents[*agent].process == *process;
                 if answered && same {
@@ -398,7 +401,7 @@ impl Cluster {
                     self.agents[*agent].answer(write.attempt, result.ok(), exhausted, now);
                 }
             }
-            Mail::Write(write) => {
+            Message::Write(write) => {
                 let before = self.api.view.configs.clone();
                 if self.api.write(write).is_ok() {
                     self.check_write(write, &before)?;

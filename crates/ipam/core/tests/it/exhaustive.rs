@@ -1,15 +1,18 @@
-//! Every order of events in a small cluster: a breadth-first search over the real pool, monitor and
-//! allocator, to a depth. It has no end: two controllers that know nothing of each other can go on
-//! claiming and freeing, under new names, for as long as one of them looks at old objects.
+//! Bounded model checking: every order of events in a small cluster, by breadth-first search over
+//! the real pool, monitor and allocator. The state space is infinite: two controllers that do not
+//! see each other's writes can go on claiming and freeing under new names for as long as one of
+//! them has a stale cache.
 //!
-//! The bounds, beyond which only the random days of `simulation` look: two nodes with three or four
-//! pods each; six addresses in three blocks, no cooldown; two controllers, each with a cache of its
-//! own, and at most two of their writes under way; every step of a daemon is durable at once; no Node
-//! comes or goes; one of the pods that could come or go next does. Eight steps without a mishap, five
-//! with one or two, six with one while a block goes. One state in 64 is brought to rest.
+//! The bounds, beyond which only the random runs of `simulation` look: two nodes with three or four
+//! pods each; six addresses in three blocks, no cooldown; two controllers, each with its own cache,
+//! and at most two of their writes in flight; every step of a daemon is durable at once; no Node is
+//! added or removed; one of the pods that could be added or removed next is. Eight steps without a
+//! fault, five with one or two, six with one while a block is released. One state in 64 is brought
+//! to quiescence.
 //!
-//! A search of our own, since all it needs is a set and a queue; `stateright` would bring a web
-//! server, a thread pool and about forty crates for the same, and wants its own actors and network.
+//! The search is our own, because all it needs is a set and a queue; `stateright` would bring a web
+//! server, a thread pool and about forty crates for the same, and requires its own actors and
+//! network.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -23,7 +26,7 @@ use weft_ipam::{
     scaling::ScalerParameters,
 };
 
-use crate::cluster::{Action, Cluster, Life, Mail, Shape};
+use crate::cluster::{Action, Cluster, Message, PodPhase, Shape};
 
 /// Six addresses in three blocks; batches of two, half of one kept free.
 fn small(nodes: usize, pods: usize) -> Cluster {
@@ -54,7 +57,7 @@ fn small(nodes: usize, pods: usize) -> Cluster {
     })
 }
 
-/// A cluster with what may still go wrong and what may still be written.
+/// A cluster with the remaining budget of faults and writes.
 #[derive(Clone)]
 struct Node {
     cluster: Cluster,
@@ -68,13 +71,13 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Two clusters that look the same to everybody in them have the same.
+/// Two clusters that no participant can tell apart have the same fingerprint.
 fn fingerprint(node: &Node) -> u128 {
     let Cluster {
         api,
         agents,
         controllers,
-        mail,
+        messages,
         ..
     } = &node.cluster;
     let half = |seed: u64| {
@@ -91,21 +94,21 @@ fn fingerprint(node: &Node) -> u128 {
             );
             own.hash(&mut hasher);
         }
-        // Which of the two controllers it is does not matter, nor the order of the mail.
+        // Neither the identity of the two controllers nor the order of messages matters.
         let mut minds: Vec<u64> = controllers
             .iter()
             .map(|mind| hash(&(&mind.view.configs, &mind.view.shards, &mind.view.exhausted)))
             .collect();
         minds.sort_unstable();
-        let mut letters: Vec<u64> = mail.iter().map(hash).collect();
-        letters.sort_unstable();
-        (minds, letters).hash(&mut hasher);
+        let mut hashes: Vec<u64> = messages.iter().map(hash).collect();
+        hashes.sort_unstable();
+        (minds, hashes).hash(&mut hasher);
         hasher.finish()
     };
     (u128::from(half(1)) << 64) | u128::from(half(2))
 }
 
-/// What may happen next, and whether it is a mishap.
+/// Possible next actions, and whether each is a fault.
 fn actions(node: &Node) -> Vec<(Action, bool)> {
     let cluster = &node.cluster;
     let mut found = Vec::new();
@@ -113,12 +116,12 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
         let absent = agent
             .pods
             .iter()
-            .position(|pod| pod.life == Life::Absent && pod.sandbox == 0);
+            .position(|pod| pod.phase == PodPhase::Absent && pod.sandbox == 0);
         found.extend(absent.map(|pod| (Action::Ask(index, pod), false)));
         let running = agent
             .pods
             .iter()
-            .position(|pod| matches!(pod.life, Life::Running(_)));
+            .position(|pod| matches!(pod.phase, PodPhase::Running(_)));
         found.extend(running.map(|pod| (Action::Leave(index, pod), false)));
         let config = cluster.api.view.configs.get(&agent.node.as_str().into());
         if config != agent.seen.as_ref() {
@@ -134,23 +137,23 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
             }
         }
     }
-    let letters = |mail: &&Mail| matches!(mail, Mail::Write(_));
-    let under_way = cluster.mail.iter().filter(letters).count();
+    let writes = |message: &&Message| matches!(message, Message::Write(_));
+    let under_way = cluster.messages.iter().filter(writes).count();
     for (controller, mind) in cluster.controllers.iter().enumerate() {
         if mind.view.shards != cluster.api.view.shards {
             found.push((Action::SeeShards(controller), false));
         }
         if under_way < 2 {
             let writes = cluster.clone().planned(controller).unwrap();
-            let new = |mail: &Mail| !cluster.mail.contains(mail);
+            let new = |message: &Message| !cluster.messages.contains(message);
             for (index, write) in writes.into_iter().enumerate() {
-                if new(&Mail::Write(write)) {
+                if new(&Message::Write(write)) {
                     found.push((Action::Plan(controller, index), false));
                 }
             }
         }
     }
-    for index in 0..cluster.mail.len() {
+    for index in 0..cluster.messages.len() {
         found.push((Action::Deliver(index), false));
         found.push((Action::DeliverSilently(index), true));
         found.push((Action::Duplicate(index), true));
@@ -160,7 +163,7 @@ fn actions(node: &Node) -> Vec<(Action, bool)> {
     found
 }
 
-/// How a search ended.
+/// Result of a search.
 #[derive(Debug)]
 struct Found {
     states: usize,
@@ -168,7 +171,7 @@ struct Found {
     rests: usize,
 }
 
-/// Looks at every state within so many steps and mishaps.
+/// Visits every state within this many steps and faults.
 fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
     let start = Node {
         cluster,
@@ -188,20 +191,20 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
             let mut next = node.clone();
             next.depth += 1;
             next.faults -= u32::from(mishap);
-            if let Err(complaint) = next.cluster.act(action) {
-                panic!("{complaint} after {action:?} at depth {}", next.depth);
+            if let Err(violation) = next.cluster.act(action) {
+                panic!("{violation} after {action:?} at depth {}", next.depth);
             }
             let print = fingerprint(&next);
             if !seen.insert(print) {
                 continue;
             }
             found.states += 1;
-            // Whatever happened, it comes to rest; to be seen for some of them.
+            // Every state must reach quiescence; this is checked for a sample.
             if print.is_multiple_of(64) {
                 let mut rest = next.cluster.clone();
-                if let Err(complaint) = rest.settle() {
+                if let Err(violation) = rest.settle() {
                     panic!(
-                        "{complaint} at rest after {action:?} at depth {}",
+                        "{violation} at rest after {action:?} at depth {}",
                         next.depth
                     );
                 }
@@ -215,17 +218,17 @@ fn search(cluster: Cluster, faults: u32, depth: u32) -> Found {
     found
 }
 
-/// At rest, with so many pods on each node.
+/// A quiescent cluster with this many pods on each node.
 fn rested(pods: [usize; 2]) -> Cluster {
     filled(small(2, 3), pods)
 }
 
-/// A node has just offered a block, and the write that says so is on its way.
+/// A node has just offered a block, and the write of the offer is in flight.
 fn releasing() -> Cluster {
     let mut cluster = filled(small(2, 4), [2, 0]);
     cluster.act(Action::Leave(0, 0)).unwrap();
     cluster.act(Action::See(0)).unwrap();
-    assert_eq!(cluster.mail.len(), 1);
+    assert_eq!(cluster.messages.len(), 1);
     cluster
 }
 
@@ -240,7 +243,7 @@ fn filled(mut cluster: Cluster, pods: [usize; 2]) -> Cluster {
     cluster
 }
 
-/// A node that is full beside one that is empty: whatever happens, addresses have to move.
+/// A full node next to an empty one: addresses have to move in every run.
 const BUSY: [[usize; 2]; 3] = [[0, 0], [2, 0], [3, 1]];
 
 fn search_all(faults: u32, depth: u32, least: usize) {
@@ -264,17 +267,17 @@ fn no_order_of_events_breaks_a_rule() {
 }
 
 #[test]
-fn no_order_of_events_with_a_mishap_breaks_a_rule() {
+fn no_order_of_events_with_a_fault_breaks_a_rule() {
     search_all(1, 5, 2_000);
 }
 
 #[test]
-fn no_order_of_events_with_two_mishaps_breaks_a_rule() {
+fn no_order_of_events_with_two_faults_breaks_a_rule() {
     search_all(2, 5, 6_000);
 }
 
 #[test]
-fn no_order_of_events_while_a_block_goes_breaks_a_rule() {
+fn no_order_of_events_while_a_block_is_released_breaks_a_rule() {
     let found = search(releasing(), 1, 6);
     assert!(found.states > 3_000, "{found:?}");
 }

@@ -1,15 +1,16 @@
-//! What addresses do, in tables, laws, every order and many bad days.
+//! Tests of the address pool, the monitor and the allocator: tables, properties, model checking and
+//! simulation.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 mod allocator;
 mod burst;
 mod cluster;
+mod disruption;
 mod exhaustive;
+mod fixtures;
+mod guarantees;
 mod monitor;
 mod pool;
-mod promises;
 mod restart;
 mod scaling;
 mod simulation;
-mod upheaval;
-mod world;

@@ -1,17 +1,17 @@
-//! What a pool answers.
+//! Replies of a pool to events.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use weft_ipam::{
-    ConfigFlaw, NodeConfig, PodSketch,
+    ConfigFlaw, NodeConfig, PodSummary,
     pool::{
-        AddRequest, CheckError, Event, Journal, Notice, Pool, Refusal, Reply, Settings, State,
-        Step, Ticket,
+        AddRequest, CheckError, Event, Journal, Notice, Pool, Refusal, Reply, RequestId, Settings,
+        State, Step,
     },
 };
 use weft_model::{IpFamily, Moment};
 
-use crate::world::{
+use crate::fixtures::{
     add, addresses, at, config, container, delete, identity, instant, key, listed, names, observe,
     pod, pool, pool_with, request, settings,
 };
@@ -48,7 +48,7 @@ fn desired(name: &str, addresses: &[&str], now: Moment) -> Event {
 fn an_answer_carries_address_prefix_and_gateway() {
     let mut pool = ready(pool(), &FOUR);
     let step = add(&mut pool, "p0", at(1));
-    let [(Ticket(1), Reply::Assigned(leases))] = step.replies.as_slice() else {
+    let [(RequestId(1), Reply::Assigned(leases))] = step.replies.as_slice() else {
         panic!("{step:?}");
     };
     assert_eq!(leases[0].address.to_string(), "10.1.0.4");
@@ -122,7 +122,7 @@ fn an_empty_pool_lets_an_add_wait_and_counts_it() {
 }
 
 #[test]
-fn an_add_that_waits_too_long_is_told_what_lacks_and_holds_nothing() {
+fn an_add_that_times_out_names_the_exhausted_family_and_holds_nothing() {
     let mut pool = ready(pool(), &[]);
     add(&mut pool, "p0", at(1));
     assert_eq!(pool.wake(), Some(at(26)));
@@ -136,7 +136,7 @@ fn an_add_that_waits_too_long_is_told_what_lacks_and_holds_nothing() {
 fn an_add_whose_client_left_gets_nothing() {
     let mut pool = ready(pool(), &[]);
     add(&mut pool, "p0", at(1));
-    pool.handle(Event::Cancel(Ticket(1)), at(2));
+    pool.handle(Event::Cancel(RequestId(1)), at(2));
     let step = observe(&mut pool, &config(2, &FOUR), at(3));
     assert!(step.replies.is_empty() && step.records.is_empty());
     assert_eq!(pool.attached(), 0);
@@ -150,15 +150,15 @@ fn a_delete_ends_a_waiting_add_and_refuses_a_late_one() {
     assert_eq!(
         step.replies,
         [
-            (Ticket(1), Reply::Refused(Refusal::DeletedWhileWaiting)),
-            (Ticket(2), Reply::Released),
+            (RequestId(1), Reply::Refused(Refusal::DeletedWhileWaiting)),
+            (RequestId(2), Reply::Released),
         ]
     );
     observe(&mut pool, &config(2, &FOUR), at(3));
     let late = add(&mut pool, "p0", at(4));
     assert_eq!(refusal(&late), Refusal::Deleted);
     assert_eq!(late.notices, [Notice::LateAdd(key("p0"))]);
-    // The tombstone goes after ten minutes.
+    // The tombstone expires after ten minutes.
     assert_eq!(addresses(&add(&mut pool, "p0", at(602))).len(), 1);
 }
 
@@ -168,7 +168,7 @@ fn a_repeated_delete_succeeds_and_keeps_the_first_tombstone() {
     add(&mut pool, "p0", at(1));
     assert_eq!(delete(&mut pool, "p0", at(2)).records.len(), 3);
     let again = delete(&mut pool, "p0", at(60));
-    assert_eq!(again.replies, [(Ticket(2), Reply::Released)]);
+    assert_eq!(again.replies, [(RequestId(2), Reply::Released)]);
     assert_eq!(pool.tombstones()[&key("p0")], at(602));
 }
 
@@ -199,7 +199,7 @@ fn desired_addresses_are_given_or_refused_as_a_whole() {
         assert_eq!(refusal(&step), Refusal::Desired(wanted.parse().unwrap()));
     }
     assert_eq!(pool.attached(), 1);
-    assert_eq!(pool.census(IpFamily::V4).available, 3);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 3);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn both_families_are_given_or_none() {
         ["10.1.0.4", "fd00::4"]
     );
     assert!(add(&mut pool, "p1", at(2)).replies.is_empty());
-    assert_eq!(pool.census(IpFamily::V4).available, 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 1);
     let step = pool.handle(Event::Tick, at(60));
     assert_eq!(refusal(&step), Refusal::Exhausted(IpFamily::V6));
 }
@@ -231,7 +231,7 @@ fn a_subnet_of_the_other_family_without_addresses_makes_pods_wait_for_it() {
 }
 
 #[test]
-fn nothing_is_handed_out_before_the_config_was_seen() {
+fn nothing_is_assigned_before_the_config_was_observed() {
     let mut pool = pool();
     assert!(add(&mut pool, "p0", at(1)).replies.is_empty());
     assert_eq!(
@@ -240,7 +240,7 @@ fn nothing_is_handed_out_before_the_config_was_seen() {
     );
     assert_eq!(
         delete(&mut pool, "p0", at(27)).replies,
-        [(Ticket(2), Reply::Released)]
+        [(RequestId(2), Reply::Released)]
     );
 }
 
@@ -256,11 +256,11 @@ fn addresses_that_the_host_is_not_ready_for_wait_for_it() {
     assert!(step.replies.is_empty());
     let step = pool.handle(Event::Programmed("nc".into(), 1), at(3));
     assert_eq!(addresses(&step).len(), 1);
-    // What is not usable anyway is given back first.
+    // Addresses that are not usable yet are released first.
     let mut more = config(2, &FOUR[..3]);
     more.status.containers[0].version = 2;
     observe(&mut pool, &more, at(4));
-    assert_eq!(pool.census(IpFamily::V4).programming, 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).programming, 1);
     assert_eq!(pool.surplus(2), Vec::from_iter(names(&["c"])));
 }
 
@@ -286,20 +286,20 @@ fn an_address_that_comes_back_under_another_name_is_still_its_pods() {
     let mut pool = ready(instant(), &FOUR[..1]);
     add(&mut pool, "p0", at(1));
     observe(&mut pool, &config(2, &[]), at(2));
-    assert_eq!(pool.census(IpFamily::V4).quarantined, 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).quarantined, 1);
     observe(&mut pool, &config(3, &[("z", "10.1.0.4")]), at(3));
-    assert_eq!(pool.census(IpFamily::V4).assigned, 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).assigned, 1);
     assert!(add(&mut pool, "p1", at(4)).replies.is_empty());
     delete(&mut pool, "p0", at(5));
     assert_eq!(
-        pool.census(IpFamily::V4).assigned,
+        pool.address_counts(IpFamily::V4).assigned,
         1,
         "the waiting one has it"
     );
 }
 
 #[test]
-fn flawed_entries_are_named_and_everything_else_is_used() {
+fn invalid_entries_are_reported_and_everything_else_is_used() {
     let mut pool = pool();
     let step = observe(
         &mut pool,
@@ -311,9 +311,9 @@ fn flawed_entries_are_named_and_everything_else_is_used() {
     };
     assert_eq!(
         flaw.to_string(),
-        "nodenetworkconfig n1: ipAssignment bad is skipped: \"10.1.0.4.5\" is neither an address nor a CIDR"
+        "nodenetworkconfig n1: ipAssignment bad skipped: \"10.1.0.4.5\" is neither an address nor a CIDR"
     );
-    assert_eq!(pool.census(IpFamily::V4).available, 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 1);
     for text in ["10.1.0.5/30", "", "::/0", "10.0.0.0/8", "x/8"] {
         let step = observe(
             &mut pool,
@@ -345,9 +345,9 @@ fn a_container_that_contradicts_itself_keeps_what_it_had() {
             .push(container("nc2", "10.2.0.0/16", &[("z", "10.2.0.9")]));
         let step = observe(&mut pool, &flawed, at(2));
         assert_eq!(step.notices.len(), 1, "{entries:?}: {step:?}");
-        assert_eq!(pool.census(IpFamily::V4).assigned, 1);
+        assert_eq!(pool.address_counts(IpFamily::V4).assigned, 1);
         assert_eq!(
-            pool.census(IpFamily::V4).available,
+            pool.address_counts(IpFamily::V4).available,
             1,
             "the other container"
         );
@@ -370,11 +370,11 @@ fn two_containers_cannot_bring_the_same_address() {
         ),
         "{step:?}"
     );
-    assert_eq!(pool.census(IpFamily::V4).held(), 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).held(), 1);
 }
 
 #[test]
-fn a_config_of_another_node_or_an_older_one_is_not_believed() {
+fn a_config_of_another_node_or_an_older_one_is_ignored() {
     let mut pool = ready(pool(), &FOUR);
     let mut foreign = config(5, &[]);
     foreign.owner = Some("former-node".into());
@@ -387,10 +387,10 @@ fn a_config_of_another_node_or_an_older_one_is_not_believed() {
     deleting.deleting = true;
     observe(&mut pool, &deleting, at(1));
     observe(&mut pool, &config(0, &[]), at(1));
-    assert_eq!(pool.census(IpFamily::V4).available, 4);
+    assert_eq!(pool.address_counts(IpFamily::V4).available, 4);
 }
 
-/// A config of the former life of a node, made again for the next.
+/// The config of an earlier Node, recreated for the next.
 fn made_again() -> NodeConfig {
     NodeConfig {
         uid: "config-uid-2".into(),
@@ -400,7 +400,7 @@ fn made_again() -> NodeConfig {
 }
 
 #[test]
-fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
+fn a_recreated_node_assigns_nothing_of_its_predecessor() {
     let mut pool = ready(instant(), &FOUR);
     let kept = addresses(&add(&mut pool, "p0", at(1)));
     pool.set_node("node-uid-2".into());
@@ -412,7 +412,7 @@ fn a_node_that_was_made_again_hands_out_nothing_of_its_former_life() {
     assert_eq!(addresses(&add(&mut pool, "p0", at(4))), kept);
     let step = observe(&mut pool, &made_again(), at(5));
     assert_eq!(addresses(&step), ["10.1.0.9"]);
-    // A sight of the old one that comes late ends nothing.
+    // A late observation of the old one ends nothing.
     observe(&mut pool, &config(3, &FOUR), at(6));
     assert!(pool.is_ready());
 }
@@ -436,7 +436,7 @@ fn a_config_that_goes_or_is_not_ours_any_more_closes_for_new_pods_only() {
         let older = pool.handle(Event::Accepted(Box::new(config(4, &FOUR))), at(5));
         assert!(older.replies.is_empty(), "{older:?}");
         let step = observe(&mut pool, &config(6, &FOUR), at(6));
-        // An owner can come back, and nothing that was deleted does.
+        // An owner may be set again; a deleted object never returns.
         assert_eq!(step.replies.is_empty(), spoilt.deleting);
         assert_eq!(pool.is_ready(), !spoilt.deleting);
     }
@@ -460,7 +460,7 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
     assert_eq!(step.records.len(), 2);
     assert_eq!(pool.offered(), names(&["a", "b"]));
     add(&mut pool, "p0", at(2));
-    // That the watch does not show it yet proves nothing: the write may be on its way.
+    // The watch not showing it yet proves nothing: the write may be in flight.
     assert!(
         observe(&mut pool, &config(2, &FOUR[..2]), at(3))
             .replies
@@ -476,7 +476,7 @@ fn what_is_offered_is_not_assigned_until_it_is_taken_back() {
 fn an_answer_that_comes_late_takes_nothing_back_that_was_listed_since() {
     let mut pool = ready(instant(), &FOUR[..2]);
     pool.handle(Event::Offer(Vec::from_iter(names(&["a", "b"]))), at(1));
-    // Somebody else wrote after us, and the watch was faster than our answer.
+    // Another writer wrote after us, and the watch was faster than our response.
     observe(&mut pool, &listed(config(5, &FOUR[..2]), &["a"]), at(2));
     pool.handle(Event::Accepted(Box::new(config(4, &FOUR[..2]))), at(3));
     assert_eq!(pool.offered(), names(&["a"]));
@@ -491,7 +491,7 @@ fn an_offer_that_was_accepted_meanwhile_cannot_be_taken_back() {
     let mut pool = ready(instant(), &FOUR[..2]);
     pool.handle(Event::Offer(Vec::from_iter(names(&["a"]))), at(1));
     pool.handle(Event::Accepted(Box::new(config(3, &FOUR[1..2]))), at(2));
-    assert_eq!(pool.census(IpFamily::V4).held(), 1);
+    assert_eq!(pool.address_counts(IpFamily::V4).held(), 1);
     assert!(pool.offered().is_empty());
 }
 
@@ -511,13 +511,13 @@ fn an_address_in_use_is_never_offered() {
         at(3),
     );
     assert_eq!(step.notices, [Notice::OfferedInUse("x".into())]);
-    assert_eq!(pool.offered(), names(&["y"]), "whoever listed it");
+    assert_eq!(pool.offered(), names(&["y"]), "by any writer");
 }
 
-fn sketch(name: &str) -> PodSketch {
-    PodSketch {
+fn summary(name: &str) -> PodSummary {
+    PodSummary {
         identity: pod(name),
-        ..PodSketch::default()
+        ..PodSummary::default()
     }
 }
 
@@ -526,7 +526,7 @@ fn an_attachment_whose_pod_is_gone_is_swept_after_three_looks_and_five_minutes()
     let mut pool = ready(instant(), &FOUR);
     add(&mut pool, "gone", at(0));
     add(&mut pool, "there", at(0));
-    let pods = vec![sketch("there")];
+    let pods = vec![summary("there")];
     for second in [10, 20, 30] {
         pool.handle(Event::Sweep(pods.clone()), at(second));
     }
@@ -540,7 +540,7 @@ fn an_attachment_whose_pod_is_gone_is_swept_after_three_looks_and_five_minutes()
 fn a_pod_made_again_under_its_name_does_not_keep_the_old_addresses() {
     let mut pool = ready(instant(), &FOUR);
     add(&mut pool, "p0", at(0));
-    let mut again = sketch("p0");
+    let mut again = summary("p0");
     again.identity.uid = Some("another".into());
     for second in [0, 200, 400] {
         pool.handle(Event::Sweep(vec![again.clone()]), at(second));
@@ -552,9 +552,9 @@ fn a_pod_made_again_under_its_name_does_not_keep_the_old_addresses() {
 fn a_static_pod_is_known_by_the_uid_that_kubelet_gave_it() {
     let mut pool = ready(instant(), &FOUR);
     add(&mut pool, "etcd", at(0));
-    let mirror = PodSketch {
+    let mirror = PodSummary {
         static_uid: pod("etcd").uid,
-        ..sketch("mirror")
+        ..summary("mirror")
     };
     for second in [0, 200, 400, 600] {
         pool.handle(Event::Sweep(vec![mirror.clone()]), at(second));
@@ -573,7 +573,7 @@ fn lost_deletes_of_earlier_sandboxes_do_not_cost_the_node_its_addresses() {
         pool.handle(Event::Add(request), at(second));
     }
     for second in [60, 120, 180, 400] {
-        pool.handle(Event::Sweep(vec![sketch("crashing")]), at(second));
+        pool.handle(Event::Sweep(vec![summary("crashing")]), at(second));
     }
     assert_eq!(
         pool.attachments().keys().cloned().collect::<Vec<_>>(),
@@ -582,7 +582,7 @@ fn lost_deletes_of_earlier_sandboxes_do_not_cost_the_node_its_addresses() {
 }
 
 #[test]
-fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
+fn gc_releases_unlisted_attachments_except_young_ones() {
     let mut pool = ready(instant(), &FOUR);
     for (name, second) in [("old", 0), ("valid", 0), ("young", 200)] {
         add(&mut pool, name, at(second));
@@ -601,13 +601,13 @@ fn gc_frees_what_the_runtime_does_not_know_except_the_young() {
 }
 
 #[test]
-fn gc_leaves_alone_what_was_found_in_use() {
+fn gc_keeps_adopted_addresses() {
     let lost = Pool::restore(settings(), identity("boot"), Journal::Lost, at(0));
     let mut pool = lost.pool;
     observe(&mut pool, &config(1, &FOUR), at(0));
-    let running = PodSketch {
+    let running = PodSummary {
         addresses: vec!["10.1.0.4".parse().unwrap()],
-        ..sketch("running")
+        ..summary("running")
     };
     pool.handle(Event::Sweep(vec![running]), at(1));
     for network in ["", "podnet"] {
@@ -630,7 +630,7 @@ fn a_store_that_fails_closes_for_add_and_stays_open_for_delete() {
     assert_eq!(refusal(&add(&mut pool, "p2", at(3))), Refusal::Closed);
     assert_eq!(
         delete(&mut pool, "kept", at(4)).replies,
-        [(Ticket(2), Reply::Released)]
+        [(RequestId(2), Reply::Released)]
     );
     pool.handle(Event::StoreRecovered, at(5));
     assert_eq!(addresses(&add(&mut pool, "p2", at(6))).len(), 1);

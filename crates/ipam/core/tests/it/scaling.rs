@@ -1,4 +1,4 @@
-//! The tables of the scaling equation and of the reactive rule.
+//! Tables of the scaling equation and of the reactive rule.
 
 use proptest::prelude::*;
 use weft_ipam::scaling::{
@@ -95,9 +95,9 @@ fn the_integer_form_equals_the_equation_with_fractions() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_replaced_and_named() {
+fn invalid_parameters_are_replaced_and_reported() {
     let rows = [
-        // A maximum of zero made upstream give everything back.
+        // A maximum of zero made upstream release everything.
         (parameters(16, 50, 0), 16, vec![ScalerFlaw::Maximum(0)]),
         (parameters(16, 50, -3), 16, vec![ScalerFlaw::Maximum(-3)]),
         (parameters(0, 50, 250), 16, vec![ScalerFlaw::Batch(0)]),
@@ -173,7 +173,7 @@ fn thresholds_round_half_up() {
     assert_eq!(thresholds(10, -5, -5), (0, 10));
 }
 
-/// A node under the reactive rule, and a controller that does what the spec says when told to.
+/// A node under the reactive rule, and a controller that carries out the spec on demand.
 struct Reactive {
     thresholds: Thresholds,
     counts: Counts,
@@ -198,7 +198,7 @@ impl Reactive {
         self
     }
 
-    fn look(&mut self, assigned: u32) -> (u32, u32) {
+    fn evaluate(&mut self, assigned: u32) -> (u32, u32) {
         self.counts.assigned = assigned;
         match decide(self.counts, self.thresholds) {
             Change::Nothing => {}
@@ -229,60 +229,63 @@ const USUAL: (i64, i64) = (50, 150);
 #[test]
 fn the_reactive_rule_grows_as_in_upstreams_table() {
     let mut typical = Reactive::new(10, USUAL, 30, 10);
-    assert_eq!(typical.look(8), (20, 0));
+    assert_eq!(typical.evaluate(8), (20, 0));
     typical.controller();
-    assert_eq!(typical.look(8), (20, 0));
-    assert_eq!(Reactive::new(3, USUAL, 30, 10).look(10), (12, 0));
-    assert_eq!(Reactive::new(10, USUAL, 30, 10).exhausted().look(8), (9, 1));
+    assert_eq!(typical.evaluate(8), (20, 0));
+    assert_eq!(Reactive::new(3, USUAL, 30, 10).evaluate(10), (12, 0));
+    assert_eq!(
+        Reactive::new(10, USUAL, 30, 10).exhausted().evaluate(8),
+        (9, 1)
+    );
     let mut in_progress = Reactive::new(10, (30, 150), 30, 10);
-    assert_eq!(in_progress.look(8), (20, 0));
-    assert_eq!(in_progress.look(9), (20, 0));
-    assert_eq!(Reactive::new(16, USUAL, 30, 16).look(9), (30, 0));
-    assert_eq!(Reactive::new(50, USUAL, 30, 16).look(16), (30, 0));
+    assert_eq!(in_progress.evaluate(8), (20, 0));
+    assert_eq!(in_progress.evaluate(9), (20, 0));
+    assert_eq!(Reactive::new(16, USUAL, 30, 16).evaluate(9), (30, 0));
+    assert_eq!(Reactive::new(50, USUAL, 30, 16).evaluate(16), (30, 0));
     let mut with_pending = Reactive::new(16, USUAL, 250, 32);
     (with_pending.counts.requested, with_pending.counts.releasing) = (16, 16);
-    assert_eq!(with_pending.look(16), (32, 16));
+    assert_eq!(with_pending.evaluate(16), (32, 16));
     with_pending.controller();
-    assert_eq!(with_pending.look(16), (32, 0));
+    assert_eq!(with_pending.evaluate(16), (32, 0));
 }
 
 #[test]
 fn the_reactive_rule_shrinks_as_in_upstreams_table() {
-    assert_eq!(Reactive::new(10, USUAL, 30, 20).look(5), (10, 10));
-    assert_eq!(Reactive::new(3, USUAL, 30, 21).look(15), (18, 3));
+    assert_eq!(Reactive::new(10, USUAL, 30, 20).evaluate(5), (10, 10));
+    assert_eq!(Reactive::new(3, USUAL, 30, 21).evaluate(15), (18, 3));
     let mut exhausted = Reactive::new(10, USUAL, 30, 20).exhausted();
     for _ in 0..6 {
-        exhausted.look(15);
+        exhausted.evaluate(15);
     }
-    assert_eq!(exhausted.look(15), (16, 4));
+    assert_eq!(exhausted.evaluate(15), (16, 4));
     let mut twice = Reactive::new(10, (30, 100), 30, 20);
-    assert_eq!(twice.look(5), (10, 10));
-    assert_eq!(twice.look(6), (10, 10));
+    assert_eq!(twice.evaluate(5), (10, 10));
+    assert_eq!(twice.evaluate(6), (10, 10));
     twice.controller();
-    assert_eq!(twice.look(6), (10, 0));
+    assert_eq!(twice.evaluate(6), (10, 0));
     let mut low = Reactive::new(10, (30, 100), 30, 30);
-    assert_eq!(low.look(23), (30, 0));
-    assert_eq!(low.look(3), (20, 10));
-    assert_eq!(low.look(3), (10, 20));
+    assert_eq!(low.evaluate(23), (30, 0));
+    assert_eq!(low.evaluate(3), (20, 10));
+    assert_eq!(low.evaluate(3), (10, 20));
     low.controller();
-    assert_eq!(low.look(3), (10, 0));
-    assert_eq!(Reactive::new(16, USUAL, 30, 30).look(5), (16, 14));
-    assert_eq!(Reactive::new(31, USUAL, 30, 30).look(1), (30, 0));
+    assert_eq!(low.evaluate(3), (10, 0));
+    assert_eq!(Reactive::new(16, USUAL, 30, 30).evaluate(5), (16, 14));
+    assert_eq!(Reactive::new(31, USUAL, 30, 30).evaluate(1), (30, 0));
     let mut pending = Reactive::new(16, USUAL, 250, 64);
     (pending.counts.requested, pending.counts.releasing) = (48, 8);
-    assert_eq!(pending.look(46), (64, 8));
-    assert_eq!(pending.look(40), (64, 8));
-    assert_eq!(pending.look(30), (48, 24));
+    assert_eq!(pending.evaluate(46), (64, 8));
+    assert_eq!(pending.evaluate(40), (64, 8));
+    assert_eq!(pending.evaluate(30), (48, 24));
 }
 
 #[test]
 fn the_reactive_rule_asks_for_new_addresses_while_old_ones_are_still_pending() {
     let mut node = Reactive::new(10, USUAL, 30, 10);
-    assert_eq!(node.look(7), (20, 0));
+    assert_eq!(node.evaluate(7), (20, 0));
     node.controller();
-    assert_eq!(node.look(0), (10, 10));
-    assert_eq!(node.look(7), (20, 10));
-    assert_eq!(node.look(7), (20, 10));
+    assert_eq!(node.evaluate(0), (10, 10));
+    assert_eq!(node.evaluate(7), (20, 10));
+    assert_eq!(node.evaluate(7), (20, 10));
     node.controller();
-    assert_eq!(node.look(7), (20, 0));
+    assert_eq!(node.evaluate(7), (20, 0));
 }

@@ -1,4 +1,4 @@
-//! Bad days: everything that can go wrong, in orders that a seed chooses.
+//! Randomised simulation of a cluster: faults of every kind, in an order chosen by a seed.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use weft_ipam::{
 };
 use weft_model::{LabelSelector, Random};
 
-use crate::cluster::{Action, Cluster, Complaint, Life, POOL_LABEL, Shape};
+use crate::cluster::{Action, Cluster, POOL_LABEL, PodPhase, Shape, Violation};
 
-/// What Nodes may have of their own: one more than there are Nodes.
+/// Pod CIDRs for Nodes: one more than there are Nodes.
 const CIDRS: [&str; 4] = [
     "10.2.0.0/28",
     "10.2.0.16/28",
@@ -19,16 +19,16 @@ const CIDRS: [&str; 4] = [
     "10.2.0.48/28",
 ];
 
-/// Where the addresses of a cluster come from.
+/// Origin of the addresses of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sources {
     /// One pool with ranges.
     One,
-    /// Two, and nodes that go from one to the other.
+    /// Two pools with ranges, and nodes that move between them.
     Two,
     /// Nodes' own CIDRs.
     Own,
-    /// Both, and nodes that go from one to the other.
+    /// Both kinds, and nodes that move between them.
     Mixed,
 }
 
@@ -104,11 +104,11 @@ fn shape(random: &mut Random) -> Shape {
     }
 }
 
-/// Something that could happen now, or nothing if the dice show what cannot.
+/// The next action chosen by the seed; none if it is not possible now.
 fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     let agent = pick(random, cluster.agents.len())?;
     let controller = pick(random, cluster.controllers.len())?;
-    let mail = |random: &mut Random| pick(random, cluster.mail.len());
+    let message = |random: &mut Random| pick(random, cluster.messages.len());
     Some(match random.below(200) {
         0..45 => return next_of_pod(cluster, agent, random),
         45..71 => Action::Commit(agent),
@@ -116,10 +116,10 @@ fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
         79..99 => Action::See(agent),
         99..103 => Action::GiveUp(agent),
         103..107 => Action::Sweep(agent),
-        107..137 => Action::Deliver(mail(random)?),
-        137..141 => Action::DeliverSilently(mail(random)?),
-        141..145 => Action::Duplicate(mail(random)?),
-        145..149 => Action::Lose(mail(random)?),
+        107..137 => Action::Deliver(message(random)?),
+        137..141 => Action::DeliverSilently(message(random)?),
+        141..145 => Action::Duplicate(message(random)?),
+        145..149 => Action::Lose(message(random)?),
         149..163 => Action::SeeConfig(controller, agent),
         163..174 => Action::SeeShards(controller),
         174..192 => Action::Plan(controller, number(random, 3)),
@@ -133,7 +133,7 @@ fn next(cluster: &Cluster, random: &mut Random) -> Option<Action> {
     })
 }
 
-/// Whether there is a Node for an agent, and whether the agent knows it.
+/// Returns whether a Node exists for an agent, and whether the agent knows it.
 fn presence(cluster: &Cluster, agent: usize) -> (bool, bool) {
     let agent = &cluster.agents[agent];
     let node = cluster.api.view.nodes.get(&agent.node.as_str().into());
@@ -146,17 +146,18 @@ fn presence(cluster: &Cluster, agent: usize) -> (bool, bool) {
 fn next_of_pod(cluster: &Cluster, index: usize, random: &mut Random) -> Option<Action> {
     let agent = &cluster.agents[index];
     let pod = pick(random, agent.pods.len())?;
-    // Kubelet makes no sandbox before its Node is there, and the daemon hears of that Node sooner
+    // Kubelet creates no sandbox before its Node exists, and the daemon learns of that Node sooner
     // than kubelet of its first pod.
     let (_, known) = presence(cluster, index);
-    Some(match (random.below(45), &agent.pods[pod].life) {
-        (0..28, Life::Absent | Life::Gone) if known => Action::Ask(index, pod),
-        (0..28, Life::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
-        (0..28, Life::Leaving) | (28..41, Life::Asking | Life::Running(_) | Life::Leaving) => {
+    Some(match (random.below(45), &agent.pods[pod].phase) {
+        (0..28, PodPhase::Absent | PodPhase::Gone) if known => Action::Ask(index, pod),
+        (0..28, PodPhase::Running(_)) if !agent.pods[pod].unknown => Action::AskAgain(index, pod),
+        (0..28, PodPhase::Leaving)
+        | (28..41, PodPhase::Asking | PodPhase::Running(_) | PodPhase::Leaving) => {
             Action::Leave(index, pod)
         }
-        (41..43, Life::Running(_)) => Action::Vanish(index, pod),
-        (28..45, Life::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
+        (41..43, PodPhase::Running(_)) => Action::Vanish(index, pod),
+        (28..45, PodPhase::Gone) if agent.deleted.contains_key(&agent.key(pod)) => {
             Action::AskLate(index, pod)
         }
         _ => return None,
@@ -194,67 +195,67 @@ fn pick(random: &mut Random, count: usize) -> Option<usize> {
     usize::try_from(random.below(count)).ok()
 }
 
-/// One bad day and a good evening: the last steps of it and what was wrong, if anything was.
-fn day(seed: u64, length: usize) -> Result<Cluster, (Complaint, Vec<Action>)> {
+/// One random run with faults, then recovery: the last steps and the violation, if there was one.
+fn run(seed: u64, length: usize) -> Result<Cluster, (Violation, Vec<Action>)> {
     let mut random = Random::new(seed);
     let mut cluster = Cluster::new(&shape(&mut random));
     let mut past = Vec::new();
     for _ in 0..length {
-        // Too much mail at once only makes the day longer.
-        if cluster.mail.len() > 12 {
+        // Many messages in flight only make the run longer.
+        if cluster.messages.len() > 12 {
             past.push(Action::Lose(0));
-            cluster.mail.remove(0);
+            cluster.messages.remove(0);
         }
         let Some(action) = next(&cluster, &mut random) else {
             continue;
         };
         past.push(action);
-        if let Err(complaint) = cluster.act(action) {
-            return Err((complaint, past.split_off(past.len().saturating_sub(40))));
+        if let Err(violation) = cluster.act(action) {
+            return Err((violation, past.split_off(past.len().saturating_sub(40))));
         }
     }
-    match cluster.evening() {
+    match cluster.recover() {
         Ok(()) => Ok(cluster),
-        Err(complaint) => Err((complaint, past.split_off(past.len().saturating_sub(40)))),
+        Err(violation) => Err((violation, past.split_off(past.len().saturating_sub(40)))),
     }
 }
 
-/// Five hundred days, each of its own seed.
-fn days(first: u64) {
+/// Five hundred runs, each with its own seed.
+fn runs(first: u64) {
     let mut served = 0;
     let mut published = 0;
     for seed in first..first + 500 {
-        match day(seed, 250) {
+        match run(seed, 250) {
             Ok(cluster) => {
                 let running = cluster.agents.iter().map(|agent| agent.running().count());
                 served += running.sum::<usize>();
                 published += cluster.names.len();
             }
-            Err((complaint, past)) => panic!("seed {seed}: {complaint}; last {past:?}"),
+            Err((violation, past)) => panic!("seed {seed}: {violation}; last {past:?}"),
         }
     }
     assert!(
         served > 1000 && published > 3000,
-        "{served} {published}: the days are too quiet"
+        "{served} {published}: the runs exercise too little"
     );
 }
 
 #[test]
-fn no_bad_day_breaks_a_rule() {
-    days(0);
+fn random_runs_break_no_rule_1() {
+    runs(0);
 }
 
 #[test]
-fn no_other_bad_day_breaks_a_rule() {
-    days(500);
+fn random_runs_break_no_rule_2() {
+    runs(500);
 }
 
 #[test]
-fn nor_does_a_third_kind_of_day() {
-    days(1000);
+fn random_runs_break_no_rule_3() {
+    runs(1000);
 }
 
 #[test]
-fn nor_a_fourth() {
-    days(1500);
+fn random_runs_break_no_rule_4() {
+    runs(1500);
 }

@@ -1,28 +1,28 @@
-//! What is seen of the cluster, and what is asked of it.
+//! The actor's view of the cluster: watched objects, pod counts, and spec writes.
 
 use std::time::Duration;
 
-use weft_ipam::{NodeConfig, Outlook, SpecWrite, pool::Event};
+use weft_ipam::{MonitorInput, NodeConfig, SpecWrite, pool::Event};
 
 use super::Actor;
-use crate::{feeds::Sighting, outbox::Out, writer::WriteError};
+use crate::{feeds::Observation, outbox::Out, writer::WriteError};
 
 const BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Actor {
-    pub(super) fn saw(&mut self, sighting: Sighting) {
+    pub(super) fn observed(&mut self, observation: Observation) {
         let now = self.clock.now();
-        match sighting {
-            Sighting::Node(uid) => {
+        match observation {
+            Observation::Node(uid) => {
                 if self.node.as_ref() != Some(&uid) {
-                    tracing::info!(node = self.settings.node, %uid, "this node is known");
+                    tracing::info!(node = self.settings.node, %uid, "node UID learned");
                     self.pool.set_node(uid.clone());
                     self.node = Some(uid);
                     self.observe();
                 }
             }
-            Sighting::Network(config) => {
+            Observation::Network(config) => {
                 self.metrics.network_seen();
                 let older = |known: &NodeConfig| {
                     known.uid == config.uid && config.version.is_older_than(&known.version)
@@ -33,21 +33,21 @@ impl Actor {
                 }
                 self.observe();
             }
-            Sighting::NetworkGone => {
-                tracing::warn!("the NodeNetworkConfig is gone; pods keep their addresses");
-                // Nothing is asked of an object that is not there, and nothing of it handed out.
+            Observation::NetworkGone => {
+                tracing::warn!("NodeNetworkConfig deleted, pods keep their addresses");
+                // A deleted object gets no writes, and none of its addresses is assigned.
                 if let Some(config) = &mut self.config {
                     config.deleting = true;
                 }
                 self.observe();
             }
-            Sighting::Pods if self.pods.is_none() => self.count_pods(),
-            Sighting::Pods => self.gathering.changed(now),
-            Sighting::Subnets => {}
+            Observation::Pods if self.pods.is_none() => self.count_pods(),
+            Observation::Pods => self.debounce.changed(now),
+            Observation::Subnets => {}
         }
     }
 
-    /// Nothing is believed of a NodeNetworkConfig before it is known whose it must be.
+    /// A NodeNetworkConfig is ignored until the UID of the Node that must own it is known.
     pub(super) fn observe(&mut self) {
         if let (Some(config), Some(_)) = (self.config.clone(), &self.node) {
             self.handle(Event::Observed(Box::new(config)));
@@ -74,8 +74,8 @@ impl Actor {
         self.adopt();
     }
 
-    /// Decides whether the cluster is to be asked for more, or offered some.
-    pub(super) fn look(&mut self) {
+    /// Decides whether to request addresses from the cluster, or to offer some for release.
+    pub(super) fn evaluate(&mut self) {
         if self.blocked.is_some() || self.node.is_none() {
             return;
         }
@@ -83,19 +83,19 @@ impl Actor {
             return;
         };
         let pods = self.pods.as_ref().map(Vec::len);
-        let outlook = Outlook {
+        let input = MonitorInput {
             config,
             pods: pods.map(|pods| u32::try_from(pods).unwrap_or(u32::MAX)),
             synced: self.feeds.pods_synced(),
             exhausted: self.feeds.exhausted(config),
         };
         let now = self.clock.now();
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
-        for flaw in &verdict.flaws {
-            tracing::debug!(%flaw, "a parameter of the scaler is not used");
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
+        for flaw in &decision.flaws {
+            tracing::debug!(%flaw, "invalid scaler parameter replaced");
         }
-        self.absorb(verdict.step);
-        if let Some(write) = verdict.write {
+        self.absorb(decision.step);
+        if let Some(write) = decision.write {
             self.out(Out::Write(write));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, Ticket};
+use weft_ipam::pool::{Event, Key, Pool, Refusal, Reply, RequestId};
 use weft_model::Moment;
 
 use super::Actor;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Actor {
-    /// Begins the next commit, if none is under way.
+    /// Starts the next commit, if none is under way.
     pub(super) fn flush(&mut self) {
         loop {
             if self.next.is_empty() {
@@ -41,7 +41,7 @@ impl Actor {
                 broken @ Disk::Broken { .. } => {
                     self.disk = broken;
                     let mut batch = std::mem::take(&mut self.next);
-                    // The snapshot that ends this state has them.
+                    // The snapshot that ends this state contains them.
                     batch.records.clear();
                     self.release(batch);
                 }
@@ -94,7 +94,8 @@ impl Actor {
         tracing::error!(flaw = loss.flaw, moved_to, "{event}");
     }
 
-    /// Makes the pool of what a store had. What was deleted in the meantime stays deleted.
+    /// Rebuilds the pool from the contents of a store. Attachments deleted in the meantime stay
+    /// deleted.
     pub(super) fn restore(&mut self, opened: Opened) {
         if let Some(loss) = &opened.loss {
             self.lost(
@@ -111,8 +112,10 @@ impl Actor {
         let deleted: Vec<Key> = closed.tombstones().keys().cloned().collect();
         let rewrite = restored.rewrite || !deleted.is_empty();
         for key in deleted {
-            // Answered already; the snapshot has the rest.
-            let _answered = self.pool.handle(Event::Delete(Ticket(u64::MAX), key), now);
+            // Answered already; the snapshot contains the rest.
+            let _answered = self
+                .pool
+                .handle(Event::Delete(RequestId(u64::MAX), key), now);
         }
         tracing::info!(attachments = self.pool.attached(), "address store read");
         self.disk = if rewrite {
@@ -123,7 +126,7 @@ impl Actor {
         self.observe();
     }
 
-    /// Nothing of this batch or after it is durable: whoever got an address in it gets none.
+    /// Nothing of this batch or after it is durable: an ADD in it gets no address.
     pub(super) fn fail(&mut self, mut batch: Batch, error: &StoreError) {
         batch.append(std::mem::take(&mut self.next));
         let made = batch.made();
@@ -131,11 +134,11 @@ impl Actor {
         self.broken(error);
         let failed = self.pool.handle(Event::StoreFailed(keys), self.clock.now());
         for out in &mut batch.out {
-            if let Out::Reply(ticket, reply @ Reply::Assigned(_)) = out
+            if let Out::Reply(id, reply @ Reply::Assigned(_)) = out
                 && self
-                    .askers
-                    .get(ticket)
-                    .is_none_or(|asker| made.contains(&asker.key))
+                    .waiters
+                    .get(id)
+                    .is_none_or(|waiter| made.contains(&waiter.key))
             {
                 *reply = Reply::Refused(Refusal::Closed);
             }
@@ -145,7 +148,7 @@ impl Actor {
         batch.append(refused);
         for out in std::mem::take(&mut batch.out) {
             match out {
-                // It was decided on what is not durable.
+                // It was decided on records that are not durable.
                 Out::Write(write) => self.written(&write, Err(WriteError::Timeout)),
                 other => batch.out.push(other),
             }
@@ -164,28 +167,28 @@ impl Actor {
         self.disk = Disk::Broken { again };
     }
 
-    /// Nothing is known of who has which address, and nothing can be remembered.
+    /// The assignments are unknown, and none can be recorded.
     pub(super) fn closed(&mut self, error: &StoreError) {
         self.broken(error);
         self.handle(Event::StoreFailed(Vec::new()));
     }
 
-    /// Lets out what was kept back.
+    /// Sends the effects of a durable batch.
     pub(super) fn release(&mut self, batch: Batch) {
         let made = batch.made();
         let (mut answered, mut lost) = (HashSet::new(), HashSet::new());
         for out in batch.out {
             match out {
-                Out::Reply(ticket, reply) => {
-                    let Some(asker) = self.askers.remove(&ticket) else {
+                Out::Reply(id, reply) => {
+                    let Some(waiter) = self.waiters.remove(&id) else {
                         continue;
                     };
                     self.metrics
-                        .answered(&reply, self.clock.now().since(asker.since));
+                        .answered(&reply, self.clock.now().since(waiter.since));
                     let assigned = matches!(reply, Reply::Assigned(_));
-                    match asker.answer.send(reply) {
-                        Ok(()) => answered.insert(asker.key),
-                        Err(_) => assigned && lost.insert(asker.key),
+                    match waiter.answer.send(reply) {
+                        Ok(()) => answered.insert(waiter.key),
+                        Err(_) => assigned && lost.insert(waiter.key),
                     };
                 }
                 Out::Seen(send) => send(),
@@ -193,8 +196,8 @@ impl Actor {
             }
         }
         for key in lost {
-            let mut others = self.askers.values();
-            let wanted = answered.contains(&key) || others.any(|asker| asker.key == key);
+            let mut others = self.waiters.values();
+            let wanted = answered.contains(&key) || others.any(|waiter| waiter.key == key);
             if made.contains(&key) && !wanted {
                 tracing::info!(%key, "client disconnected before its ADD was answered; releasing");
                 self.handle(Event::Abandon(key));

@@ -1,4 +1,4 @@
-//! The file under the database, with its syncs counted: they are what an answer waits for.
+//! Storage backend that counts syncs, because every reply waits for one.
 
 use std::{
     fs::File,
@@ -25,8 +25,8 @@ impl CountedFile {
     }
 }
 
-/// All but the counting is the file's, locks included: without them two daemons could have one
-/// file.
+/// Everything except the counting is delegated to the file, locks included: without them two
+/// daemons could open one file.
 impl StorageBackend for CountedFile {
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Relaxed);

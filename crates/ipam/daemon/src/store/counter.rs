@@ -1,13 +1,14 @@
-//! The number of the newest commit that an answer may rest on, in a file next to the database.
+//! Commit counter: the number of the newest acknowledged commit, in a file next to the database.
 //!
-//! The database opens the commit before when its newest one does not verify, since that is what a
-//! power cut in the middle of a commit leaves. The number tells damage from that: a database that
-//! is behind it has lost something that was acknowledged.
+//! If its newest commit does not verify, the database opens the one before, since that is what a
+//! power cut in the middle of a commit leaves. The counter distinguishes damage from that: a
+//! database behind it has lost something that was acknowledged.
 //!
-//! It is written after the database has synced a commit and before the answers leave, and is not
-//! synced itself. Within one boot the page cache keeps it, whatever becomes of the process; a
-//! reboot may lose it, and ends every sandbox that it stood for. So it names its boot, and counts
-//! in no other. On disk it is never ahead of the database, so a power cut raises no alarm.
+//! It is written after the database has synced a commit and before the replies leave, and is not
+//! synced itself. Within one boot the page cache keeps it, whatever happens to the process. A
+//! reboot may lose it, and ends every sandbox that it covered. So it contains its boot id, and
+//! counts in no other boot. On disk it is never ahead of the database, so a power cut raises no
+//! alarm.
 //!
 //! # Format
 //! `weft-commits 1 <boot id> <20 digits>`, in two equal lines: a flipped bit makes them differ.
@@ -19,12 +20,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A name and the version of the format.
+/// Magic string with the version of the format.
 const PREFIX: &str = "weft-commits 1 ";
-/// A boot id is 36 bytes long; a file much longer than two lines with one is not ours.
+/// Maximum length in bytes. A boot id is 36 bytes long, so two lines are far shorter.
 const LONGEST: u64 = 4096;
 
-/// What a counter file says.
+/// Content of a counter file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     Absent,
@@ -36,19 +37,19 @@ pub(super) enum Count {
     },
 }
 
-/// A counter file that is open.
+/// An open counter file.
 #[derive(Debug)]
 pub(super) struct Counter {
     file: File,
     boot: String,
 }
 
-/// The counter file of a state directory.
+/// Path of the counter file in a state directory.
 pub fn counter_file(directory: &Path) -> PathBuf {
     directory.join("addresses.commits")
 }
 
-/// Reads the counter of a directory. Only what says nothing about its contents is an error.
+/// Reads the counter of a directory. Only failures that say nothing about its content are errors.
 pub(super) fn read(directory: &Path) -> io::Result<Count> {
     let mut bytes = Vec::new();
     let opened = weft_cni::open_regular(&counter_file(directory), OpenOptions::new().read(true));
@@ -66,19 +67,19 @@ fn parse(bytes: &[u8]) -> Option<Count> {
     let (rest, commits) = line.strip_suffix('\n')?.rsplit_once(' ')?;
     let boot = rest.strip_prefix(PREFIX)?.to_owned();
     let commits = commits.parse().ok()?;
-    // Nothing is read that would be written in another way.
+    // Accepts only the exact text that would be written.
     let is_ours = bytes == render(&boot, commits).as_bytes();
     is_ours.then_some(Count::Of { boot, commits })
 }
 
-/// Always of the same length for a boot, so that a number is replaced in place.
+/// Always of the same length within a boot, so that the number is replaced in place.
 fn render(boot: &str, commits: u64) -> String {
     format!("{PREFIX}{boot} {commits:020}\n").repeat(2)
 }
 
 impl Counter {
-    /// Makes the counter of a directory, or replaces it. It is there after a power cut, too, once
-    /// the directory is synced.
+    /// Creates or replaces the counter of a directory. It survives a power cut once the directory
+    /// is synced.
     pub(super) fn create(directory: &Path, boot: &str, commits: u64) -> io::Result<Self> {
         let path = counter_file(directory);
         let unfinished = path.with_extension("commits.new");
@@ -104,7 +105,7 @@ impl Counter {
         Ok(Self { file, boot })
     }
 
-    /// Raises the number. What rests on this commit may be answered afterwards.
+    /// Raises the number. Replies that depend on this commit may be sent afterwards.
     pub(super) fn advance(&self, commits: u64) -> io::Result<()> {
         let text = render(&self.boot, commits);
         self.file.write_all_at(text.as_bytes(), 0)

@@ -5,27 +5,27 @@ use weft_ipam::pool::Record;
 
 use super::{Flaw, StoreError, failed, flaw};
 
-/// A row's name, and the record that made it, as JSON.
+/// Rows by name; the value is the record that made it, as JSON.
 const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 const FORMAT: &str = "format";
-/// The number of this commit; absent in what an older program wrote.
+/// Number of this commit; absent in what an older program wrote.
 const COMMITS: &str = "commits";
-/// Grows when an older program could misread the rows.
+/// Incremented when an older program could misread the rows.
 pub(super) const VERSION: u64 = 1;
 
-/// What becomes of the rows that are there.
+/// Treatment of the existing rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existing {
     Keep,
     Remove,
 }
 
-/// What a database holds.
+/// Contents of a database.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) records: Vec<Record>,
-    /// The number of its newest commit; zero if an older program wrote it.
+    /// Number of its newest commit; zero if an older program wrote it.
     pub(super) commits: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What plugins are answered.
+//! Responses to plugins.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use weft_cns::{
     IpConfigRequest, IpConfigResponse, IpConfigsResponse, ReturnCode, Serving, StatusResponse,
     path as paths,
 };
-use weft_ipam_daemon::ask as ask_socket;
+use weft_ipam_daemon::socket_get;
 
 use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 
@@ -72,7 +72,7 @@ async fn an_add_waits_until_addresses_arrive_and_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_while_waiting_gets_nothing() {
+async fn a_client_that_disconnects_while_waiting_gets_nothing() {
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
     world.grant("n1", &addresses(1)).await;
@@ -96,7 +96,7 @@ async fn whoever_leaves_while_waiting_gets_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_before_the_answer_is_durable_gets_nothing() {
+async fn a_client_that_disconnects_before_the_reply_is_durable_gets_nothing() {
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
     world.grant("n1", &addresses(16)).await;
@@ -107,7 +107,7 @@ async fn whoever_leaves_before_the_answer_is_durable_gets_nothing() {
     for round in 0..20 {
         let name = format!("p{round}");
         let asks = super::world::try_add(&daemon.router, &name);
-        // Polled once: the request is on its way, its commit has hardly begun.
+        // Polled once: the request is in flight, its commit has hardly begun.
         assert!(futures::FutureExt::now_or_never(asks).is_none());
     }
     daemon
@@ -199,7 +199,7 @@ async fn check_debug_and_clean_up_look_at_the_same_pool() {
     )
     .await;
     assert!(text.contains(&address.to_string()), "{text}");
-    // Young attachments are left alone: their ADD may not be in the runtime's list yet.
+    // Young attachments are kept: their ADD may not be in the runtime's list yet.
     let only_first = GcRequest {
         network_name: "podnet".to_owned(),
         valid_attachments: vec![Attachment {
@@ -222,7 +222,7 @@ async fn check_debug_and_clean_up_look_at_the_same_pool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_refused_and_changes_nothing() {
+async fn invalid_requests_are_refused_and_change_nothing() {
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
     world.grant("n1", &addresses(4)).await;
@@ -265,7 +265,7 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_socket_is_ours_alone_and_replaces_what_an_earlier_process_left() {
+async fn the_socket_is_private_and_replaces_that_of_an_earlier_process() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
@@ -277,11 +277,11 @@ async fn the_socket_is_ours_alone_and_replaces_what_an_earlier_process_left() {
     assert_eq!(mode & 0o777, 0o600);
     let router = daemon.router.clone();
     let server = serve(listener, router);
-    let status: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
+    let status: StatusResponse = socket_get(&path, paths::STATUS).await.unwrap();
     assert_eq!((status.pool.available, status.pool.assigned), (0, 0));
     let taken = PrivateSocket::bind(&path).unwrap_err();
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    let _still: StatusResponse = ask_socket(&path, paths::STATUS).await.unwrap();
+    let _still: StatusResponse = socket_get(&path, paths::STATUS).await.unwrap();
     server.abort();
     let file = state.path().join("file");
     std::fs::write(&file, "precious").unwrap();
@@ -330,9 +330,10 @@ async fn clients_that_never_finish_a_request_keep_no_plugin_out() {
     let server = serve(PrivateSocket::bind(&path).unwrap(), daemon.router.clone());
     let socket = path.clone();
     let flooding = move || weft_testkit::Flood::unix(&socket, 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
-    let asked = ask_socket::<StatusResponse>(&path, paths::STATUS);
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let asked = socket_get::<StatusResponse>(&path, paths::STATUS);
     let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
     answer.expect("an answer").unwrap();
+    assert!(flood.is_cut_to(512));
     server.abort();
 }

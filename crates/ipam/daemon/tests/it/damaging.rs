@@ -59,18 +59,18 @@ fn delete(store: &Store, number: u8) {
     store.commit(&[Record::Attachment(key, None)]).unwrap();
 }
 
-/// Records in an order of their own.
+/// Records in sorted order.
 fn sorted(records: &[Record]) -> BTreeSet<String> {
     records.iter().map(|record| format!("{record:?}")).collect()
 }
 
-/// The files of a daemon that was killed: what was written, closed by no one.
+/// The files of a daemon that was killed: written, but never closed.
 struct Killed {
     store: Vec<u8>,
     counter: Vec<u8>,
     /// Everything that was acknowledged.
     expected: BTreeSet<String>,
-    /// Where the newest commit wrote.
+    /// Offsets that the newest commit wrote.
     newest: Vec<usize>,
 }
 
@@ -115,8 +115,8 @@ impl Killed {
         directory
     }
 
-    /// A start on these files knows exactly what was acknowledged, or reports a loss and keeps
-    /// the file.
+    /// A start on these files knows exactly what was acknowledged, or reports a loss and keeps the
+    /// file.
     #[track_caller]
     fn judge(&self, directory: &Path, what: &str) -> Verdict {
         let was_there = file(directory).exists();
@@ -142,7 +142,7 @@ enum Verdict {
     Lost,
 }
 
-/// Numbers that look random and are the same each time.
+/// A deterministic pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -213,7 +213,7 @@ fn one_flipped_bit_in_a_killed_store_never_brings_back_a_deleted_attachment() {
     flip(&Killed::after(|store| delete(store, 3)));
 }
 
-/// The newest commit is not there at all, as after a write that a disk has lost.
+/// The newest commit is missing, as after a write that the disk lost.
 #[test]
 fn a_store_that_is_one_acknowledged_commit_behind_is_lost() {
     let running = tempfile::tempdir().unwrap();
@@ -252,8 +252,8 @@ fn a_store_that_is_gone_is_lost_and_not_new() {
     assert_eq!(killed.judge(directory.path(), "gone"), Verdict::Lost);
 }
 
-/// Without the number, nothing proves that the newest commit of the store is the newest that was
-/// acknowledged.
+/// Without the counter, nothing proves that the newest commit of the store is the newest
+/// acknowledged one.
 #[test]
 fn a_store_whose_counter_is_gone_empty_or_damaged_is_lost() {
     let killed = Killed::after(|store| add(store, 21));
@@ -276,7 +276,7 @@ fn a_store_whose_counter_is_gone_empty_or_damaged_is_lost() {
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Lost));
 }
 
-/// No sandbox survives a reboot, so nothing is left that a missing number could hide.
+/// No sandbox survives a reboot, so a missing counter cannot hide anything.
 #[test]
 fn after_a_reboot_a_store_needs_no_counter() {
     let killed = Killed::after(|store| add(store, 21));
@@ -301,14 +301,14 @@ fn after_a_reboot_a_store_needs_no_counter() {
 }
 
 #[test]
-fn a_fresh_directory_is_new_and_no_loss() {
+fn a_fresh_directory_is_new_and_not_a_loss() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("var/lib/weft/ipam");
     let opened = open(&directory);
     assert_eq!(opened.journal, Journal::Kept(Vec::new()));
     assert!(opened.loss.is_none());
     drop(opened);
-    // And so it is if the first process ended before it was asked for anything.
+    // The same if the first process ended before any request.
     let opened = open(&directory);
     assert_eq!(opened.journal, Journal::Kept(Vec::new()));
     assert!(opened.loss.is_none());
@@ -316,7 +316,7 @@ fn a_fresh_directory_is_new_and_no_loss() {
 
 /// A crash in the first start, after each of its steps.
 #[test]
-fn a_first_start_that_was_cut_off_is_new_and_no_loss() {
+fn an_interrupted_first_start_is_new_and_not_a_loss() {
     let whole = tempfile::tempdir().unwrap();
     drop(open(whole.path()));
     let counter = fs::read(counter_file(whole.path())).unwrap();
@@ -342,7 +342,7 @@ fn a_first_start_that_was_cut_off_is_new_and_no_loss() {
 
 /// A crash while a damaged store is being replaced must not turn the loss into a first start.
 #[test]
-fn a_replacement_that_was_cut_off_is_a_loss_again() {
+fn an_interrupted_replacement_is_a_loss_again() {
     let killed = Killed::after(|store| add(store, 21));
     let directory = killed.restore();
     fs::write(file(directory.path()), [0x5a; 8192]).unwrap();
@@ -356,7 +356,7 @@ fn a_replacement_that_was_cut_off_is_a_loss_again() {
     assert_eq!(killed.judge(directory.path(), "gone"), Verdict::Lost);
 }
 
-/// Damage to a store of a program that did not count: still a loss after a crash in between.
+/// Damage to a store of a program without a counter: still a loss after a crash in between.
 #[test]
 fn a_damaged_store_without_counter_is_a_loss_also_after_a_crash() {
     let directory = tempfile::tempdir().unwrap();
@@ -369,13 +369,13 @@ fn a_damaged_store_without_counter_is_a_loss_also_after_a_crash() {
 }
 
 #[test]
-fn a_store_of_a_program_that_did_not_count_is_taken_over_without_alarm() {
+fn a_store_of_a_program_that_did_not_count_is_locked_over_without_alarm() {
     use redb::{Database, TableDefinition};
     let about: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
     let directory = tempfile::tempdir().unwrap();
     let (_, held) = attachment(1);
     {
-        // As the program before this one wrote it.
+        // As the previous version of the program wrote it.
         let rows: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
         let database = Database::create(file(directory.path())).unwrap();
         let write = database.begin_write().unwrap();
@@ -425,7 +425,7 @@ fn a_counter_that_is_a_fifo_is_an_error_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_counter_that_is_no_file_is_an_error_and_changes_nothing() {
+fn a_counter_that_is_not_a_file_is_an_error_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     add(&open(directory.path()).store, 1);
     let before = fs::read(file(directory.path())).unwrap();

@@ -1,4 +1,4 @@
-//! State that cannot be written, and API servers that refuse.
+//! The daemon when its store cannot be written or the API server refuses.
 
 use std::{fs, panic::AssertUnwindSafe};
 
@@ -67,7 +67,7 @@ async fn a_directory_that_cannot_be_used_closes_add_and_leaves_del_open() {
     let first = daemon.add("before").await;
     daemon.add("going").await;
     daemon.stop().await;
-    // Root may write anywhere, but nobody can use a file as a directory.
+    // Root may write anywhere, but no process can use a file as a directory.
     let aside = parent.path().join("aside");
     fs::rename(&state, &aside).unwrap();
     fs::write(&state, "").unwrap();
@@ -81,7 +81,7 @@ async fn a_directory_that_cannot_be_used_closes_add_and_leaves_del_open() {
     let status = daemon.status().await;
     assert_eq!(
         (status.serving, &*status.reason),
-        (Serving::Unavailable, "state cannot be written")
+        (Serving::Unavailable, "the address store cannot be written")
     );
 
     fs::remove_file(&state).unwrap();
@@ -89,15 +89,11 @@ async fn a_directory_that_cannot_be_used_closes_add_and_leaves_del_open() {
     daemon
         .becomes("ready", |status| status.serving == Serving::Ready)
         .await;
-    assert_eq!(
-        daemon.add("before").await,
-        first,
-        "what was known is known again"
-    );
+    assert_eq!(daemon.add("before").await, first, "the records are back");
     assert_eq!(
         try_add(&daemon.router, "going").await,
         Err(ReturnCode::INVALID_REQUEST),
-        "and what was deleted meanwhile stays deleted"
+        "attachments deleted meanwhile stay deleted"
     );
     assert_eq!(daemon.attached().await, 1);
 }

@@ -1,4 +1,4 @@
-//! The address daemon on the embedded API server, asked as plugins ask.
+//! Integration tests of the address daemon against the embedded API server, by the plugins' API.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"

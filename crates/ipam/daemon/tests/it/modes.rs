@@ -1,4 +1,4 @@
-//! Other objects, other rules of scaling, both families.
+//! Azure's objects, reactive scaling, and dual stack.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use weft_testserver::{call, path};
 
 const AZURE: &str = "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs";
 
-/// A cluster that has Azure's definition of NodeNetworkConfigs and none of ours.
+/// A cluster that has Azure's definition of NodeNetworkConfigs and not Weft's.
 async fn azure() -> World {
     let server = ApiServer::builder().build();
     let world = World {
@@ -153,11 +153,7 @@ async fn a_pod_gets_an_address_of_each_family_or_none() {
     daemon
         .becomes("waiting", |status| status.pool.waiting == 1)
         .await;
-    assert_eq!(
-        daemon.attached().await,
-        1,
-        "half of what it needs is nothing"
-    );
+    assert_eq!(daemon.attached().await, 1, "one family alone is not enough");
     grant_both(&world, &["10.1.0.4", "10.1.0.5"], &["fd00::4", "fd00::5"]).await;
     let second = waits.await.unwrap().map(texts);
     assert_eq!(

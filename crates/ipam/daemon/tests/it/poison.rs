@@ -13,7 +13,7 @@ fn addresses(count: u8) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_make_no_sense_count_for_nothing_and_stop_no_other() {
+async fn invalid_pods_do_not_count_and_affect_no_other() {
     let world = World::new().await;
     world.grant("n1", &addresses(8)).await;
     let state = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ async fn pods_that_make_no_sense_count_for_nothing_and_stop_no_other() {
     world.add_pod("n1", "sound").await;
     let daemon = world.start("n1", state.path()).await;
     daemon.add("sound").await;
-    // Those of which enough can be read count: two here, and the sound one.
+    // Pods with enough readable fields count: two here, and the valid one.
     daemon
         .becomes("counted", |status| status.pool.demand >= 3)
         .await;
@@ -53,7 +53,7 @@ async fn pods_that_make_no_sense_count_for_nothing_and_stop_no_other() {
     assert_eq!(
         daemon.attached().await,
         2,
-        "nothing is adopted from nonsense"
+        "nothing is adopted from invalid objects"
     );
 }
 
@@ -85,7 +85,7 @@ async fn a_config_that_does_not_decode_leaves_the_node_what_it_has_until_it_does
     inject(odd);
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     daemon.add("meanwhile").await;
-    // It makes sense again, with one address more.
+    // It is valid again, with one address more.
     world.grant("n1", &addresses(5)).await;
     daemon
         .becomes("larger", |status| {

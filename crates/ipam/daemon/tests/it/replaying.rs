@@ -1,4 +1,4 @@
-//! Releases that plugins left on disk while there was no daemon.
+//! Replay of releases that plugins queued while the daemon did not run.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,8 @@ fn addresses(count: u8) -> Vec<String> {
         .collect()
 }
 
-/// A world whose daemon gave addresses to `kept` and `gone`, and stopped before the latter's DEL.
+/// A cluster whose daemon assigned addresses to `kept` and `gone`, and stopped before the DEL of
+/// `gone`.
 async fn away(directory: &Path) -> (World, Queue) {
     let world = World::new().await;
     world.grant("n1", &addresses(2)).await;
@@ -32,7 +33,7 @@ fn is_empty(queue: &Queue) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_waited_frees_its_address() {
+async fn a_queued_release_frees_its_address() {
     let directory = tempfile::tempdir().unwrap();
     let (world, queue) = away(directory.path()).await;
     let daemon = world.start("n1", &directory.path().join("state")).await;
@@ -83,7 +84,7 @@ async fn a_damaged_release_is_put_aside_and_a_refused_one_stays_and_neither_stop
     assert!(queue.holds(&nameless).unwrap());
 }
 
-/// Real time: a FIFO without care would be waited for on a thread, for ever.
+/// Real time: opening a FIFO carelessly would block a thread for ever.
 #[tokio::test]
 async fn a_fifo_in_the_queue_neither_hangs_the_start_nor_stops_a_release() {
     let directory = tempfile::tempdir().unwrap();
@@ -96,7 +97,7 @@ async fn a_fifo_in_the_queue_neither_hangs_the_start_nor_stops_a_release() {
     let limit = std::time::Duration::from_secs(30);
     let replayed = tokio::time::timeout(limit, replay(&daemon.rest, &files)).await;
     if replayed.is_err() {
-        // A writer that comes and goes ends the wait.
+        // A writer that opens and closes the FIFO ends the wait.
         drop(fs::OpenOptions::new().write(true).open(&fifo));
     }
     let expected = Replayed {
@@ -113,7 +114,7 @@ async fn a_fifo_in_the_queue_neither_hangs_the_start_nor_stops_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_in_somebody_elses_hands_is_left_to_them() {
+async fn a_queue_that_another_process_has_locked_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let (world, queue) = away(directory.path()).await;
     let daemon = world.start("n1", &directory.path().join("state")).await;
@@ -126,7 +127,7 @@ async fn a_queue_in_somebody_elses_hands_is_left_to_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_waits_on_as_long_as_it_could_not_be_remembered() {
+async fn a_release_stays_queued_until_it_is_durable() {
     let directory = tempfile::tempdir().unwrap();
     let (world, queue) = away(directory.path()).await;
     let state = directory.path().join("state");

@@ -1,4 +1,4 @@
-//! What is left after a restart, a reboot, a move to another machine.
+//! The daemon after a restart, a reboot, a move to another machine, and a damaged store.
 
 use std::fs;
 
@@ -17,8 +17,8 @@ fn addresses(count: u8) -> Vec<String> {
         .collect()
 }
 
-/// A world whose daemon has given addresses to `kept` and `gone`, and was stopped after the
-/// latter's DEL.
+/// A cluster whose daemon assigned addresses to `kept` and `gone`, and stopped after the DEL of
+/// `gone`.
 async fn used(state: &std::path::Path) -> (World, std::net::IpAddr) {
     let world = World::new().await;
     world.grant("n1", &addresses(8)).await;
@@ -80,7 +80,7 @@ async fn a_reboot_ends_attachments_and_tombstones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_of_another_machine_brings_nobodys_pods_along() {
+async fn a_disk_of_another_machine_brings_no_pods_along() {
     let state = tempfile::tempdir().unwrap();
     let (world, _) = used(state.path()).await;
     world.add_pod("n1", "runs").await;
@@ -95,7 +95,7 @@ async fn a_disk_of_another_machine_brings_nobodys_pods_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_made_again_under_a_living_daemon_gets_nothing_of_its_former_life() {
+async fn a_node_recreated_under_a_running_daemon_gets_nothing_of_its_predecessor() {
     let state = tempfile::tempdir().unwrap();
     let world = World::new().await;
     world.grant("n1", &addresses(8)).await;
@@ -128,12 +128,12 @@ async fn a_node_made_again_under_a_living_daemon_gets_nothing_of_its_former_life
     world.add_node("n1").await;
     world.grant("n1", &["10.1.0.99".to_owned()]).await;
     assert_eq!(daemon.add("newer").await.to_string(), "10.1.0.99");
-    // An object that is gone says nothing, either.
+    // A deleted object says nothing, either.
     delete(&config).await;
     daemon.becomes("closed", closed).await;
 }
 
-/// A store that is gone or empty while its counter is there is no first start.
+/// A store that is gone or empty while its counter exists is not a first start.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_was_removed_or_emptied_is_lost_and_not_new() {
     for empty in [false, true] {
@@ -156,7 +156,7 @@ async fn a_store_that_was_removed_or_emptied_is_lost_and_not_new() {
     }
 }
 
-/// Whether a damaged store is noticed, kept aside, and made up for by a look at pods.
+/// Checks that a damaged store is noticed, kept aside, and rebuilt from the pods.
 async fn survives(damage: impl Fn(&mut Vec<u8>)) {
     let state = tempfile::tempdir().unwrap();
     let (world, kept) = used(state.path()).await;
@@ -173,14 +173,14 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
     assert_eq!(
         fs::read(aside).unwrap().len(),
         bytes.len(),
-        "kept as it was"
+        "the damaged file is unchanged"
     );
     assert_eq!(
         try_add(&daemon.router, "early").await,
         Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
-        "a sandbox may have it that nobody has told of"
+        "an unreported sandbox may use it"
     );
-    // What is seen only now may have been granted, and given out, before the loss.
+    // Addresses observed only now may have been granted and assigned before the loss.
     world.grant("n1", &addresses(12)).await;
     daemon
         .becomes("larger", |status| status.pool.cooling == 11)
@@ -188,7 +188,7 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
     assert_eq!(
         try_add(&daemon.router, "early").await,
         Err(ReturnCode::FAILED_TO_ALLOCATE_IP_CONFIG),
-        "and so may have what is granted later"
+        "the same for addresses granted later"
     );
     let reason = daemon.status().await.reason;
     assert!(reason.contains("store was lost"), "{reason}");
@@ -203,17 +203,17 @@ async fn survives(damage: impl Fn(&mut Vec<u8>)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_cut_off_is_lost_and_not_believed() {
+async fn a_truncated_store_is_lost_and_not_trusted() {
     survives(|bytes| bytes.truncate(bytes.len() / 3)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_of_garbage_is_lost_and_not_believed() {
+async fn a_store_of_garbage_is_lost_and_not_trusted() {
     survives(|bytes| bytes.fill(0x5a)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_with_changed_rows_is_lost_and_not_believed() {
+async fn a_store_with_changed_rows_is_lost_and_not_trusted() {
     survives(|bytes| {
         let needle = b"sandbox-kept";
         let places: Vec<usize> = (0..bytes.len() - needle.len())

@@ -1,4 +1,4 @@
-//! How many addresses a node asks for.
+//! Number of addresses a node requests.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn two_daemons_on_one_api_server_ask_for_themselves_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_needed_any_more_is_given_back_after_a_while() {
+async fn surplus_addresses_are_released_after_the_stabilisation_window() {
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
     for pod in 0..20 {
@@ -78,7 +78,7 @@ async fn what_is_not_needed_any_more_is_given_back_after_a_while() {
     };
     daemon.becomes("16", wanted).await;
     assert_eq!(world.requested("n1").await, 16);
-    // What is gone is not listed for ever.
+    // Released names do not stay in the list.
     while !world.config("n1").await["spec"]["ipsNotInUse"].is_null() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -102,7 +102,7 @@ async fn a_pod_that_is_gone_without_its_del_gives_its_address_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subnet_that_is_nearly_empty_is_asked_for_no_buffer() {
+async fn no_buffer_is_requested_from_a_nearly_exhausted_subnet() {
     let world = World::new().await;
     let state = tempfile::tempdir().unwrap();
     let _allocator = world.allocator(&["n1"], Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! The file that remembers who has which address.
+//! The address store: commits, crashes, locks.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -26,7 +26,7 @@ fn kept(directory: &Path) -> Vec<Record> {
     }
 }
 
-/// What a crash leaves: the files as they are while a store has it open.
+/// Copies the files as a crash leaves them: while a store has them open.
 fn crash(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     fs::copy(file(from), file(to)).unwrap();
@@ -47,7 +47,7 @@ fn a_commit_waits_for_the_disk_once() {
 }
 
 #[test]
-fn a_store_that_is_open_is_nobody_elses_and_is_not_moved_aside() {
+fn an_open_store_is_locked_and_is_not_moved_aside() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), BOOT).unwrap().store;
     store.commit(&[identity()]).unwrap();
@@ -68,7 +68,7 @@ fn what_was_committed_is_there_after_a_crash() {
     }
 }
 
-/// The database takes a newest commit that does not verify for one that a power cut has torn.
+/// The database takes a newest commit that does not verify for one torn by a power cut.
 #[test]
 fn a_damaged_row_of_the_newest_commit_is_a_loss_after_a_crash() {
     let (running, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

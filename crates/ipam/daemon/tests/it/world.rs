@@ -1,4 +1,4 @@
-//! A cluster, an allocator that answers requests, and daemons between plugins and them.
+//! Test cluster: API server, an allocator that answers requests, and daemons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,9 @@ use weft_cns::{
     StatusResponse, path as paths,
 };
 use weft_ipam::pool::Identity;
-use weft_ipam_daemon::{Clock, Daemon, DaemonParts, Desk, IpamMetrics, IpamSettings, Rest};
+use weft_ipam_daemon::{
+    Clock, Daemon, DaemonHandle, DaemonParts, IpamMetrics, IpamSettings, RestApi,
+};
 use weft_model::{Moment, SharedStr};
 use weft_runtime::{Cluster, prometheus_text};
 
@@ -81,7 +83,7 @@ impl World {
         config["spec"]["requestedIPCount"].as_i64().unwrap()
     }
 
-    /// How often a node's spec was written.
+    /// Number of writes of a node's spec.
     pub(crate) async fn spec_writes(&self, node: &str) -> i64 {
         self.config(node).await["metadata"]["generation"]
             .as_i64()
@@ -107,7 +109,7 @@ impl World {
             .unwrap();
     }
 
-    /// Says that a subnet is nearly empty.
+    /// Reports a subnet as nearly exhausted.
     pub(crate) async fn exhaust(&self, subnet: &str) {
         let state = json!({
             "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "ClusterSubnetState",
@@ -126,7 +128,7 @@ impl World {
         grant(&self.client, node, addresses).await;
     }
 
-    /// Answers every request after a while, from addresses of its own: 10.1.0.0 and on.
+    /// Answers every request after `latency`, from its own addresses: 10.1.0.0 and on.
     pub(crate) fn allocator(&self, nodes: &'static [&'static str], latency: Duration) -> Allocator {
         let client = self.client.clone();
         let task = tokio::spawn(async move {
@@ -187,7 +189,7 @@ impl World {
         let daemon = daemon.await.unwrap();
         let stop = CancellationToken::new();
         Running {
-            desk: daemon.desk().clone(),
+            handle: daemon.handle().clone(),
             rest: daemon.pages(),
             router: daemon.pages().router(),
             task: tokio::spawn(daemon.run(stop.clone())),
@@ -261,17 +263,17 @@ async fn allocate(
     }
 }
 
-/// A daemon that runs.
+/// A running daemon.
 pub(crate) struct Running {
-    pub(crate) desk: Desk,
-    pub(crate) rest: Rest,
+    pub(crate) handle: DaemonHandle,
+    pub(crate) rest: RestApi,
     pub(crate) router: Router,
     registry: Registry,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-/// What a plugin says for a pod.
+/// The request of a plugin for a pod.
 pub(crate) fn request(name: &str) -> IpConfigsRequest {
     IpConfigsRequest {
         pod_interface_id: format!("sandbox-{name}"),
@@ -287,7 +289,7 @@ pub(crate) fn request(name: &str) -> IpConfigsRequest {
     }
 }
 
-/// Asks a page and reads its text.
+/// Sends a request and reads the response as text.
 pub(crate) async fn send(
     router: &Router,
     method: Method,
@@ -350,7 +352,7 @@ impl Running {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until the pool looks as it should.
+    /// Waits until the status meets the condition.
     pub(crate) async fn becomes(&self, what: &str, test: impl Fn(&StatusResponse) -> bool) {
         let poll = async {
             while !test(&self.status().await) {
@@ -362,8 +364,8 @@ impl Running {
     }
 
     pub(crate) async fn attached(&self) -> u32 {
-        self.desk
-            .look(|picture| picture.pool.attached())
+        self.handle
+            .read(|snapshot| snapshot.pool.attached())
             .await
             .unwrap()
     }

@@ -1,4 +1,4 @@
-//! A Pod as a node agent reads it.
+//! A projection of Pod with the fields that a node agent reads.
 
 use std::net::IpAddr;
 
@@ -6,15 +6,15 @@ use serde::Deserialize;
 use weft_model::SharedStr;
 use weft_runtime::{Metadata, projection};
 
-/// The few fields; `keepFields` of the peer keeps the same.
+/// Keeps the same fields as `keepFields` of the peer.
 #[derive(Debug, Deserialize)]
 pub(super) struct SlimPod {
     metadata: Metadata,
     #[serde(default)]
-    #[expect(dead_code, reason = "held, as a consumer would")]
+    #[expect(dead_code, reason = "kept in memory, as a consumer would")]
     spec: Spec,
     #[serde(default)]
-    #[expect(dead_code, reason = "held, as a consumer would")]
+    #[expect(dead_code, reason = "kept in memory, as a consumer would")]
     status: Status,
 }
 
@@ -34,7 +34,7 @@ struct Status {
 }
 
 #[derive(Debug, Deserialize)]
-#[expect(dead_code, reason = "held, as a consumer would")]
+#[expect(dead_code, reason = "kept in memory, as a consumer would")]
 struct PodIp {
     ip: IpAddr,
 }

@@ -1,10 +1,10 @@
-//! The proxies that are compared.
+//! The compared proxies.
 
 use std::{ffi::OsString, path::Path};
 
 use clap::ValueEnum;
 
-/// A proxy and the way it programs the kernel.
+/// A proxy and its backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arm {
     KubeProxyLegacy,
@@ -14,7 +14,7 @@ pub(crate) enum Arm {
     KubeProxyNftables,
 }
 
-/// Which of the two sets of programs `iptables` means.
+/// Variant of the iptables programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     Legacy,
@@ -31,8 +31,7 @@ impl Variant {
 }
 
 impl Arm {
-    /// In the order of the first pass: those that are compared with each other run one after the
-    /// other.
+    /// In the sequence of the first pass: those that are compared with each other are adjacent.
     pub(crate) const ALL: [Self; 5] = [
         Self::KubeProxyLegacy,
         Self::WeftLegacy,
@@ -51,7 +50,7 @@ impl Arm {
         }
     }
 
-    /// A name that a namespace or a file can have.
+    /// A name for namespaces and files.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::KubeProxyLegacy => "kube-legacy",
@@ -69,12 +68,12 @@ impl Arm {
         }
     }
 
-    /// Whether it writes rules through the programs of iptables.
+    /// True if it writes rules through the programs of iptables.
     pub(crate) fn calls_iptables(self) -> bool {
         self != Self::KubeProxyNftables
     }
 
-    /// The program and what only this arm tells it.
+    /// The program and the flags that only this arm has.
     pub(crate) fn command_line(self, weft: &Path, kube_proxy: &Path) -> Vec<OsString> {
         let (program, flags): (&Path, &[&str]) = match self {
             Self::KubeProxyLegacy | Self::KubeProxyNft => (kube_proxy, &["--proxy-mode=iptables"]),
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_arms_are_there_once() {
+    fn every_arm_is_listed_once() {
         assert_eq!(Arm::ALL.len(), Arm::value_variants().len());
         for arm in Arm::value_variants() {
             assert!(Arm::ALL.contains(arm), "{arm:?}");

@@ -1,4 +1,4 @@
-//! The objects in the API server.
+//! Services and EndpointSlices in the API server: load, changes and cleanup.
 
 use std::{path::Path, time::Instant};
 
@@ -16,28 +16,28 @@ use serde_json::{Value, json};
 
 use crate::proxy::objects::{NAMESPACE, NODE, NODE_ADDRESS, Service, Side};
 
-/// Requests at once while objects are loaded.
+/// Concurrent requests while objects are created or deleted.
 const CONNECTIONS: usize = 16;
 
-/// A real API server with our objects.
+/// A real API server with the objects of the comparison.
 pub(crate) struct Cluster {
     client: Client,
     services: Api<DynamicObject>,
     slices: Api<DynamicObject>,
-    /// The port on loopback at which it listens.
+    /// Loopback port on which it listens.
     pub(crate) port: u16,
     loaded: u32,
 }
 
 impl Cluster {
-    /// Connects, and removes what an earlier run may have left.
+    /// Connects, and removes objects of an earlier run.
     pub(crate) async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
         let read = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
         let port = config
             .cluster_url
             .port_u16()
-            .with_context(|| format!("no port in {}", config.cluster_url))?;
+            .with_context(|| format!("cannot find a port in {}", config.cluster_url))?;
         let client = Client::try_from(config)?;
         let cluster = Self {
             services: namespaced(&client, "", "Service"),
@@ -51,16 +51,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What the API server says about its version.
+    /// Version of the API server.
     pub(crate) async fn version(&self) -> anyhow::Result<String> {
         let version = self.client.apiserver_version().await?;
         Ok(version.git_version)
     }
 
-    /// Removes everything but the namespace, which only a controller could remove, and the node.
+    /// Removes all Services and slices. The Node stays, and so does the namespace, which only a
+    /// controller could finalise.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         for api in [&self.services, &self.slices] {
-            // Names first: removing so many at once would take longer than a request may.
+            // One by one: deleting the collection would exceed the time limit of a request.
             let objects = api.list_metadata(&ListParams::default()).await?;
             if objects.items.len() > 1_000 {
                 eprintln!("[proxy] removing {} objects", objects.items.len());
@@ -87,7 +88,7 @@ impl Cluster {
         apply(whole(&self.client, "Namespace"), NAMESPACE, namespace).await?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
         apply(whole(&self.client, "Node"), NODE, node).await?;
-        // Without an address a proxy waits for one.
+        // A proxy waits until its Node has an address.
         let status = json!({"status": {"addresses":
             [{"type": "InternalIP", "address": NODE_ADDRESS}]}});
         whole(&self.client, "Node")
@@ -96,7 +97,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Adds Services until there are so many.
+    /// Adds Services until there are `services`.
     pub(crate) async fn load(&mut self, services: u32) -> anyhow::Result<()> {
         let began = Instant::now();
         while self.loaded < services {
@@ -114,7 +115,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Creates a Service and then its slice; when the slice was sent.
+    /// Creates a Service and then its slice. Returns the time at which the slice was sent.
     pub(crate) async fn add(&self, service: Service) -> anyhow::Result<Instant> {
         let create = PostParams::default();
         let object = serde_json::from_value(service.object())?;
@@ -125,7 +126,7 @@ impl Cluster {
         Ok(sent)
     }
 
-    /// Deletes a Service; when that was sent.
+    /// Deletes a Service. Returns the time at which the request was sent.
     pub(crate) async fn remove(&self, service: Service) -> anyhow::Result<Instant> {
         let delete = DeleteParams::default();
         let sent = Instant::now();
@@ -140,7 +141,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Moves a Service's endpoints to a side; when that was sent.
+    /// Moves a Service's endpoints to a side. Returns the time at which the request was sent.
     pub(crate) async fn change(&self, service: Service, side: Side) -> anyhow::Result<Instant> {
         let object = serde_json::from_value::<DynamicObject>(service.slice(side))?;
         let name = service.slice_name();

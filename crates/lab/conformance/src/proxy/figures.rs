@@ -1,4 +1,4 @@
-//! What was measured of one arm at one size.
+//! Figures of one arm at one size.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
     outcome::Outcome,
     proxy::{
         arm::Arm,
-        floor::Floor,
+        lower_bound::LowerBound,
         samples::{milliseconds, percentile},
         trial::RESTART_LIMIT,
     },
@@ -17,12 +17,13 @@ use crate::{
 pub(crate) const FIRST_SYNC: &str = "start to first sync";
 pub(crate) const FIRST_SYNC_CPU: &str = "start to first sync, processor time";
 pub(crate) const RESTART: &str = "restart to in sync, rules already there";
-pub(crate) const FLOOR: &str = "the smallest change that the program can make";
-pub(crate) const FLOOR_CPU: &str = "the smallest change that the program can make, processor time";
+pub(crate) const LOWER_BOUND: &str = "the smallest change that the program can make";
+pub(crate) const LOWER_BOUND_CPU: &str =
+    "the smallest change that the program can make, processor time";
 pub(crate) const MEMORY: &str = "RssAnon";
 pub(crate) const GAP: &str = "longest gap in new connections, 1 kHz, during a full sync";
 
-/// A change that is made again and again.
+/// Kind of a measured change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Changed,
@@ -46,7 +47,7 @@ impl Kind {
     }
 }
 
-/// A change: until the kernel acted on it, and the processor time of everything it caused.
+/// A measured change: the time until connections follow it, and the processor time it caused.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) kind: Kind,
@@ -54,17 +55,17 @@ pub(crate) struct Change {
     pub(crate) processor_time: Duration,
 }
 
-/// A sync from nothing.
+/// The sync after the first start, with an empty kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FirstSync {
     pub(crate) took: Duration,
     pub(crate) processor_time: Duration,
-    /// It took longer than this, and was not waited for.
+    /// True if the wait ended before the sync did: `took` is a lower bound.
     pub(crate) given_up: bool,
 }
 
 impl FirstSync {
-    /// Whether another one would take too much of a run's time.
+    /// True if a second start would take too much time.
     pub(crate) fn is_slow(self) -> bool {
         self.given_up || self.took > RESTART_LIMIT
     }
@@ -76,10 +77,10 @@ pub(crate) struct Figures {
     pub(crate) restart: Option<Duration>,
     pub(crate) gap: Option<Duration>,
     pub(crate) changes: Vec<Change>,
-    /// At the end of each pass, in MB.
+    /// RssAnon at the end of each pass, in MB.
     pub(crate) memory: Vec<f64>,
     pub(crate) connections: Vec<Duration>,
-    pub(crate) floor: Option<Floor>,
+    pub(crate) lower_bound: Option<LowerBound>,
 }
 
 impl Figures {
@@ -88,7 +89,7 @@ impl Figures {
         self.changes.iter().filter(of_kind)
     }
 
-    /// Adds them to the outcome, as far as they were measured.
+    /// Adds the measured figures to the outcome.
     pub(crate) fn report(&self, arm: Arm, size: u32, outcome: &mut Outcome) {
         let mut add = |name: &str, unit: &str, value: f64| {
             outcome.add(name, Some(size), unit, arm.name(), value);
@@ -112,9 +113,13 @@ impl Figures {
             let sum: Duration = of_kind().map(|change| change.processor_time).sum();
             add(&kind.processor_time(), "ms", milliseconds(sum / count));
         }
-        if let Some(floor) = self.floor {
-            add(FLOOR, "ms", floor.took);
-            add(FLOOR_CPU, "ms", milliseconds(floor.processor_time));
+        if let Some(lower_bound) = self.lower_bound {
+            add(LOWER_BOUND, "ms", lower_bound.took);
+            add(
+                LOWER_BOUND_CPU,
+                "ms",
+                milliseconds(lower_bound.processor_time),
+            );
         }
         if !self.memory.is_empty() {
             add(MEMORY, "MB", median(self.memory.clone()));

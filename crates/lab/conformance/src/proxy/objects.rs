@@ -1,25 +1,25 @@
-//! The cluster: Services of five endpoints each.
+//! Objects of the compared cluster: Services with five endpoints each.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-/// Everything is in this namespace of the API server.
+/// Namespace of all objects.
 pub(crate) const NAMESPACE: &str = "proxy-comparison";
 
-/// The node that every proxy believes to be on.
+/// Name of the Node on which every proxy runs.
 pub(crate) const NODE: &str = "proxy-comparison";
 
-/// The node's address.
+/// Address of that Node.
 pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// The port of a Service's own address.
+/// Port of every Service.
 const PORT: u16 = 80;
 
 /// Endpoints of every Service.
 const ENDPOINTS: u32 = 5;
 
-/// Where a Service's endpoints listen.
+/// One of two ports to which the endpoints of a Service can move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     A,
@@ -36,7 +36,7 @@ impl Side {
         }
     }
 
-    /// What a listener answers.
+    /// The byte that its listener sends.
     pub(crate) fn byte(self) -> u8 {
         match self {
             Self::A => b'A',
@@ -58,7 +58,7 @@ impl Service {
         format!("service-{}-x", self.0)
     }
 
-    /// Where clients find it.
+    /// Cluster IP and port.
     pub(crate) fn address(self) -> SocketAddr {
         (self.cluster_ip(), PORT).into()
     }

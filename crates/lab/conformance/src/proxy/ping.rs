@@ -1,4 +1,4 @@
-//! New connections to one Service, a thousand in a second.
+//! New connections to one Service, a thousand per second, to find gaps in traffic.
 
 use std::{
     net::SocketAddr,
@@ -16,10 +16,10 @@ use crate::proxy::probe::{Answer, ask};
 
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// One that is not answered in this time is lost.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// A connection that is not answered in this time is lost.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Connections in the background, each new, so that each needs the rules.
+/// Connections in the background, each new, so that each passes the NAT rules.
 pub(crate) struct Ping {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Gaps>,
@@ -38,7 +38,7 @@ impl Ping {
         self.stop.store(true, Ordering::Relaxed);
         self.thread
             .join()
-            .map_err(|_| anyhow::anyhow!("the thread that pings panicked"))
+            .map_err(|_| anyhow::anyhow!("the ping thread panicked"))
     }
 }
 
@@ -46,11 +46,11 @@ fn ping(service: SocketAddr, stop: &AtomicBool) -> Gaps {
     let mut next = Instant::now();
     let mut gaps = Gaps::new(next);
     while !stop.load(Ordering::Relaxed) {
-        match ask(service, PATIENCE) {
+        match ask(service, TIMEOUT) {
             Answer::From(_) => gaps.answered(Instant::now()),
             Answer::None | Answer::Unclear => gaps.lost += 1,
         }
-        // Turns that were missed while no answer came are not made up for.
+        // Turns missed while waiting for an answer are skipped.
         next = (next + INTERVAL).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -83,7 +83,7 @@ impl Gaps {
         self.answered += 1;
     }
 
-    /// Nothing was answered since the last answer.
+    /// Extends the current gap to now.
     fn reach(&mut self, now: Instant) {
         self.longest = self.longest.max(now - self.last);
     }

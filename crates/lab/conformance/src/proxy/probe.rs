@@ -1,4 +1,4 @@
-//! Connections through a Service.
+//! Single connections through a Service, and waiting for an answer.
 
 use std::{
     io::Read as _,
@@ -11,36 +11,36 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::proxy::objects::Side;
 
-/// An answer is looked for with connections of at most this time: in nftables mode kube-proxy lets
-/// those to an unknown Service run into the void, and what is waited for would be seen too late.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Time limit of a connection while waiting for an answer. Short, because in nftables mode kube-proxy
+/// drops packets to an unknown Service, and a longer wait would see the answer too late.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// That there is no answer is believed after this time only.
-const DOUBT: Duration = Duration::from_millis(300);
+/// Time after which a connection counts as not answered while waiting for a removal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A connection that has to succeed gets this time, whatever else the machine does.
+/// Time limit of a connection that has to succeed, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// So many connections in a row have to fail before a Service counts as gone: one may be lost for
+/// Connections in a row that have to fail before a Service counts as removed: one may be lost for
 /// other reasons.
 const FAILURES: usize = 3;
 
-/// What became of a connection.
+/// Result of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     From(Side),
     /// Refused, or not connected in time.
     None,
-    /// Connected, but nothing was heard.
+    /// Connected, but received no byte.
     Unclear,
 }
 
-/// Connects to a Service, once.
+/// Connects to a Service once and reads the byte of its endpoint.
 pub(crate) fn ask(service: SocketAddr, patience: Duration) -> Answer {
     let Ok(stream) = TcpStream::connect_timeout(&service, patience) else {
         return Answer::None;
     };
-    forget_at_once(&stream);
+    reset_on_close(&stream);
     listen(stream, patience).map_or(Answer::Unclear, Answer::From)
 }
 
@@ -53,13 +53,13 @@ fn listen(mut stream: TcpStream, patience: Duration) -> Option<Side> {
 
 /// Lets the kernel forget the connection when it is closed: thousands that linger would fill its
 /// tables and use up the ports.
-fn forget_at_once(stream: &TcpStream) {
+fn reset_on_close(stream: &TcpStream) {
     // Without it there would be more to remember, no more.
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Connects until the answer is this one; when the connection began that got it, or None when
-/// that did not happen in time. `since` is when the first wait for it began.
+/// Connects until the answer is the expected one. Returns the start of that connection, or None if
+/// it did not come until `until`. `since` is the start of the first wait for this answer.
 pub(crate) fn wait_for(
     service: SocketAddr,
     expected: Answer,
@@ -69,8 +69,8 @@ pub(crate) fn wait_for(
     loop {
         let began = Instant::now();
         let (times, patience) = match expected {
-            Answer::None => (FAILURES, DOUBT),
-            Answer::From(_) | Answer::Unclear => (1, PATIENCE),
+            Answer::None => (FAILURES, REFUSAL_TIMEOUT),
+            Answer::From(_) | Answer::Unclear => (1, TIMEOUT),
         };
         if (0..times).all(|_| ask(service, patience) == expected) {
             return Some(began);
@@ -82,18 +82,18 @@ pub(crate) fn wait_for(
     }
 }
 
-/// Time between two connections: a hundredth of what was waited already, so that a long wait
-/// neither loses precision nor takes the processor from the one waited for.
+/// Pause between two connections: a hundredth of the time waited so far, so that a long wait stays
+/// precise and leaves the processors to the proxy.
 fn pause(waited: Duration) -> Duration {
     (waited / 100).clamp(Duration::from_millis(1), Duration::from_millis(50))
 }
 
-/// How long it took to be connected, or None for one that was not.
+/// Time of `connect(2)`, or None if it failed.
 pub(crate) fn connection_time(service: SocketAddr) -> Option<Duration> {
     let began = Instant::now();
     let stream = TcpStream::connect_timeout(&service, LIMIT).ok()?;
     let took = began.elapsed();
-    forget_at_once(&stream);
+    reset_on_close(&stream);
     Some(took)
 }
 

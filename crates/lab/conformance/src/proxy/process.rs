@@ -1,4 +1,4 @@
-//! A running proxy: what it costs, and its end.
+//! A proxy process: its usage of processor and memory, and its end.
 
 use std::{
     fs::{self, File},
@@ -12,13 +12,13 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use weft_testkit::usage::{self, Usage};
 
-/// A proxy without children that used no processor for this long has nothing to do.
+/// A proxy that had no children and used no processor time for this long is idle.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// A proxy that is told to end does so within this time.
+/// Time from SIGTERM until a proxy is killed.
 const END: Duration = Duration::from_secs(10);
 
-/// A proxy that ends with its measurement.
+/// A running proxy; dropping it kills it and its children.
 pub(crate) struct Proxy {
     child: Child,
     log: PathBuf,
@@ -26,46 +26,44 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn start(command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
-        let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let output =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("start {command:?}"))?;
+            .with_context(|| format!("cannot start {command:?}"))?;
         Ok(Self { child, log })
     }
 
-    /// Fails when it has ended, with what it said last.
+    /// Fails with the end of its log if it has ended.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!(
-                "the proxy ended by itself, {status}:\n{}",
-                self.last_words()
-            );
+            bail!("the proxy ended with {status}:\n{}", self.log_tail());
         }
         Ok(())
     }
 
-    /// The end of its log.
-    pub(crate) fn last_words(&self) -> String {
+    /// Last 20 lines of its log.
+    pub(crate) fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Processor time of it and of all its children, those that have ended and those that have not.
+    /// Processor time of the proxy and of all its children, including those that have ended.
     pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
         Ok(self.activity()?.processor_time)
     }
 
-    /// Memory that is not backed by files, without its children.
+    /// RssAnon of the proxy without its children, in MB.
     pub(crate) fn anonymous_megabytes(&self) -> anyhow::Result<f64> {
         Ok(usage::anonymous_megabytes(self.child.id())?)
     }
 
-    /// Waits until it has nothing to do.
+    /// Waits until it is idle.
     pub(crate) fn wait_until_quiet(&mut self, limit: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + limit;
         let mut last = self.activity()?;
@@ -78,13 +76,13 @@ impl Proxy {
             }
             if Instant::now() > deadline {
                 self.check()?;
-                bail!("the proxy is still at work after {limit:?}");
+                bail!("the proxy is not idle after {limit:?}");
             }
         }
         self.check()
     }
 
-    /// Ends it, politely first.
+    /// Ends it with SIGTERM, and with SIGKILL if that takes too long.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         if let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = Pid::from_raw(pid)
@@ -94,7 +92,7 @@ impl Proxy {
         let deadline = Instant::now() + END;
         while self.child.try_wait()?.is_none() {
             if Instant::now() > deadline {
-                // Whatever it is at, dropping it ends it.
+                // Dropping it kills it.
                 break;
             }
             thread::sleep(Duration::from_millis(10));
@@ -116,7 +114,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         let children = descendants(self.child.id()).unwrap_or_default();
-        // It may have ended by itself, and so may they.
+        // The proxy and its children may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         for child in children {
@@ -133,8 +131,7 @@ struct Activity {
     has_children: bool,
 }
 
-/// Processes that a process started, and those that these started. A process namespace of our own
-/// keeps the list short.
+/// All descendants of a process. The private PID namespace keeps the list short.
 fn descendants(process: u32) -> anyhow::Result<Vec<Usage>> {
     let mut all = Usage::of_all()?;
     let mut family = vec![process];

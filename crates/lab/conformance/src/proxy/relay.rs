@@ -1,4 +1,4 @@
-//! Carries the API server into a namespace.
+//! TCP relay that makes the API server reachable in a namespace.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,13 +10,13 @@ use tokio::{
 };
 use weft_testkit::lab::Namespace;
 
-/// Listens on a namespace's loopback and passes everything on to the same port of our own. The
-/// same port, since a kubeconfig and a certificate name it.
+/// Listens on a namespace's loopback and forwards to the same port of the host's loopback. The port
+/// is the same because the kubeconfig names it.
 pub(crate) fn start(runtime: &Handle, namespace: &Namespace, port: u16) -> anyhow::Result<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = namespace
         .run(|| std::net::TcpListener::bind(address))
-        .with_context(|| format!("listen on {address} in {}", namespace.name()))?;
+        .with_context(|| format!("cannot listen on {address} in {}", namespace.name()))?;
     listener.set_nonblocking(true)?;
     let _inside = runtime.enter();
     let listener = TcpListener::from_std(listener)?;
@@ -26,7 +26,7 @@ pub(crate) fn start(runtime: &Handle, namespace: &Namespace, port: u16) -> anyho
                 let Ok(mut server) = TcpStream::connect(address).await else {
                     return;
                 };
-                // Whoever ends the connection, the other one sees it.
+                // If one side closes the connection, so does the other.
                 let _ = copy_bidirectional(&mut client, &mut server).await;
             });
         }

@@ -1,11 +1,11 @@
-//! What many samples say together.
+//! Statistics over samples.
 
 use std::time::Duration;
 
-/// The smallest sample that so many of a hundred are not above.
+/// The smallest sample that is at least as large as `percent` of all samples.
 ///
 /// # Panics
-/// Without samples.
+/// If there are no samples.
 pub(crate) fn percentile(samples: &[f64], percent: usize) -> f64 {
     assert!(!samples.is_empty(), "no samples");
     let mut sorted = samples.to_vec();

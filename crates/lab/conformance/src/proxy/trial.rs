@@ -1,4 +1,4 @@
-//! One arm at one size: what is done to it, and in which order.
+//! One trial: the sequence of measurements of one arm at one size.
 
 use std::{
     ffi::OsString,
@@ -16,31 +16,31 @@ use crate::proxy::{
     arm::Arm,
     cluster::Cluster,
     figures::{Change, Figures, FirstSync, Kind},
-    floor,
-    ground::{self, CLUSTER_CIDR, Programs},
+    lower_bound,
     objects::{NODE, Service, Side},
     ping::Ping,
     probe::{self, Answer},
     process::Proxy,
+    testbed::{self, CLUSTER_CIDR, Programs},
 };
 
-/// Services whose rules are looked for after a first sync.
+/// Services that have to answer before a first sync counts as complete.
 pub(crate) const SAMPLE: u32 = 20;
 
-/// A change arrives within this time, or something is wrong.
+/// Time after which a change counts as lost and the comparison fails.
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Services that are added have numbers from here on.
+/// First number of the Services that are added.
 const ADDED: u32 = 30_000;
 
-/// Whoever needs longer than this for a first sync is not started again: it would need as long once
+/// A proxy whose first sync takes longer than this is not started again: it would take as long once
 /// more.
 pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
 
-/// Changes there and back that are made in any case.
+/// Rounds of changes that are made even if the time budget is used up.
 const ROUNDS: u32 = 3;
 
-/// What all trials share.
+/// Programs, cluster and options that all trials share.
 pub(crate) struct Setting {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
@@ -51,16 +51,16 @@ pub(crate) struct Setting {
     pub(crate) effort: Effort,
 }
 
-/// How much is measured.
+/// Amount of measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Changes of each kind in one pass.
     pub(crate) changes: u32,
-    /// No further pair of a kind is begun in a pass after this time.
+    /// Time in a pass after which no further round of a kind is started.
     pub(crate) budget: Duration,
-    /// A full sync is waited for so long.
+    /// Time limit of a full sync.
     pub(crate) patience: Duration,
-    /// New connections whose time is taken.
+    /// Number of timed connections.
     pub(crate) connections: u32,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn new(arm: Arm, size: u32, setting: &Setting) -> anyhow::Result<Self> {
-        let namespace = ground::create(&format!("{}-{size}", arm.label()))?;
+        let namespace = testbed::create(&format!("{}-{size}", arm.label()))?;
         let runtime = setting.runtime.handle();
         super::relay::start(runtime, &namespace, setting.cluster.port)?;
         Ok(Self {
@@ -87,7 +87,7 @@ impl Trial {
         })
     }
 
-    /// From an empty kernel on.
+    /// First start with an empty kernel, changes, connections and the lower bound.
     pub(crate) fn first_pass(&mut self, setting: &Setting) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut proxy = self.start(self.arm, setting)?;
@@ -102,8 +102,8 @@ impl Trial {
             given_up,
         };
         self.figures.first_sync = Some(first);
-        let words = if given_up { "more than " } else { "" };
-        self.say(&format!("first sync {words}{:.2} s", took.as_secs_f64()));
+        let prefix = if given_up { "more than " } else { "" };
+        self.log(&format!("first sync {prefix}{:.2} s", took.as_secs_f64()));
         if given_up {
             return Ok(());
         }
@@ -111,28 +111,28 @@ impl Trial {
         self.changes(passes, &mut proxy, setting)?;
         self.connect(setting)?;
         self.end(proxy)?;
-        self.find_floor(setting);
+        self.measure_lower_bound(setting);
         Ok(())
     }
 
-    /// Over the rules that the proxy has left, now that it does not change them any more.
-    fn find_floor(&mut self, setting: &Setting) {
+    /// Measures with the rules that the proxy has left, after it has ended.
+    fn measure_lower_bound(&mut self, setting: &Setting) {
         if !self.arm.calls_iptables() {
             return;
         }
         let restore = setting.programs.restore(self.arm.variant());
-        match self.namespace.run(|| floor::measure(&restore)) {
-            Ok(floor) => {
-                let took = floor.took;
-                self.say(&format!("the smallest change takes {took:.1} ms"));
-                self.figures.floor = Some(floor);
+        match self.namespace.run(|| lower_bound::measure(&restore)) {
+            Ok(lower_bound) => {
+                let took = lower_bound.took;
+                self.log(&format!("the smallest change takes {took:.1} ms"));
+                self.figures.lower_bound = Some(lower_bound);
             }
-            // All else that was measured would be lost with it.
-            Err(error) => self.say(&format!("no smallest change: {error:#}")),
+            // The other figures are valid without it.
+            Err(error) => self.log(&format!("cannot measure the smallest change: {error:#}")),
         }
     }
 
-    /// Whether Services all over the list answer in time.
+    /// Waits until Services from the whole list answer; false if that takes too long.
     fn serves_everywhere(&self, proxy: &mut Proxy, setting: &Setting) -> anyhow::Result<bool> {
         let began = Instant::now();
         for part in 0..SAMPLE {
@@ -146,7 +146,7 @@ impl Trial {
         Ok(true)
     }
 
-    /// Over the rules that the first pass left.
+    /// Restart over the rules that the first pass left, and changes.
     pub(crate) fn second_pass(&mut self, setting: &Setting) -> anyhow::Result<()> {
         if self.figures.first_sync.is_none_or(FirstSync::is_slow) {
             return Ok(());
@@ -158,8 +158,8 @@ impl Trial {
         self.end(proxy)
     }
 
-    /// Starts the proxy again under a thousand new connections a second. A slice was changed
-    /// before: when the kernel acts on that, the full sync has happened.
+    /// Starts the proxy again during a thousand new connections per second. A slice is changed before:
+    /// once connections follow that change, the full sync has happened.
     fn restart(&mut self, setting: &Setting) -> anyhow::Result<Option<Proxy>> {
         let (changed, pinged) = (Service(self.size / 2), Service(self.size - 1));
         setting.change(changed, Side::B)?;
@@ -174,11 +174,11 @@ impl Trial {
         let gaps = ping.finish()?;
         setting.change(changed, Side::A)?;
         let Some(seen) = seen else {
-            self.say(&format!("not in sync {patience:?} after a restart"));
+            self.log(&format!("not in sync {patience:?} after a restart"));
             return Ok(None);
         };
         let restart = seen.saturating_duration_since(began);
-        self.say(&format!(
+        self.log(&format!(
             "in sync {:.2} s after a restart; {} new connections, {} lost, longest gap {:.1} ms",
             restart.as_secs_f64(),
             gaps.answered,
@@ -192,13 +192,13 @@ impl Trial {
         Ok(Some(proxy))
     }
 
-    /// Changes of all kinds, as many as belong to so many passes.
+    /// Measures changes of all kinds, as many as `passes` passes have.
     fn changes(&mut self, passes: u32, proxy: &mut Proxy, setting: &Setting) -> anyhow::Result<()> {
         let changes = passes * setting.effort.changes;
         let budget = passes * setting.effort.budget;
         let began = Instant::now();
         for round in 0..changes.div_ceil(2) {
-            // Another one each time, all over the list.
+            // Another Service each time, spread over the list.
             let service = Service(self.size / changes * round + self.size / 4);
             for side in [Side::B, Side::A] {
                 let write = || setting.change(service, side);
@@ -226,8 +226,9 @@ impl Trial {
         Ok(())
     }
 
-    /// From a write until connections feel it, and what it cost until all was quiet. They are
-    /// begun before the write: a proxy may hear of it before the writer has its answer.
+    /// Measures the time from a write until connections follow it, and the processor time until the
+    /// proxy is idle. Connections start before the write, because a proxy may receive the change
+    /// before the writer has its response.
     fn measure(
         &mut self,
         kind: Kind,
@@ -241,7 +242,7 @@ impl Trial {
             let seen = scope.spawn(|| self.expect(service, expected, proxy));
             (write(), seen.join())
         });
-        let seen = seen.map_err(|_| anyhow!("the thread that connects panicked"))?;
+        let seen = seen.map_err(|_| anyhow!("the probe thread panicked"))?;
         let seen = seen.with_context(|| format!("{}: {}", self.arm.name(), kind.name()))?;
         proxy.wait_until_quiet(CHANGE_LIMIT)?;
         self.figures.changes.push(Change {
@@ -252,7 +253,7 @@ impl Trial {
         Ok(())
     }
 
-    /// New connections to random Services, one after the other.
+    /// Times new connections to random Services, one after the other.
     fn connect(&mut self, setting: &Setting) -> anyhow::Result<()> {
         let mut random = fastrand::Rng::with_seed(u64::from(self.size));
         let services: Vec<Service> = (0..setting.effort.connections)
@@ -262,12 +263,8 @@ impl Trial {
             let times = services.iter().map(|s| probe::connection_time(s.address()));
             times.collect::<Option<Vec<Duration>>>()
         });
-        self.figures.connections = times.with_context(|| {
-            format!(
-                "{}: a Service that is served did not answer",
-                self.arm.name()
-            )
-        })?;
+        self.figures.connections = times
+            .with_context(|| format!("{}: a synced Service did not answer", self.arm.name()))?;
         Ok(())
     }
 
@@ -275,7 +272,7 @@ impl Trial {
         self.figures.memory.push(proxy.anonymous_megabytes()?);
         let count = self.figures.changes.len();
         let memory = self.figures.memory.last().copied().unwrap_or_default();
-        self.say(&format!("{count} changes, RssAnon {memory:.1} MB"));
+        self.log(&format!("{count} changes, RssAnon {memory:.1} MB"));
         proxy.stop()
     }
 
@@ -289,7 +286,7 @@ impl Trial {
             .arg(flag("kubeconfig", &setting.kubeconfig))
             .arg(format!("--hostname-override={NODE}"))
             .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))
-            // In nftables mode kube-proxy takes it too.
+            // kube-proxy accepts these flags in nftables mode too.
             .args([
                 "--iptables-min-sync-period=0s",
                 "--conntrack-max-per-core=0",
@@ -297,7 +294,7 @@ impl Trial {
         Proxy::start(&mut command, setting.programs.log(arm.label()))
     }
 
-    /// Waits for an answer of a Service; None when it takes too long.
+    /// Waits for an answer of a Service; None if it takes longer than `limit`.
     fn wait(
         &self,
         service: Service,
@@ -327,15 +324,15 @@ impl Trial {
         match self.wait(service, expected, CHANGE_LIMIT, proxy)? {
             Some(seen) => Ok(seen),
             None => bail!(
-                "{expected:?} did not come in {CHANGE_LIMIT:?}; the proxy said:\n{}",
-                proxy.last_words()
+                "no {expected:?} after {CHANGE_LIMIT:?}; end of the proxy's log:\n{}",
+                proxy.log_tail()
             ),
         }
     }
 
-    fn say(&self, words: &str) {
+    fn log(&self, message: &str) {
         eprintln!(
-            "[proxy] {} Services, {}: {words}",
+            "[proxy] {} Services, {}: {message}",
             self.size,
             self.arm.name()
         );

@@ -1,38 +1,39 @@
-//! What is said about the figures, and what was promised of them.
+//! Method, remarks and targets of the proxy comparison.
 
 use crate::{
     outcome::{Outcome, Target},
     proxy::{
         arm::Arm,
-        figures::{FIRST_SYNC, FLOOR, FLOOR_CPU, Kind, MEMORY},
-        ground,
+        figures::{FIRST_SYNC, Kind, LOWER_BOUND, LOWER_BOUND_CPU, MEMORY},
+        testbed,
         trial::{Setting, Trial},
     },
     version,
 };
 
-/// The size at which promises were made.
-const PROMISED: u32 = 10_000;
+/// Number of Services at which targets are judged.
+const TARGET_SIZE: u32 = 10_000;
 
-/// Fills in how it was measured, and with what.
+/// Fills in method and versions.
 pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Result<()> {
     let effort = setting.effort;
     outcome.method = format!(
-        "Services of five endpoints in one real API server; each proxy in a network namespace of \
-         its own, one at a time, min-sync-period 0, in two passes of which the second has the \
-         opposite order. The kernel is asked by new TCP connections from the namespace: a first \
-         sync is over when {} Services all over the list answer, a changed slice (all five \
-         endpoints move to another port) when the new port answers, a Service is added (Service, \
-         then slice) when it answers, removed when it refuses. Latencies are from the moment the \
-         last write is sent, so that they hold the API server's part too, as medians of {} changes of each kind; where {} s of a pass did not \
-         suffice for half of them, of fewer. Processor time is that of the proxy and all its \
-         children until they are quiet again, as a mean. RssAnon is the proxy's own after all \
-         changes. New connections are timed by connect(2) to {} random Services, with the proxy \
-         idle. The gap is the longest time without an answered new connection, of 1,000 begun in \
-         a second, while the proxy is started again over its rules. The smallest change is one RETURN \
-         in a chain that nobody calls, written by iptables-restore alone beside all rules of a proxy \
-         that has ended; callers of that program can hardly do better, and where a promise asks for \
-         more it is judged by three quarters of what can be had. A full sync is waited for {} s.",
+        "Services with five endpoints in one real API server. Each proxy runs in a network namespace \
+         of its own, one at a time, with min-sync-period 0, in two passes; the second pass runs the \
+         proxies in reverse. New TCP connections from the namespace show what the kernel does: a \
+         first sync is complete when {} Services from the whole list answer, a changed slice (all \
+         five endpoints move to another port) when the new port answers, an added Service (Service, \
+         then slice) when it answers, a removed one when it refuses. Latencies start when the last \
+         write is sent, so they include the API server's part; they are medians of {} changes of each \
+         kind, or of fewer where {} s of a pass were not enough for half of them. Processor time is \
+         the mean over the changes, of the proxy and all its children until they are idle again. \
+         RssAnon is the proxy's own after all changes. New connections are timed by connect(2) to {} \
+         random Services while the proxy is idle. The gap is the longest time without an answered new \
+         connection, of 1,000 per second, while the proxy is restarted over its rules. The smallest \
+         change is one RETURN rule in a chain to which no rule jumps, written by iptables-restore \
+         alone next to all rules of a proxy that has ended. Callers of that program can hardly be \
+         faster; where a target is above that bound, three quarters of the attainable ratio count as \
+         best achievable. The time limit of a full sync is {} s.",
         super::trial::SAMPLE,
         2 * effort.changes,
         effort.budget.as_secs(),
@@ -44,7 +45,7 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         version::of_weft(&setting.weft)?,
         format!(
             "kube-proxy {}",
-            trim(&version::of(&setting.kube_proxy, "--version")?)
+            trim(&version::first_line(&setting.kube_proxy, "--version")?)
         ),
         format!("kube-apiserver {server}"),
     ];
@@ -53,8 +54,10 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
         ("iptables-nft", "--version"),
         ("nft", "--version"),
     ] {
-        if let Ok(program) = ground::find(program) {
-            outcome.versions.push(version::of(&program, argument)?);
+        if let Ok(program) = testbed::find(program) {
+            outcome
+                .versions
+                .push(version::first_line(&program, argument)?);
         }
     }
     Ok(())
@@ -64,20 +67,20 @@ fn trim(version: &str) -> &str {
     version.strip_prefix("Kubernetes ").unwrap_or(version)
 }
 
-/// What a reader of one arm's figures has to know.
+/// Remarks on one arm's figures.
 pub(crate) fn remarks(trial: &Trial, size: u32, setting: &Setting) -> Vec<String> {
-    let whose = format!("{} at {size} Services", trial.arm.name());
+    let subject = format!("{} at {size} Services", trial.arm.name());
     let mut remarks = Vec::new();
     if let Some(first) = trial.figures.first_sync {
         let took = first.took.as_secs();
         if first.given_up {
             remarks.push(format!(
-                "{whose}: the first sync was not over after {took} s. The figure is a lower bound; \
-                 nothing else could be measured."
+                "{subject}: the first sync was not complete after {took} s. The figure is a lower \
+                 bound; nothing else could be measured."
             ));
         } else if first.is_slow() {
             remarks.push(format!(
-                "{whose}: not started again, since its first sync took {took} s; all changes were \
+                "{subject}: not restarted, because its first sync took {took} s; all changes were \
                  made in the first pass."
             ));
         }
@@ -88,16 +91,16 @@ pub(crate) fn remarks(trial: &Trial, size: u32, setting: &Setting) -> Vec<String
         if count > 0 && count < wanted {
             let kind = kind.name();
             remarks.push(format!(
-                "{whose}: {kind} {count} times instead of {wanted}."
+                "{subject}: {kind} {count} times instead of {wanted}."
             ));
         }
     }
     remarks
 }
 
-/// Sets what was promised beside what was measured.
+/// Adds ratios and their targets.
 pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
-    let at = Some(PROMISED);
+    let at = Some(TARGET_SIZE);
     if outcome.measures.iter().all(|measure| measure.size != at) {
         return;
     }
@@ -106,31 +109,31 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
     if both(nft) {
         let names = nft.map(Arm::name);
         outcome.claim(FIRST_SYNC, at, names, Some(Target::AtLeast(10.0)));
-        let mut claim = |name: &str, floor: &str| {
-            // Where kube-proxy did not end its first sync at the size of the promise, there is
-            // nothing to hold it against; the ratio at the largest size that it masters is told.
+        let mut claim = |name: &str, lower_bound: &str| {
+            // Where kube-proxy did not complete its first sync at the target size there is no
+            // baseline; report the ratio at the largest size that it completed.
             let size = outcome.largest_size(name, names);
             let peer = outcome.value(name, size, names[0]);
-            let floor = outcome.value(floor, size, names[1]);
-            let target = match peer.zip(floor.filter(|floor| *floor > 0.0)) {
+            let lower_bound = outcome.value(lower_bound, size, names[1]);
+            let target = match peer.zip(lower_bound.filter(|lower_bound| *lower_bound > 0.0)) {
                 _ if size != at => {
                     outcome.notes.push(format!(
-                        "Not judged: {name} at {PROMISED} Services, where {} did not end its first \
-                         sync.",
+                        "Not judged: {name} at {TARGET_SIZE} Services, where {} did not complete its \
+                         first sync.",
                         names[0]
                     ));
                     None
                 }
                 None => Some(Target::AtLeast(20.0)),
-                Some((peer, floor)) => Some(Target::AsFarAs {
+                Some((peer, lower_bound)) => Some(Target::BestAchievable {
                     wanted: 20.0,
-                    attainable: peer / floor,
+                    attainable: peer / lower_bound,
                 }),
             };
             outcome.claim(name, size, names, target);
         };
-        claim(Kind::Changed.name(), FLOOR);
-        claim(&Kind::Changed.processor_time(), FLOOR_CPU);
+        claim(Kind::Changed.name(), LOWER_BOUND);
+        claim(&Kind::Changed.processor_time(), LOWER_BOUND_CPU);
     }
     let legacy = [Arm::WeftLegacy, Arm::KubeProxyLegacy];
     if both(legacy) {
@@ -173,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_judged_in_the_direction_in_which_they_were_made() {
-        let mut outcome = outcome(PROMISED);
+    fn targets_are_judged_in_their_own_direction() {
+        let mut outcome = outcome(TARGET_SIZE);
         judge(&mut outcome, &Arm::ALL);
         let missed: Vec<&str> = outcome
             .claims
@@ -191,31 +194,31 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_more_than_the_program_allows() {
-        for (floor, expected) in [
+    fn a_target_above_the_lower_bound_of_the_program_is_relaxed() {
+        for (lower_bound, expected) in [
             (0.1, Verdict::Missed),
             (0.7, Verdict::Missed),
-            (0.8, Verdict::AsFarAsCanBeHad),
-            (0.9, Verdict::AsFarAsCanBeHad),
+            (0.8, Verdict::BestAchievable),
+            (0.9, Verdict::BestAchievable),
         ] {
-            let mut outcome = outcome(PROMISED);
+            let mut outcome = outcome(TARGET_SIZE);
             let weft = Arm::WeftNft.name();
-            outcome.add(FLOOR, Some(PROMISED), "ms", weft, floor);
+            outcome.add(LOWER_BOUND, Some(TARGET_SIZE), "ms", weft, lower_bound);
             judge(&mut outcome, &Arm::ALL);
             let claim = outcome.claims.iter().find(|claim| {
                 let name = "one changed slice at 10,000: kube-proxy iptables-nft";
                 claim.name.starts_with(name)
             });
-            assert_eq!(claim.unwrap().verdict(), Some(expected), "{floor}");
+            assert_eq!(claim.unwrap().verdict(), Some(expected), "{lower_bound}");
         }
     }
 
     #[test]
-    fn changes_are_told_at_the_largest_size_that_both_master() {
-        let mut both = outcome(PROMISED);
+    fn changes_are_reported_at_the_largest_size_that_both_completed() {
+        let mut both = outcome(TARGET_SIZE);
         both.measures.extend(outcome(5_000).measures);
         for measure in &mut both.measures {
-            if measure.size == Some(PROMISED) && measure.name != FIRST_SYNC {
+            if measure.size == Some(TARGET_SIZE) && measure.name != FIRST_SYNC {
                 measure.values.remove(Arm::KubeProxyNft.name());
             }
         }
@@ -225,19 +228,19 @@ mod tests {
                 .iter()
                 .find(|claim| claim.name.starts_with(name))
         };
-        let told = claim("one changed slice at 5,000: kube-proxy iptables-nft").unwrap();
-        assert_eq!((told.ratio, told.target), (Some(15.0), None));
+        let reported = claim("one changed slice at 5,000: kube-proxy iptables-nft").unwrap();
+        assert_eq!((reported.ratio, reported.target), (Some(15.0), None));
         let not_judged = "Not judged: one changed slice at 10000 Services";
         assert!(both.notes.iter().any(|note| note.starts_with(not_judged)));
         let memory = claim("RssAnon at 5,000: weft nft").unwrap();
-        assert_eq!(memory.verdict(), Some(Verdict::Holds));
+        assert_eq!(memory.verdict(), Some(Verdict::Met));
     }
 
     #[test]
     fn nothing_is_judged_at_another_size_or_without_the_other_arm() {
         let mut small = outcome(1_000);
         judge(&mut small, &Arm::ALL);
-        let mut alone = outcome(PROMISED);
+        let mut alone = outcome(TARGET_SIZE);
         judge(&mut alone, &[Arm::WeftNft, Arm::WeftLegacy]);
         assert_eq!((small.claims.len(), alone.claims.len()), (0, 0));
     }

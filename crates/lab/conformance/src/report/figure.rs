@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers as text: three significant digits, thousands separated.
 
-/// Three digits that matter, thousands apart: `0.0123`, `4.56`, `45.6`, `1,234`.
+/// Three significant digits, thousands separated by commas: `0.0123`, `4.56`, `45.6`, `1,234`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
@@ -18,7 +18,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// How many, without decimals unless it is a mean.
+/// A count: without decimals unless it has a fraction, as a mean may.
 pub(crate) fn count(value: f64) -> String {
     if value.fract() == 0.0 {
         thousands(&format!("{value:.0}"))
@@ -27,7 +27,7 @@ pub(crate) fn count(value: f64) -> String {
     }
 }
 
-/// `x` times, or a dash where nothing was measured.
+/// A ratio such as `20.0 ×`, or a dash if it was not measured.
 pub(crate) fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{} ×", number(ratio)))
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_the_digits_that_matter() {
+    fn figures_have_three_significant_digits() {
         let cases = [
             (0.0, "0"),
             (0.01234, "0.0123"),

@@ -1,14 +1,14 @@
-//! Tables, which `docs/benchmarks.md` holds as they are.
+//! The report as Markdown, whose tables are copied to `docs/benchmarks.md`.
 
 use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Target, Verdict, as_far_as},
+    outcome::{Claim, Target, Verdict, achievable_limit},
     report::figure,
 };
 
-/// All outcomes, a section each.
+/// All outcomes, one section for each.
 pub(crate) fn of(outcomes: &[Outcome]) -> String {
     outcomes.iter().map(section).collect::<Vec<_>>().join("\n")
 }
@@ -27,7 +27,7 @@ fn section(outcome: &Outcome) -> String {
     );
     text += &table(outcome);
     if !outcome.claims.is_empty() {
-        text += "\n| ratio | measured | promised | |\n|---|--:|--:|---|\n";
+        text += "\n| ratio | measured | target | |\n|---|--:|--:|---|\n";
         text.extend(outcome.claims.iter().map(claim));
     }
     if !outcome.notes.is_empty() {
@@ -39,7 +39,7 @@ fn section(outcome: &Outcome) -> String {
     text
 }
 
-/// Figures by size below each other, as far as there are sizes.
+/// The table of figures, with a column for sizes if there are any.
 fn table(outcome: &Outcome) -> String {
     let sized = outcome.measures.iter().any(|known| known.size.is_some());
     let at = |words: &str| {
@@ -55,7 +55,7 @@ fn table(outcome: &Outcome) -> String {
     let _ = writeln!(text, "|---|---|{}", "--:|".repeat(numbers));
     for group in outcome.measures_by_name() {
         for (position, measure) in group.iter().enumerate() {
-            // Said once for all sizes.
+            // Name and unit are in the first row only.
             let [name, unit] = match position {
                 0 => [measure.name.as_str(), measure.unit.as_str()],
                 _ => ["", ""],
@@ -72,31 +72,31 @@ fn table(outcome: &Outcome) -> String {
 fn claim(claim: &Claim) -> String {
     let verdict = match claim.verdict() {
         None => String::new(),
-        Some(Verdict::Missed) => format!("**{}**", Verdict::Missed.words()),
-        Some(other) => other.words().to_owned(),
+        Some(Verdict::Missed) => format!("**{}**", Verdict::Missed.label()),
+        Some(other) => other.label().to_owned(),
     };
     format!(
         "| {} | {} | {} | {verdict} |\n",
         claim.name,
         figure::ratio(claim.ratio),
-        promise(claim.target)
+        target(claim.target)
     )
 }
 
-/// What was promised, in short.
-pub(crate) fn promise(target: Option<Target>) -> String {
+/// A target as text, such as `≥ 20.0 ×`.
+pub(crate) fn target(target: Option<Target>) -> String {
     match target {
         None => String::new(),
         Some(Target::AtLeast(limit)) => format!("≥ {} ×", figure::number(limit)),
         Some(Target::AtMost(limit)) => format!("≤ {} ×", figure::number(limit)),
-        Some(Target::AsFarAs { wanted, attainable }) => {
-            let asked = as_far_as(wanted, attainable);
-            let promised = format!("≥ {} ×", figure::number(wanted));
+        Some(Target::BestAchievable { wanted, attainable }) => {
+            let asked = achievable_limit(wanted, attainable);
+            let target = format!("≥ {} ×", figure::number(wanted));
             if asked < wanted {
                 let [attainable, asked] = [attainable, asked].map(figure::number);
-                format!("{promised}; {attainable} × can be had, so ≥ {asked} ×")
+                format!("{target}; {attainable} × is attainable, so ≥ {asked} ×")
             } else {
-                promised
+                target
             }
         }
     }
@@ -129,7 +129,7 @@ mod tests {
 |  |  | 20,000 | – | 151 |
 | memory | MB |  | – | 40.0 |
 
-| ratio | measured | promised | |
+| ratio | measured | target | |
 |---|--:|--:|---|
 | one slice at 10,000: kube-proxy / weft | 10.0 × | ≥ 20.0 × | **missed** |
 

@@ -1,22 +1,22 @@
-//! The report as one page that needs nothing from elsewhere.
+//! The report as one self-contained HTML page.
 
 use std::fmt::Write as _;
 
 use crate::{
     Outcome,
     outcome::{Claim, Measure, Verdict},
-    report::{figure, markdown, plot, text::escaped},
+    report::{escape::escaped, figure, markdown, plot},
 };
 
 const STYLE: &str = include_str!("page.css");
 
-/// All outcomes, a section each, with plots.
+/// All outcomes, one section with plots for each.
 pub(crate) fn of(outcomes: &[Outcome]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Weft beside the real thing</title>\n<style>\n{STYLE}</style>\n\
-         <h1>Weft beside the real thing</h1>\n"
+         <title>Weft compared with the programs it replaces</title>\n<style>\n{STYLE}</style>\n\
+         <h1>Weft compared with the programs it replaces</h1>\n"
     );
     page += &verdict(outcomes);
     for outcome in outcomes {
@@ -25,25 +25,25 @@ pub(crate) fn of(outcomes: &[Outcome]) -> String {
     page
 }
 
-/// How many promises hold, and which do not.
+/// Numbers of targets met, best achievable and missed.
 fn verdict(outcomes: &[Outcome]) -> String {
     let claims = || outcomes.iter().flat_map(|outcome| &outcome.claims);
     let count = |wanted| {
         let verdicts = claims().filter_map(Claim::verdict);
         verdicts.filter(|verdict| *verdict == wanted).count()
     };
-    let verdicts = [Verdict::Holds, Verdict::AsFarAsCanBeHad, Verdict::Missed];
-    let [held, nearly, missed] = verdicts.map(count);
-    if held + nearly + missed == 0 {
-        return "<p class=\"verdict\">Nothing was promised at these sizes.</p>\n".to_owned();
+    let verdicts = [Verdict::Met, Verdict::BestAchievable, Verdict::Missed];
+    let [met, nearly, missed] = verdicts.map(count);
+    if met + nearly + missed == 0 {
+        return "<p class=\"verdict\">There are no targets at these sizes.</p>\n".to_owned();
     }
-    let mut text = format!("<p class=\"verdict\">{held} promises hold");
+    let mut text = format!("<p class=\"verdict\">{met} targets met");
     if nearly > 0 {
-        let words = Verdict::AsFarAsCanBeHad.words();
-        let _ = write!(text, ", {nearly} {words}");
+        let label = Verdict::BestAchievable.label();
+        let _ = write!(text, ", {nearly} {label}");
     }
     if missed > 0 {
-        let _ = write!(text, ", <b class=\"missed\">{missed} do not</b>");
+        let _ = write!(text, ", <b class=\"missed\">{missed} missed</b>");
     }
     text + ".</p>\n"
 }
@@ -79,20 +79,20 @@ fn claims(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
     }
-    let mut text = "<table><tr><th>ratio<th>measured<th>promised<th></tr>\n".to_owned();
+    let mut text = "<table><tr><th>ratio<th>measured<th>target<th></tr>\n".to_owned();
     for claim in claims {
-        let verdict = claim.verdict().map_or("", Verdict::words);
+        let verdict = claim.verdict().map_or("", Verdict::label);
         let class = match claim.verdict() {
             None => "",
             Some(Verdict::Missed) => "missed",
-            Some(Verdict::Holds | Verdict::AsFarAsCanBeHad) => "held",
+            Some(Verdict::Met | Verdict::BestAchievable) => "held",
         };
         let _ = writeln!(
             text,
             "<tr><td>{}<td class=\"number\">{}<td class=\"number\">{}<td class=\"{class}\">{verdict}</tr>",
             escaped(&claim.name),
             figure::ratio(claim.ratio),
-            markdown::promise(claim.target)
+            markdown::target(claim.target)
         );
     }
     text + "</table>\n"
@@ -139,16 +139,14 @@ mod tests {
         let arms = ["kube-proxy", "weft"];
         outcome.claim("one slice", Some(5000), arms, Some(Target::AtLeast(20.0)));
         outcome.claim("one slice", Some(1000), arms, Some(Target::AtLeast(30.0)));
-        let nearly = Target::AsFarAs {
+        let nearly = Target::BestAchievable {
             wanted: 30.0,
             attainable: 28.0,
         };
         outcome.claim("one slice", Some(1000), arms, Some(nearly));
         let page = of(&[outcome]);
         assert!(
-            page.contains(
-                "1 promises hold, 1 as far as can be had, <b class=\"missed\">1 do not</b>"
-            )
+            page.contains("1 targets met, 1 best achievable, <b class=\"missed\">1 missed</b>")
         );
         assert!(page.contains("&lt;Proxies&gt;") && !page.contains("<Proxies>"));
         assert_eq!(

@@ -1,27 +1,27 @@
-//! Measures as pictures: lines where a figure was taken at several sizes, bars where it was not.
+//! Plots of measures as SVG: lines for figures at several sizes, bars for the others.
 
 use std::fmt::Write as _;
 
 use crate::{
     Outcome,
     outcome::Measure,
-    report::{figure, text::escaped},
+    report::{escape::escaped, figure},
 };
 
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 200.0;
-/// Room for the numbers of an axis.
+/// Space for the numbers of an axis.
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 8.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 22.0;
 
-/// Colours that stay apart for most eyes.
+/// Colours that most people can tell apart.
 const COLOURS: [&str; 6] = [
     "#2f6fde", "#d1642a", "#7a55c7", "#1f9d76", "#b23a74", "#8a7d2c",
 ];
 
-/// One picture for each measure that shows anything; where all have nothing, the table says so.
+/// One plot for each measure with a figure other than zero.
 pub(crate) fn all(outcome: &Outcome) -> Vec<String> {
     let groups = outcome.measures_by_name().into_iter();
     let shows_something = |measures: &Vec<&Measure>| {
@@ -45,7 +45,7 @@ pub(crate) fn all(outcome: &Outcome) -> Vec<String> {
         .collect()
 }
 
-/// A colour for each arm: the same one in all pictures of a section.
+/// The colour of an arm, the same in all plots of a section.
 fn colour(position: usize) -> &'static str {
     COLOURS[position % COLOURS.len()]
 }
@@ -79,7 +79,7 @@ fn bars(measure: &Measure, arms: &[String]) -> String {
         );
         y += 36.0;
     }
-    picture(y, &shapes)
+    svg(y, &shapes)
 }
 
 fn lines(measures: &[&Measure], arms: &[String]) -> String {
@@ -116,7 +116,7 @@ fn lines(measures: &[&Measure], arms: &[String]) -> String {
         );
         y += 16.0;
     }
-    picture(y, &shapes)
+    svg(y, &shapes)
 }
 
 fn line(points: &[(f64, f64)], colour: &str) -> String {
@@ -163,11 +163,11 @@ fn axes(across: &Scale, up: &Scale, sizes: &[f64]) -> String {
     text
 }
 
-fn picture(height: f64, shapes: &str) -> String {
+fn svg(height: f64, shapes: &str) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">{shapes}</svg>")
 }
 
-/// Places numbers by their magnitude: what differs a hundredfold fits into one picture.
+/// A logarithmic axis, so that figures that differ a hundredfold fit into one plot.
 struct Scale {
     /// Logarithms to base 10 of the ends.
     low: f64,
@@ -201,7 +201,7 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Powers of ten inside, or the ends where there are none.
+    /// Powers of ten on the axis, or its ends if there are fewer than two.
     fn marks(&self) -> Vec<f64> {
         let mut exponent = self.low.ceil();
         let mut marks = Vec::new();
@@ -221,12 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scale_places_by_magnitude_and_marks_powers_of_ten() {
+    fn a_scale_is_logarithmic_and_marks_powers_of_ten() {
         let scale = Scale::of([0.5, 800.0, 0.0].into_iter(), 0.0, 100.0);
         assert!(scale.at(0.5).abs() < 1e-9);
         assert!((scale.at(800.0) - 100.0).abs() < 1e-9);
         assert!((scale.at(20.0) - 50.0).abs() < 1e-9, "the middle of both");
-        assert!(scale.at(0.0).abs() < 1e-9, "nothing leaves the picture");
+        assert!(scale.at(0.0).abs() < 1e-9, "nothing is outside the plot");
         let marks: Vec<String> = scale.marks().into_iter().map(figure::number).collect();
         assert_eq!(marks, ["1.00", "10.0", "100"]);
     }

@@ -1,43 +1,43 @@
-//! Those that are compared, as commands.
+//! The compared route controllers and their command lines.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::version::{of_weft, said};
+use crate::version::{of_weft, output};
 
-/// The range that the nodes' ranges are of.
+/// Cluster CIDR, from which the nodes have their ranges.
 const CLUSTER_CIDR: &str = "10.244.0.0/16";
 pub(super) const TOKEN: &str = "a-token-of-sixty-four-characters-for-a-double-that-takes-any-one";
 pub(super) const NETWORK: &str = "weft";
 
-/// One of those compared.
+/// A compared route controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arm {
-    /// Upstream's controller as it is by default: it looks every ten seconds.
+    /// Upstream's controller with its defaults: it polls every ten seconds.
     Polling,
-    /// With the feature gate of KEP-5237 on.
+    /// Upstream's controller with the feature gate of KEP-5237 on.
     Watching,
     Weft,
 }
 
 pub(super) const ARMS: [Arm; 3] = [Arm::Polling, Arm::Watching, Arm::Weft];
 
-/// The column of what can be computed and need not be measured.
+/// The column of figures that are computed and not measured.
 pub(super) const FORMULA: &str = "formula";
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) weft: PathBuf,
     pub(super) peers: PathBuf,
-    /// A cloud-controller-manager in place of the one among the peers.
+    /// A cloud-controller-manager instead of the one among the peers.
     pub(super) ccm: Option<PathBuf>,
 }
 
 impl Arm {
-    /// The heading of its column.
+    /// Heading of its column.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Polling => "upstream, gate off",
@@ -46,7 +46,7 @@ impl Arm {
         }
     }
 
-    /// In names of files.
+    /// Name in file names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Polling => "polling",
@@ -55,7 +55,7 @@ impl Arm {
         }
     }
 
-    /// With every setting at its default, but for what a loopback needs.
+    /// Command line with all defaults, except for what a test on loopback needs.
     pub(super) fn command(self, programs: &Programs, kubeconfig: &Path, endpoint: &str) -> Command {
         let mut command = match self {
             Self::Weft => {
@@ -77,15 +77,15 @@ impl Arm {
         };
         command
             .args(["--cloud-provider=hcloud", "--secure-port=0"])
-            // Nobody else wants to lead, and on a busy machine a lease can be lost.
+            // There is no other candidate, and on a busy machine a lease can be lost.
             .arg("--leader-elect=false")
             .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .env("HCLOUD_TOKEN", TOKEN)
             .env("HCLOUD_ENDPOINT", endpoint)
             .env("HCLOUD_NETWORK", NETWORK)
-            // For hcloud-cloud-controller-manager: no question to a metadata service, no port for
-            // metrics, no load balancers.
+            // For hcloud-cloud-controller-manager: no metadata service, no port for metrics, no load
+            // balancers.
             .env("HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK", "true")
             .env("HCLOUD_METRICS_ENABLED", "false")
             .env("HCLOUD_LOAD_BALANCERS_ENABLED", "false");
@@ -98,16 +98,16 @@ impl Programs {
         self.ccm.clone().unwrap_or_else(|| self.peers.join("ccm"))
     }
 
-    /// What the programs say about themselves.
+    /// Versions as the programs print them.
     pub(super) fn versions(&self) -> anyhow::Result<Vec<String>> {
-        let api_server = said(&self.peers.join("kube-apiserver"), "--version")?;
+        let api_server = output(&self.peers.join("kube-apiserver"), "--version")?;
         let mut versions = vec![of_weft(&self.weft)?];
         match &self.ccm {
-            None => versions.extend(said(&self.ccm(), "versions")?.lines().map(str::to_owned)),
+            None => versions.extend(output(&self.ccm(), "versions")?.lines().map(str::to_owned)),
             Some(ccm) => {
                 let name = ccm.file_name().unwrap_or_default().to_string_lossy();
-                let version = said(ccm, "--version")?;
-                // Every program of that library says so, whatever it is.
+                let version = output(ccm, "--version")?;
+                // k8s.io/cloud-provider prints this prefix for every program.
                 let version = version.trim_start_matches("Kubernetes ");
                 versions.push(format!("{name} {version}"));
             }

@@ -1,8 +1,8 @@
-//! Calls to a provider, by endpoint and result.
+//! Numbers of calls to a provider, by endpoint and result.
 
 use std::collections::BTreeMap;
 
-/// Names of endpoints in the order of the table.
+/// Endpoints and their labels, in the sequence of the table.
 pub(super) const ENDPOINTS: [(&str, &str); 8] = [
     ("get_network", "GET network"),
     ("list_networks", "GET networks"),
@@ -14,12 +14,12 @@ pub(super) const ENDPOINTS: [(&str, &str); 8] = [
     ("get_actions", "GET actions"),
 ];
 
-/// What a provider counted until some moment.
+/// Counters of a provider at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Calls(pub(super) BTreeMap<String, BTreeMap<String, u64>>);
 
 impl Calls {
-    /// Those made after an earlier moment.
+    /// Calls made since an earlier reading of the counters.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |endpoint: &str, result: &str| {
             let results = earlier.0.get(endpoint);
@@ -51,7 +51,7 @@ impl Calls {
         self.0.values().flat_map(BTreeMap::values).sum()
     }
 
-    /// Those that were not answered as wished.
+    /// Number of calls with a result other than `ok`.
     pub(super) fn refused(&self) -> u64 {
         let results = self.0.values().flatten();
         results
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_before_a_moment_do_not_count_after_it() {
+    fn calls_before_the_earlier_reading_do_not_count() {
         let before = calls(&[("get_network", "ok", 3), ("add_route", "locked", 1)]);
         let now = calls(&[
             ("get_network", "ok", 5),

@@ -1,7 +1,7 @@
-//! Real API servers on loopback: one for every arm and trace, on one etcd.
+//! Real API servers on loopback: one for every arm and trace, all on one etcd.
 //!
-//! All arms write the same condition of nodes of the same names; on one server they would see, and
-//! overwrite, each other's. A prefix in etcd keeps the servers apart.
+//! All arms write the same condition on nodes of the same names, so on one server they would overwrite
+//! each other's. A prefix in etcd separates the servers.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use weft_testkit::free_port;
 
 use super::process::Process;
 
-/// On a busy machine it takes minutes.
+/// Time limit for a server to become ready. On a busy machine it takes minutes.
 const START_LIMIT: Duration = Duration::from_mins(4);
-/// And there it ends itself now and then, when etcd lets it wait at the wrong moment.
+/// Attempts to start a server: on a busy machine it sometimes exits while it waits for etcd.
 const STARTS: u32 = 3;
 
-/// The store of all servers.
+/// The etcd of all servers.
 #[derive(Debug)]
 pub(super) struct Etcd {
     _process: Process,
@@ -55,18 +55,18 @@ impl Etcd {
     }
 }
 
-/// A kube-apiserver.
+/// A kube-apiserver with a directory of its own.
 #[derive(Debug)]
 pub(super) struct Cluster {
     command: Command,
     home: PathBuf,
     process: Process,
-    /// The administrator's.
+    /// The administrator's kubeconfig.
     pub(super) kubeconfig: PathBuf,
 }
 
 impl Cluster {
-    /// Starts one with a directory of its own; it does not answer yet.
+    /// Starts the process without waiting until it is ready.
     pub(super) fn start(
         name: &str,
         peers: &Path,
@@ -75,7 +75,7 @@ impl Cluster {
     ) -> anyhow::Result<Self> {
         let port = free_port();
         let home = directory.join(name);
-        fs::create_dir_all(&home).with_context(|| format!("create {}", home.display()))?;
+        fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
         let token = write_credentials(&home)?;
         let kubeconfig = home.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(&home, port, &token))?;
@@ -86,7 +86,7 @@ impl Cluster {
             .arg(format!("--etcd-prefix=/{name}"))
             .arg("--bind-address=127.0.0.1")
             .arg(format!("--secure-port={port}"))
-            // It makes up a certificate and leaves it there.
+            // It writes its self-signed certificate there.
             .arg(format!("--cert-dir={}", home.display()))
             .arg(file("token-auth-file", "tokens.csv"))
             .arg(file("service-account-key-file", "service-account.pub"))
@@ -107,7 +107,7 @@ impl Cluster {
         })
     }
 
-    /// A client, once the server answers.
+    /// Waits until the server is ready and returns a client.
     pub(super) async fn client(&mut self) -> anyhow::Result<Client> {
         let begun = Instant::now();
         let mut starts = 1;
@@ -122,7 +122,7 @@ impl Cluster {
             match connect(&self.kubeconfig).await {
                 Ok(client) => return Ok(client),
                 Err(error) if begun.elapsed() > START_LIMIT => {
-                    return Err(error.context("kube-apiserver does not answer"));
+                    return Err(error.context("kube-apiserver did not become ready"));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
             }
@@ -137,12 +137,13 @@ async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
     let request = http::Request::get("/readyz").body(Vec::new())?;
     let answer = client.request_text(request).await?;
     if answer != "ok" {
-        bail!("kube-apiserver says {answer}");
+        bail!("kube-apiserver is not ready: {answer}");
     }
     Ok(client)
 }
 
-/// Keys for service accounts, which it will not start without, and the administrator's token.
+/// Writes the keys for service accounts, which the server requires, and the administrator's token,
+/// which it returns.
 fn write_credentials(home: &Path) -> anyhow::Result<String> {
     let key = rcgen::KeyPair::generate()?;
     fs::write(home.join("service-account.key"), key.serialize_pem())?;

@@ -1,4 +1,4 @@
-//! When nodes were told that their network is there.
+//! Watch that records when each node first had `NetworkUnavailable=False`.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use kube::{
 };
 use tokio::{task::JoinHandle, time::Instant};
 
-/// The first moment at which each node had `NetworkUnavailable=False`, as a watch tells it.
+/// The time at which the watch first showed `NetworkUnavailable=False`, by node.
 #[derive(Debug)]
 pub(super) struct Conditions {
     seen: Arc<Mutex<BTreeMap<String, Instant>>>,
@@ -40,11 +40,11 @@ impl Drop for Conditions {
     }
 }
 
-/// Lists and watches, again and again: a watch that breaks off is the server's good right.
+/// Lists and watches in a loop, because the server may end a watch at any time.
 async fn follow(nodes: Api<Node>, seen: Arc<Mutex<BTreeMap<String, Instant>>>) {
     loop {
         if let Err(error) = follow_once(&nodes, &seen).await {
-            eprintln!("[routes] watch of nodes: {error}");
+            eprintln!("[routes] cannot watch nodes: {error}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_network_that_is_said_to_be_there_counts() {
+    fn only_network_unavailable_false_counts_as_available() {
         let node = |type_: &str, status: &str| -> Node {
             let condition = json!({"type": type_, "status": status});
             serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap()

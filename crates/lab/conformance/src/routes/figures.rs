@@ -1,4 +1,4 @@
-//! Measures and claims of what was seen.
+//! Figures and targets of the routes comparison.
 
 use weft_testkit::clouds::HcloudLatency;
 
@@ -8,19 +8,19 @@ use super::{
     arm::{ARMS, Arm, FORMULA},
     calls::ENDPOINTS,
     ideal,
-    ledger::Wait,
     run::Run,
     trace::Trace,
+    tracker::Wait,
 };
 
-/// Times the calls that are needed at least.
+/// Target: calls as a multiple of the calls that are necessary.
 const MOST_CALLS: f64 = 1.2;
-/// Seconds beyond what the provider takes.
+/// Target: seconds of waiting in addition to the time that the provider takes.
 const LONGEST_WAIT: f64 = 1.0;
-/// Seconds until a create that was refused once has happened, beyond what the provider takes.
+/// Target: the same for a route whose creation was refused once.
 const LONGEST_RECOVERY: f64 = 5.0;
 
-/// All figures of one trace.
+/// Adds all figures of one trace.
 pub(super) fn add(outcome: &mut Outcome, trace: &Trace, runs: &[Run], latency: &HcloudLatency) {
     for run in runs {
         let sink = &mut Sink {
@@ -50,10 +50,17 @@ pub(super) fn add(outcome: &mut Outcome, trace: &Trace, runs: &[Run], latency: &
     formulas(sink, trace, runs, latency);
 }
 
-/// The ratios that are told, and where something was promised, judged.
-pub(super) fn claim(outcome: &mut Outcome, trace: &Trace, judged: bool) {
+/// Selects between judging targets and only reporting ratios.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Judge,
+    ReportOnly,
+}
+
+/// Adds ratios to the peers for information, and ratios to the formulas with targets.
+pub(super) fn claim(outcome: &mut Outcome, trace: &Trace, judgement: Judgement) {
     let name = |what: &str| format!("{}: {what}", trace.name);
-    let target = |target| Some(target).filter(|_| judged);
+    let target = |target| Some(target).filter(|_| judgement == Judgement::Judge);
     for what in ["calls", "wait for a route, p50", "wait for a route, p99"] {
         let name = name(what);
         for peer in [Arm::Polling, Arm::Watching] {
@@ -66,28 +73,28 @@ pub(super) fn claim(outcome: &mut Outcome, trace: &Trace, judged: bool) {
             }
         }
     }
-    let promises = [
+    let targets = [
         ("calls", Target::AtMost(MOST_CALLS)),
         ("wait for a route, p99", Target::AtMost(1.0)),
         ("longest wait after one refused create", Target::AtMost(1.0)),
         ("routes right at the end", Target::AtLeast(1.0)),
     ];
-    for (what, promise) in promises {
+    for (what, limit) in targets {
         let name = name(what);
         if outcome
             .value(&name, None, FORMULA)
             .is_some_and(|value| value > 0.0)
         {
             let arms = [Arm::Weft.label(), FORMULA];
-            outcome.claim(&name, None, arms, target(promise));
+            outcome.claim(&name, None, arms, target(limit));
         }
     }
 }
 
-/// What must never happen to ours, in words.
+/// Faults that weft must never have, as text. Any of them fails the comparison.
 pub(super) fn mistakes_of_ours(outcome: &Outcome, trace: &Trace, runs: &[Run]) -> Vec<String> {
     let ours = runs.iter().filter(|run| run.arm == Arm::Weft);
-    // Of nothing there is no ratio.
+    // If no call is necessary there is no ratio to judge.
     let needed = outcome.value(&format!("{}: calls", trace.name), None, FORMULA);
     let quiet = needed.is_some_and(|calls| calls <= 0.0);
     ours.flat_map(|run| {
@@ -96,14 +103,14 @@ pub(super) fn mistakes_of_ours(outcome: &Outcome, trace: &Trace, runs: &[Run]) -
         [
             (
                 u32::try_from(idle).unwrap_or(u32::MAX),
-                "calls were made although nothing changed",
+                "calls made although nothing changed",
             ),
-            (found.lost, "routes were lost that were wanted"),
-            (found.missing, "routes were missing at the end"),
-            (found.leftover, "routes were left over at the end"),
+            (found.lost, "routes lost while wanted"),
+            (found.missing, "routes missing at the end"),
+            (found.leftover, "routes left over at the end"),
             (
-                run.told_early,
-                "nodes were told of a route before it was there",
+                run.early_conditions,
+                "nodes with the condition before their route",
             ),
         ]
     })
@@ -124,7 +131,7 @@ impl Sink<'_> {
         self.outcome.add(&name, None, unit, self.arm, value);
     }
 
-    /// Nothing where there is nothing to take it from.
+    /// Adds nothing if there are no values.
     fn add_percentile(&mut self, name: &str, values: &[f64], percent: f64) {
         if let Some(value) = percentile(values, percent) {
             self.add(name, "s", value);
@@ -155,15 +162,15 @@ fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
     let waits: Vec<f64> = run.found.waits.iter().filter_map(Wait::seconds).collect();
     sink.add_percentile("wait for a route, p50", &waits, 50.0);
     sink.add_percentile("wait for a route, p99", &waits, 99.0);
-    sink.add_percentile("wait for the condition, p50", &run.told, 50.0);
-    sink.add_percentile("wait for the condition, p99", &run.told, 99.0);
+    sink.add_percentile("wait for the condition, p50", &run.condition_waits, 50.0);
+    sink.add_percentile("wait for the condition, p99", &run.condition_waits, 99.0);
     let refused = run
         .found
         .waits
         .iter()
         .filter(|one| trace.refused_once.contains(&one.machine));
     let refused: Vec<Option<f64>> = refused.map(Wait::seconds).collect();
-    // One that never got its route has no longest wait.
+    // If one of them never got its route there is no longest wait.
     if let Some(refused) = refused.into_iter().collect::<Option<Vec<f64>>>() {
         sink.add_percentile("longest wait after one refused create", &refused, 100.0);
     }
@@ -178,13 +185,13 @@ fn mistakes(sink: &mut Sink, run: &Run) {
     sink.add("routes left over at the end", "", found.leftover.into());
     sink.add("routes lost while wanted", "", found.lost.into());
     sink.add(
-        "nodes told of a route before it was there",
+        "nodes with the condition before their route",
         "",
-        run.told_early.into(),
+        run.early_conditions.into(),
     );
 }
 
-/// Formulas hold where nothing fails.
+/// Adds the computed figures. Those for calls and waits apply only if no call fails.
 fn formulas(sink: &mut Sink, trace: &Trace, runs: &[Run], latency: &HcloudLatency) {
     let wanted = runs
         .iter()
@@ -193,8 +200,7 @@ fn formulas(sink: &mut Sink, trace: &Trace, runs: &[Run], latency: &HcloudLatenc
     if let Some(wanted) = wanted {
         sink.add("routes right at the end", "", wanted.into());
     }
-    // On a busy machine steps come late and close together, and then no controller is as fast as
-    // in the trace as it was written.
+    // On a busy machine steps are late and close together, so the times of the actual steps count.
     let ours = runs.iter().find(|run| run.arm == Arm::Weft);
     let made = ours.map_or(&trace.events, |run| &run.made);
     let waits = ideal::waits(made, latency);
@@ -212,7 +218,7 @@ fn formulas(sink: &mut Sink, trace: &Trace, runs: &[Run], latency: &HcloudLatenc
     }
 }
 
-/// The smallest value that so many percent do not exceed.
+/// The smallest value that is at least as large as `percent` of all values.
 fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -232,7 +238,7 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// The columns.
+/// Headings of the columns.
 pub(super) fn columns() -> Vec<&'static str> {
     ARMS.iter()
         .map(|arm| arm.label())

@@ -1,4 +1,4 @@
-//! What no controller can do better, computed from the steps of a trace.
+//! Lower bounds for calls and waiting times, computed from the steps of a trace.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use weft_testkit::clouds::HcloudLatency;
 
 use super::trace::{Event, Machine, Step};
 
-/// A client looks after half a second whether an action has ended, and again.
+/// Interval at which a client polls an action.
 const POLL: Duration = Duration::from_millis(500);
 
-/// One change of the table that a trace calls for.
+/// A change of the route table that a trace requires.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Change {
     at: f64,
-    /// The node that waits for it; nobody waits for a delete.
+    /// The node that waits for it; None for a delete.
     waits: Option<Machine>,
-    /// A route that leads elsewhere is deleted before it is added: the API has no replacement.
+    /// Two if a route has to be deleted before it is added, because the API cannot replace routes.
     actions: u32,
 }
 
-/// The calls that the trace's changes cost if each is made once: the change, its polls, and
-/// one question about the machine of every node that joins or moves.
+/// Calls that are necessary if each change is made once: the change, its polls, and one lookup of the
+/// machine of every node that joins or changes its address.
 pub(super) fn calls(events: &[Event], latency: &HcloudLatency) -> f64 {
     let actions: u32 = changes(events).iter().map(|change| change.actions).sum();
     let asked = changes(events)
@@ -31,15 +31,16 @@ pub(super) fn calls(events: &[Event], latency: &HcloudLatency) -> f64 {
     f64::from(actions) * (1.0 + polls(latency)) + f64::from(asked)
 }
 
-/// How often an action is asked about before it has ended.
+/// Number of polls until an action has ended.
 fn polls(latency: &HcloudLatency) -> f64 {
     (latency.action.as_secs_f64() / POLL.as_secs_f64())
         .ceil()
         .max(1.0)
 }
 
-/// How long nodes wait if every change is made as soon as the provider, which takes one at a
-/// time, is known to be able to take it; deletes, for which nobody waits, when nothing else does.
+/// Waiting times of nodes, in seconds, if every change is made as soon as the client knows that the
+/// provider, which makes one change at a time, is free. Deletes, for which no node waits, are made
+/// when no other change is due.
 pub(super) fn waits(events: &[Event], latency: &HcloudLatency) -> Vec<f64> {
     let read = latency.list.as_secs_f64();
     let happened = (latency.mutation + latency.action).as_secs_f64();
@@ -80,7 +81,7 @@ fn changes(events: &[Event]) -> Vec<Change> {
         .iter()
         .filter_map(|event| match event.step {
             Step::Identify(machine) => Some(change(event.at, Some(machine), 1)),
-            Step::Tell(machine) => Some(change(event.at, Some(machine), 2)),
+            Step::ReportAddress(machine) => Some(change(event.at, Some(machine), 2)),
             Step::Delete(_) => Some(change(event.at, None, 1)),
             _ => None,
         })
@@ -103,7 +104,7 @@ mod tests {
     fn a_lone_join_waits_for_its_own_calls_and_a_second_for_the_first() {
         let [one, other] = [1, 2].map(|number| Machine::new(number, 1));
         let real = HcloudLatency::REAL;
-        let alone = events(&[(5, Step::Identify(one)), (9, Step::Beat(one))]);
+        let alone = events(&[(5, Step::Identify(one)), (9, Step::Heartbeat(one))]);
         let [wait] = waits(&alone, &real)[..] else {
             panic!("one node waits");
         };
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_delete_that_could_be_made_later() {
+    fn a_delete_that_can_wait_delays_no_node() {
         let [old, older, new] = [1, 2, 3].map(|number| Machine::new(number, 1));
         let steps = [
             (5, Step::Delete(old)),
@@ -131,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_changes_and_polls_and_a_question_for_each_node() {
+    fn calls_are_changes_polls_and_a_lookup_for_each_node() {
         let machine = Machine::new(1, 1);
         let events = events(&[
             (1, Step::Identify(machine)),
-            (2, Step::Tell(machine)),
+            (2, Step::ReportAddress(machine)),
             (3, Step::Delete(machine)),
         ]);
         assert_eq!(calls(&events, &HcloudLatency::REAL).to_string(), "14");

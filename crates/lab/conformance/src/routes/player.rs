@@ -1,4 +1,4 @@
-//! Plays a trace: writes Nodes as kubelets and controllers would, and changes the provider.
+//! Plays a trace: writes Nodes as kubelets and controllers do, and changes the provider.
 
 use std::{
     collections::BTreeMap,
@@ -17,54 +17,54 @@ use tokio::time::Instant;
 use weft_testkit::clouds::{Fault, HcloudDouble, HcloudRoute, HcloudServer};
 
 use super::{
-    ledger::{Ledger, Table},
     trace::{Event, Machine, Step, Trace},
+    tracker::{RouteTracker, Table},
 };
 
-/// Servers of the project that are no nodes.
+/// Servers of the project that are not nodes.
 const OTHERS: u16 = 10;
 
-/// A cluster with its provider, and what it wants.
+/// A cluster with its provider, and the tracker of its desired routes.
 pub(super) struct Player {
     nodes: Api<Node>,
     double: Arc<HcloudDouble>,
     servers: BTreeMap<u16, Machine>,
-    ledger: Arc<Mutex<Ledger>>,
-    /// The steps that call for a change of routes, when they were made.
+    tracker: Arc<Mutex<RouteTracker>>,
+    /// Steps that require a change of routes, with the times at which they were made.
     pub(super) made: Vec<Event>,
-    /// The most that a step was late.
+    /// Largest delay of a step.
     pub(super) late: Duration,
 }
 
-pub(super) fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn locked(tracker: &Mutex<RouteTracker>) -> MutexGuard<'_, RouteTracker> {
+    tracker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Player {
     pub(super) fn new(
         client: Client,
         double: Arc<HcloudDouble>,
-        ledger: Arc<Mutex<Ledger>>,
+        tracker: Arc<Mutex<RouteTracker>>,
     ) -> Self {
         Self {
             nodes: Api::all(client),
             double,
             servers: BTreeMap::new(),
-            ledger,
+            tracker,
             made: Vec::new(),
             late: Duration::ZERO,
         }
     }
 
-    /// Nodes, servers and routes that are there before anything begins.
+    /// Creates the nodes, servers and routes that exist before the trace begins.
     pub(super) async fn prepare(&mut self, trace: &Trace) -> anyhow::Result<()> {
         for &machine in &trace.nodes {
             self.place(machine);
             self.register(machine).await?;
             self.give_range(machine).await?;
             self.give_identity(machine).await?;
-            self.tell_address(machine).await?;
-            locked(&self.ledger).begin_with(machine);
+            self.report_address(machine).await?;
+            locked(&self.tracker).begin_with(machine);
         }
         let routes = trace.nodes.iter().map(|machine| HcloudRoute {
             destination: machine.destination(),
@@ -74,7 +74,7 @@ impl Player {
         Ok(())
     }
 
-    /// Does everything at its time.
+    /// Makes every step at its time.
     pub(super) async fn play(&mut self, trace: &Trace, begin: Instant) -> anyhow::Result<()> {
         for Event { at, step } in &trace.events {
             tokio::time::sleep_until(begin + *at).await;
@@ -99,24 +99,24 @@ impl Player {
                 self.note(step, begin);
                 self.want(machine, begin).await?;
             }
-            Step::Move(machine) => {
-                locked(&self.ledger).release(machine);
+            Step::ChangeAddress(machine) => {
+                locked(&self.tracker).release(machine);
                 self.place(machine);
             }
-            Step::Tell(machine) => {
+            Step::ReportAddress(machine) => {
                 self.note(step, begin);
                 self.want(machine, begin).await?;
             }
             Step::Terminate(machine) => {
-                locked(&self.ledger).release(machine);
+                locked(&self.tracker).release(machine);
                 self.servers.remove(&machine.number);
-                self.tell_servers();
+                self.publish_servers();
             }
             Step::Delete(machine) => {
                 self.note(step, begin);
                 self.delete(machine, begin).await?;
             }
-            Step::Beat(machine) => self.patch_status(machine, &heartbeat()).await?,
+            Step::Heartbeat(machine) => self.patch_status(machine, &heartbeat()).await?,
             Step::Label(machine) => self.label(machine, begin).await?,
             Step::Refuse {
                 endpoints,
@@ -139,16 +139,16 @@ impl Player {
         });
     }
 
-    /// The Node has everything with this write, and from now on its route is waited for.
+    /// Writes the address, the last thing that the Node needs for a route, and starts its wait.
     async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.ledger).want(machine, now);
-        self.tell_address(machine).await
+        locked(&self.tracker).want(machine, now);
+        self.report_address(machine).await
     }
 
     async fn delete(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.ledger).forget(machine, now);
+        locked(&self.tracker).forget(machine, now);
         let how = DeleteParams::default();
         self.nodes.delete(&machine.name(), &how).await?;
         Ok(())
@@ -160,13 +160,13 @@ impl Player {
         self.patch(machine, &patch).await
     }
 
-    /// The server is there, at this address.
+    /// Adds the server, or changes its address.
     fn place(&mut self, machine: Machine) {
         self.servers.insert(machine.number, machine);
-        self.tell_servers();
+        self.publish_servers();
     }
 
-    fn tell_servers(&self) {
+    fn publish_servers(&self) {
         let ours = self.servers.values().map(|machine| HcloudServer {
             id: machine.number.into(),
             name: machine.name(),
@@ -198,12 +198,12 @@ impl Player {
         self.patch(machine, &patch).await
     }
 
-    async fn tell_address(&self, machine: Machine) -> anyhow::Result<()> {
+    async fn report_address(&self, machine: Machine) -> anyhow::Result<()> {
         let addresses = json!([
             {"type": "Hostname", "address": machine.name()},
             {"type": "InternalIP", "address": machine.address().to_string()},
         ]);
-        // One address replaces another, where a strategic patch would keep both.
+        // A merge patch replaces the list; a strategic patch would keep the old address.
         let patch = json!({"status": {"addresses": addresses}});
         let how = PatchParams::default();
         let name = machine.name();
@@ -229,7 +229,7 @@ impl Player {
     }
 }
 
-/// The condition that a kubelet renews.
+/// The condition that a kubelet updates.
 fn heartbeat() -> Value {
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     json!({"status": {"conditions": [{
@@ -238,7 +238,7 @@ fn heartbeat() -> Value {
     }]}})
 }
 
-/// What the provider has.
+/// Current routes of the provider.
 pub(super) fn table(double: &HcloudDouble) -> Table {
     let routes = double.routes().into_iter();
     routes

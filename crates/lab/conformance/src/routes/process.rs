@@ -1,4 +1,4 @@
-//! Programs that run beside us until they are dropped.
+//! Child processes that are killed when they are dropped.
 
 use std::{
     fs::{self, File},
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use weft_testkit::usage::{self, Usage};
 
-/// A running program, with its output in a log file.
+/// A running program with its output in a log file.
 #[derive(Debug)]
 pub(super) struct Process {
     name: String,
@@ -24,13 +24,14 @@ impl Process {
         command: &mut Command,
     ) -> anyhow::Result<Self> {
         let log = directory.join(format!("{name}.log"));
-        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let file =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
-            .with_context(|| format!("start {name}"))?;
+            .with_context(|| format!("cannot start {name}"))?;
         Ok(Self {
             name: name.to_owned(),
             child,
@@ -38,7 +39,7 @@ impl Process {
         })
     }
 
-    /// Fails with the end of its log when it does not run any more.
+    /// Fails with the end of its log if it has ended.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
@@ -49,22 +50,23 @@ impl Process {
         bail!("{} ended with {status}:\n{end}", self.name);
     }
 
-    /// The processor time that it used so far, in seconds.
+    /// Processor time since its start, in seconds.
     pub(super) fn processor_seconds(&self) -> anyhow::Result<f64> {
-        let usage = Usage::of(self.child.id()).with_context(|| format!("look at {}", self.name))?;
+        let usage = Usage::of(self.child.id())
+            .with_context(|| format!("cannot read the usage of {}", self.name))?;
         Ok(usage.own.as_secs_f64())
     }
 
-    /// Its memory that is not backed by files, in megabytes.
+    /// RssAnon in megabytes.
     pub(super) fn anonymous_megabytes(&self) -> anyhow::Result<f64> {
         usage::anonymous_megabytes(self.child.id())
-            .with_context(|| format!("look at {}", self.name))
+            .with_context(|| format!("cannot read the usage of {}", self.name))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_ends_is_reported_with_its_last_words() {
+    fn a_program_that_ends_is_reported_with_the_end_of_its_log() {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         let command = command.args(["-c", "echo no such network >&2; exit 3"]);

@@ -1,4 +1,4 @@
-//! One arm living through one trace.
+//! One run: one arm through one trace.
 
 use std::{
     collections::BTreeMap,
@@ -16,53 +16,53 @@ use super::{
     calls::Calls,
     cluster::Cluster,
     conditions::Conditions,
-    ledger::{Found, Ledger, Wait},
     player::{self, Player},
     process::Process,
     trace::{Event, Trace},
+    tracker::{Found, RouteTracker, Wait},
 };
 
-/// How often the provider's table is looked at.
-const LOOK: Duration = Duration::from_millis(25);
-/// What Hetzner allows a project.
+/// Interval at which the provider's routes are read.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Hetzner's limit of calls per project.
 const CALLS_PER_HOUR: u32 = 3600;
 
 /// An arm with its own API server and its own provider, ready to begin.
 pub(super) struct Stage {
     arm: Arm,
     trace: Trace,
-    /// Ends before the server that it watches.
+    /// Declared first so that the watch ends before its server.
     conditions: Conditions,
     cluster: Cluster,
     double: Arc<HcloudDouble>,
     player: Player,
-    ledger: Arc<Mutex<Ledger>>,
+    tracker: Arc<Mutex<RouteTracker>>,
 }
 
-/// What an arm did in a trace.
+/// Measurements of one run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) arm: Arm,
     pub(super) trace: &'static str,
     /// Calls from the program's start until the trace began.
     pub(super) start: Calls,
-    /// Calls in the trace.
+    /// Calls during the trace.
     pub(super) calls: Calls,
     pub(super) found: Found,
-    /// From when a joining node's route could be made until its condition said it was there.
-    pub(super) told: Vec<f64>,
-    /// Nodes that were told of a route before it was there.
-    pub(super) told_early: u32,
+    /// Seconds from when a joining node's route could be made until its condition was set.
+    pub(super) condition_waits: Vec<f64>,
+    /// Nodes whose condition was set before their route existed.
+    pub(super) early_conditions: u32,
     pub(super) processor_seconds: f64,
     pub(super) anonymous_megabytes: f64,
-    /// The steps that called for a change of routes, when they were made.
+    /// Steps that required a change of routes, with the times at which they were made.
     pub(super) made: Vec<Event>,
-    /// The most that a step of the trace was late.
+    /// Largest delay of a step.
     pub(super) late: Duration,
 }
 
 impl Run {
-    /// In one line.
+    /// One line for the progress output.
     pub(super) fn summary(&self) -> String {
         let found = &self.found;
         let waits = found.waits.iter().filter_map(Wait::seconds);
@@ -100,9 +100,15 @@ impl Stage {
             ..HcloudOptions::default()
         };
         let double = HcloudDouble::start(options).await?;
-        let (double, ledger) = (Arc::new(double), Arc::new(Mutex::new(Ledger::default())));
-        let mut player = Player::new(client.clone(), double.clone(), ledger.clone());
-        player.prepare(&trace).await.context("the first nodes")?;
+        let (double, tracker) = (
+            Arc::new(double),
+            Arc::new(Mutex::new(RouteTracker::default())),
+        );
+        let mut player = Player::new(client.clone(), double.clone(), tracker.clone());
+        player
+            .prepare(&trace)
+            .await
+            .context("cannot create the first nodes")?;
         Ok(Self {
             conditions: Conditions::watch(client),
             arm,
@@ -110,11 +116,11 @@ impl Stage {
             cluster,
             double,
             player,
-            ledger,
+            tracker,
         })
     }
 
-    /// Starts the program, lets it find its feet, and plays the trace.
+    /// Starts the program, waits for the warm-up and plays the trace.
     pub(super) async fn run(mut self, setting: &Setting<'_>) -> anyhow::Result<Run> {
         let endpoint = self.double.endpoint();
         let kubeconfig = &self.cluster.kubeconfig;
@@ -128,22 +134,23 @@ impl Stage {
         let used = process.processor_seconds()?;
         tokio::select! {
             played = self.player.play(&self.trace, begin) => played?,
-            () = look(&self.double, &self.ledger, begin) => {}
+            () = poll_table(&self.double, &self.tracker, begin) => {}
             ended = has_ended(&mut process) => return Err(ended),
         }
         process.check()?;
         let table = player::table(&self.double);
-        let ledger = std::mem::take(&mut *player::locked(&self.ledger));
-        let found = ledger.close(&table, begin.elapsed().as_secs_f64());
-        let (told, told_early) = told(&found, &self.conditions.seen(), begin);
+        let tracker = std::mem::take(&mut *player::locked(&self.tracker));
+        let found = tracker.close(&table, begin.elapsed().as_secs_f64());
+        let (condition_waits, early_conditions) =
+            condition_waits(&found, &self.conditions.seen(), begin);
         Ok(Run {
             arm: self.arm,
             trace: self.trace.name,
             calls: Calls(self.double.counters()).since(&start),
             start,
             found,
-            told,
-            told_early,
+            condition_waits,
+            early_conditions,
             processor_seconds: process.processor_seconds()? - used,
             anonymous_megabytes: process.anonymous_megabytes()?,
             made: self.player.made,
@@ -152,18 +159,18 @@ impl Stage {
     }
 }
 
-/// Looks at the table for as long as it is let.
-async fn look(double: &HcloudDouble, ledger: &Mutex<Ledger>, begin: Instant) {
-    let mut ticks = tokio::time::interval(LOOK);
+/// Reads the provider's routes at intervals, forever.
+async fn poll_table(double: &HcloudDouble, tracker: &Mutex<RouteTracker>, begin: Instant) {
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
         ticks.tick().await;
         let now = begin.elapsed().as_secs_f64();
         let table = player::table(double);
-        player::locked(ledger).see(&table, now);
+        player::locked(tracker).see(&table, now);
     }
 }
 
-/// Why the program ended, as soon as it does.
+/// Waits until the program ends and returns the error.
 async fn has_ended(process: &mut Process) -> anyhow::Error {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -173,18 +180,23 @@ async fn has_ended(process: &mut Process) -> anyhow::Error {
     }
 }
 
-/// How long joining nodes waited to be told, and how many were told too early.
-fn told(found: &Found, seen: &BTreeMap<String, Instant>, begin: Instant) -> (Vec<f64>, u32) {
+/// Seconds that joining nodes waited for their condition, and the number of nodes whose condition came
+/// before their route.
+fn condition_waits(
+    found: &Found,
+    seen: &BTreeMap<String, Instant>,
+    begin: Instant,
+) -> (Vec<f64>, u32) {
     let mut waits = Vec::new();
     let mut early = 0;
-    // A node that only moved was told when it joined.
+    // A node that changed its address has had the condition since it joined.
     for wait in found.waits.iter().filter(|wait| wait.machine.moved == 0) {
         let Some(moment) = seen.get(&wait.machine.name()) else {
             continue;
         };
         let moment = moment.duration_since(begin).as_secs_f64();
         waits.push(moment - wait.since);
-        // The table is looked at now and then only, and later than planned on a busy machine.
+        // Routes are read at intervals, which are longer on a busy machine.
         early += u32::from(moment < wait.missing);
     }
     (waits, early)
@@ -195,7 +207,7 @@ mod tests {
     use super::{super::trace::Machine, *};
 
     #[tokio::test]
-    async fn a_node_that_is_told_before_its_route_is_there_is_counted() {
+    async fn a_condition_before_its_route_is_counted() {
         let begin = Instant::now();
         let wait = |number, missing, until| Wait {
             machine: Machine::new(number, 1),
@@ -217,6 +229,9 @@ mod tests {
             ("node-2".to_owned(), at(2)),
             ("node-3".to_owned(), at(9)),
         ]);
-        assert_eq!(told(&found, &seen, begin), (vec![3.0, 1.0, 8.0], 2));
+        assert_eq!(
+            condition_waits(&found, &seen, begin),
+            (vec![3.0, 1.0, 8.0], 2)
+        );
     }
 }

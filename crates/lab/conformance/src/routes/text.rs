@@ -1,4 +1,4 @@
-//! What a reader has to know.
+//! Method and notes of the routes comparison, for the report.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
     trace::{Step, Trace},
 };
 
-/// An outcome with everything but figures.
+/// An outcome with method and notes, without figures.
 pub(super) fn outcome(
     programs: &Programs,
     traces: &[Trace],
@@ -30,7 +30,7 @@ pub(super) fn outcome(
     outcome
 }
 
-/// How late the player of a trace was at most.
+/// Note on the largest delay of a step.
 pub(super) fn lateness(late: Duration) -> String {
     format!(
         "Steps of the traces were at most {:.2} s late; waits count from when a step was made.",
@@ -40,15 +40,15 @@ pub(super) fn lateness(late: Duration) -> String {
 
 fn method(latency: &HcloudLatency, seed: u64) -> String {
     format!(
-        "Every arm has a kube-apiserver and a double of Hetzner's API of its own and lives through \
+        "Every arm has its own kube-apiserver and its own double of Hetzner's API. All arms run through \
          the same traces (seed {seed}) at the same time: Nodes are written as kubelets and \
          controllers write them, first without range and address, with a heartbeat every 10 s \
-         each, and servers come and go at the provider. A read takes {} ms there, a change {} ms \
-         and then {} ms during which the network is locked and refuses others, as the real one \
-         does. Calls are counted by the double, after a warm-up with all nodes and routes in \
-         place. A wait begins when a Node has range, provider ID and address, and ends when the \
-         double's table, looked at every 25 ms, has the route, or a watch tells the condition. \
-         All programs run with their defaults, but without leader election.",
+         each, and servers are added and removed at the provider. There a read takes {} ms and a \
+         change {} ms plus {} ms during which the network is locked and refuses other changes, as \
+         the real one does. The double counts calls, after a warm-up with all nodes and routes in \
+         place. A wait begins when a Node has range, provider ID and address. It ends when the \
+         double, read every 25 ms, has the route, or when a watch shows the condition. All programs \
+         run with their defaults, but without leader election.",
         latency.list.as_millis(),
         latency.mutation.as_millis(),
         latency.action.as_millis(),
@@ -56,7 +56,7 @@ fn method(latency: &HcloudLatency, seed: u64) -> String {
 }
 
 fn about(trace: &Trace) -> String {
-    let beats = trace.count(|step| matches!(step, Step::Beat(_)));
+    let beats = trace.count(|step| matches!(step, Step::Heartbeat(_)));
     let seconds = trace.length.as_secs();
     format!(
         "{}: {}; {seconds} s with {beats} heartbeats.",
@@ -64,7 +64,7 @@ fn about(trace: &Trace) -> String {
     )
 }
 
-/// What is upstream's in the peer, and what is not.
+/// Notes on the parts of the peer that are upstream's code and those that are not.
 fn peer(programs: &Programs) -> Vec<String> {
     let limits = "Only the route controller of the cloud-controller-manager runs. Its other \
                   controllers read servers as well, which shares its cache of them and adds calls \
@@ -72,14 +72,13 @@ fn peer(programs: &Programs) -> Vec<String> {
     let made = match programs.ccm {
         None => {
             "The cloud-controller-manager is upstream's k8s.io/cloud-provider: command, flags, \
-             route controller and queue. The provider below it is ours, on Hetzner's own client \
+             route controller and queue. Its provider is Weft's own, with Hetzner's client \
              hcloud-go with its retries and polling; it makes the calls that \
              hcloud-cloud-controller-manager makes for routes and caches servers as long (10 s for \
              a list, 60 s for a create), without its events and metrics."
         }
         Some(_) => {
-            "The cloud-controller-manager was built by whoever ran this and given with `CCM`; \
-             nothing in it is ours."
+            "The cloud-controller-manager was given with `CCM`; nothing in it is Weft's code."
         }
     };
     vec![made.to_owned(), limits.to_owned()]
@@ -87,14 +86,16 @@ fn peer(programs: &Programs) -> Vec<String> {
 
 const FIGURES: [&str; 3] = [
     "Of the trace with failures only the wait after one refused create and the routes at the end are \
-     judged. Waits are of the routes that came; those that never came are counted beside them and are in \
-     no percentile. Where a node's server goes before its Node, the route may go from then on.",
-    "The formula for calls: each change once, a poll of its action every half second, and one \
-     question about the machine of each node that joins or moves. For waits: 1 s beyond what this \
-     trace, with its steps when they were made for weft, takes at a provider that makes one change at a time and is asked every half second \
-     whether it is done; after a refused create 5 s beyond that. For routes: those wanted. \
-     Upstream's controller does not ask about machines one by one; it reads all of them.",
-    "How long changes lock the network decides what waves cost upstream's controller: it makes \
-     all changes of a pass at once, tries each five times within two seconds, and \
-     then leaves it to the next pass.",
+     judged. Percentiles of waits cover routes that were created; routes that were never created are \
+     counted separately. If a node's server is removed before its Node, the route may be removed from \
+     then on.",
+    "The formula for calls: each change once, a poll of its action every half second, and one lookup of \
+     the machine of each node that joins or changes its address. For waits: 1 s more than this trace, \
+     with its steps at the times at which they were made for weft, takes at a provider that makes one \
+     change at a time and is polled every half second; after a refused create 5 s more. For routes: the \
+     number of desired routes. Upstream's controller does not look up machines one by one; it lists all \
+     of them.",
+    "The cost of waves for upstream's controller depends on how long a change locks the network: it \
+     makes all changes of a pass at once, tries each five times within two seconds, and then leaves it \
+     to the next pass.",
 ];

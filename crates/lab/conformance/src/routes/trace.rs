@@ -1,4 +1,4 @@
-//! What happens to a cluster, second by second; the same for the same seed.
+//! Traces: seeded sequences of changes to a cluster and its provider.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -6,66 +6,66 @@ mod kinds;
 
 pub(super) use kinds::{failures, quiet, rehearsal, steady, waves};
 
-/// A node of a trace. Its number is the one of its server, too.
+/// A node of a trace and its server, which has the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Machine {
     pub(super) number: u16,
-    /// Which range it has; ranges are used again.
+    /// Third octet of its pod CIDR 10.244.x.0/24; ranges are reused.
     pub(super) range: u8,
-    /// How often its address changed.
+    /// Number of changes of its address.
     pub(super) moved: u8,
 }
 
-/// One thing that happens.
+/// One change of the cluster or the provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A server comes up and its kubelet registers a Node, with neither range nor address.
+    /// A server starts and its kubelet registers a Node without range and address.
     Register(Machine),
     /// The Node gets its range.
     Range(Machine),
     /// The Node gets its provider ID and its address: from here on it can be routed.
     Identify(Machine),
-    /// The server's address in the network becomes another.
-    Move(Machine),
-    /// The Node tells the address that its server has now.
-    Tell(Machine),
-    /// The server is gone.
+    /// The server's address in the network changes.
+    ChangeAddress(Machine),
+    /// The Node reports the new address of its server.
+    ReportAddress(Machine),
+    /// The server is deleted.
     Terminate(Machine),
-    /// The Node is gone.
+    /// The Node is deleted.
     Delete(Machine),
     /// A kubelet's heartbeat.
-    Beat(Machine),
+    Heartbeat(Machine),
     /// A label changes.
     Label(Machine),
-    /// The provider refuses calls with a code, so often or until further notice.
+    /// The provider refuses the next `times` calls of each endpoint with a code.
     Refuse {
         endpoints: &'static [&'static str],
         code: &'static str,
         times: u32,
     },
-    /// The provider is well again.
+    /// The provider refuses no more calls.
     Recover,
 }
 
-/// A step and when it is due, from the beginning of the trace.
+/// A step and its time since the beginning of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) at: Duration,
     pub(super) step: Step,
 }
 
-/// A cluster's ten minutes.
+/// The initial state of a cluster and the steps that change it.
 #[derive(Debug, Clone)]
 pub(super) struct Trace {
     pub(super) name: &'static str,
-    /// In a few words, for a reader.
+    /// Short description for the report.
     pub(super) about: &'static str,
-    /// The nodes that are there before it begins, with their routes.
+    /// Nodes, with routes, that exist before it begins.
     pub(super) nodes: Vec<Machine>,
-    /// In the order of their times.
+    /// Sorted by time.
     pub(super) events: Vec<Event>,
     pub(super) length: Duration,
-    /// Joins that meet a provider that refuses one call and is well again.
+    /// Nodes whose first create is refused once.
     pub(super) refused_once: Vec<Machine>,
 }
 
@@ -86,7 +86,7 @@ impl Machine {
         format!("10.244.{}.0/24", self.range)
     }
 
-    /// Nobody had it before, and nobody has it later.
+    /// Address in the network, unique for each node and each change of its address.
     pub(super) fn address(self) -> Ipv4Addr {
         let [high, low] = self.number.to_be_bytes();
         Ipv4Addr::new(10, 0, 1 + high + 16 * self.moved, low)
@@ -94,7 +94,7 @@ impl Machine {
 }
 
 impl Trace {
-    /// How many steps of a kind there are.
+    /// Number of steps of a kind.
     pub(super) fn count(&self, is: impl Fn(&Step) -> bool) -> usize {
         self.events.iter().filter(|event| is(&event.step)).count()
     }
@@ -137,8 +137,8 @@ mod tests {
                     Step::Register(node) => stage(node).is_none() && servers.insert(node.number),
                     Step::Range(node) => stage(node) == Some(1),
                     Step::Identify(node) => stage(node) == Some(2),
-                    Step::Beat(node) | Step::Label(node) => stage(node) == Some(3),
-                    Step::Move(node) | Step::Tell(node) => {
+                    Step::Heartbeat(node) | Step::Label(node) => stage(node) == Some(3),
+                    Step::ChangeAddress(node) | Step::ReportAddress(node) => {
                         stage(node) == Some(3) && servers.contains(&node.number)
                     }
                     Step::Terminate(node) => servers.remove(&node.number),

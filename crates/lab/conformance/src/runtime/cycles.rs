@@ -1,9 +1,10 @@
-//! Informers added and removed, controllers started and stopped: what is left of them.
+//! Leak measurement: heap, tasks and watches left after adding and removing informers and after
+//! starting and stopping controllers.
 
-use super::{Extent, OURS, Stage, THEIRS, order::Order, subject::Subject};
+use super::{Extent, OURS, Stage, THEIRS, protocol::Request, subject::Subject};
 use crate::outcome::{Claim, Outcome, Target};
 
-/// What is done again and again.
+/// The repeated operation.
 #[derive(Debug, Clone, Copy)]
 enum Cycle {
     Informers,
@@ -15,14 +16,14 @@ const WARM_UP: u32 = 10;
 impl Cycle {
     const ALL: [Self; 2] = [Self::Informers, Self::Controllers];
 
-    fn order(self, count: u32) -> Order {
+    fn request(self, count: u32) -> Request {
         match self {
-            Self::Informers => Order::Cycle(count),
-            Self::Controllers => Order::Controllers(count),
+            Self::Informers => Request::Cycle(count),
+            Self::Controllers => Request::Controllers(count),
         }
     }
 
-    /// The kind whose watches come and go.
+    /// The resource whose watches open and close.
     fn resource(self) -> &'static str {
         match self {
             Self::Informers => "configmaps",
@@ -49,7 +50,7 @@ impl Cycle {
     }
 }
 
-/// Cycles both in processes of their own.
+/// Measures both cycles, each in a process of its own.
 pub(super) async fn measure(stage: &Stage<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
     for cycle in Cycle::ALL {
         for arm in stage
@@ -73,9 +74,9 @@ async fn one(
 ) -> anyhow::Result<()> {
     let count = stage.extent.cycles;
     let watches = stage.server.open_watches(cycle.resource()).await?;
-    subject.seconds(cycle.order(WARM_UP)).await?;
+    subject.seconds(cycle.request(WARM_UP)).await?;
     let (heap_before, tasks_before, _) = rest(stage, cycle, subject, watches).await?;
-    let seconds = subject.seconds(cycle.order(count)).await?;
+    let seconds = subject.seconds(cycle.request(count)).await?;
     let (heap, tasks, open) = rest(stage, cycle, subject, watches).await?;
     let (arm, size) = (subject.name, Some(count));
     let per_cycle = seconds * 1000.0 / f64::from(count);
@@ -98,14 +99,14 @@ async fn one(
     Ok(())
 }
 
-/// Heap, tasks and watches when everything that ends has ended.
+/// Heap, tasks and additional watches after the server has closed the watches of the cycles.
 async fn rest(
     stage: &Stage<'_>,
     cycle: Cycle,
     subject: &mut Subject,
     watches: f64,
 ) -> anyhow::Result<(f64, f64, f64)> {
-    // A controller runs on an informer that is shared with others and stays.
+    // The informer of the controllers is shared and stays.
     let stays = match cycle {
         Cycle::Informers => 0.0,
         Cycle::Controllers => 1.0,
@@ -122,7 +123,7 @@ async fn rest(
     ))
 }
 
-/// Nothing of ours may be left; what is left of theirs is told.
+/// Targets for weft: heap and tasks do not grow. The peer's ratios are for information.
 pub(super) fn claim(outcome: &mut Outcome, extent: Extent) {
     let size = Some(extent.cycles);
     for name in Cycle::ALL

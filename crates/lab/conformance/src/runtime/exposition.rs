@@ -1,6 +1,6 @@
-//! Figures of a Prometheus text.
+//! Values from the Prometheus text format.
 
-/// The sum of all series of a name that have these labels.
+/// Sum of all series of a metric that have these labels.
 pub(super) fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
     text.lines()
         .filter_map(|line| value(line, name, labels))
@@ -49,7 +49,7 @@ process_cpu_seconds_total_other 99
     }
 
     #[test]
-    fn a_name_is_taken_whole() {
+    fn a_metric_name_is_not_matched_by_its_prefix() {
         assert_eq!(sum(TEXT, "process_cpu_seconds_total", &[]), 12.5);
     }
 }

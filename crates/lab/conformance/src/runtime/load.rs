@@ -1,4 +1,4 @@
-//! What is put into the API server, and changed there.
+//! The load: Pods, ConfigMaps and Secrets that are created, patched and deleted.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::{pods, server::Server};
 
-/// Requests under way at once: enough that the server is the limit.
+/// Concurrent requests: enough to make the server the limit.
 const WRITERS: usize = 16;
-/// Pods of one namespace.
+/// Pods per namespace.
 const PER_NAMESPACE: usize = 2500;
-/// ConfigMaps and Secrets that cycles list.
+/// Number of ConfigMaps, and of Secrets, that cycles list.
 const SMALL: usize = 200;
-/// The server ends what takes it longer than a minute; what it deleted until then is deleted.
+/// Attempts to delete a collection. The server aborts a request after a minute and keeps what it has
+/// deleted by then.
 const DELETIONS: usize = 5;
 
 /// Objects in namespaces of this run.
@@ -23,7 +24,7 @@ pub(super) struct Load {
     pods: usize,
 }
 
-/// When a burst of changes began and ended, in Unix time.
+/// Start and end of a burst of changes, in Unix seconds.
 pub(super) struct Burst {
     pub(super) began: f64,
     pub(super) ended: f64,
@@ -47,7 +48,7 @@ impl Load {
         format!("/api/v1/namespaces/{}-{number}/pods", self.prefix)
     }
 
-    /// Creates everything; Pods report that they run.
+    /// Creates all objects and sets the status of the Pods to running.
     pub(super) async fn create(&self) -> anyhow::Result<()> {
         for name in self.namespaces() {
             let namespace = json!({"metadata": {"name": name}});
@@ -71,7 +72,7 @@ impl Load {
         .await
     }
 
-    /// Changes the status of the first Pods, each once.
+    /// Changes the status of the first `count` Pods, each once.
     pub(super) async fn change(&self, count: usize) -> anyhow::Result<Burst> {
         let began = unix_time();
         in_parallel(count, "Pods changed", |index| async move {
@@ -84,7 +85,7 @@ impl Load {
         Ok(Burst { began, ended })
     }
 
-    /// Deletes all of a collection.
+    /// Deletes all objects of a collection.
     async fn empty(&self, collection: &str, how: &Value) -> anyhow::Result<()> {
         let mut tried = 1;
         loop {
@@ -95,7 +96,8 @@ impl Load {
         }
     }
 
-    /// Deletes everything. Without a controller manager a namespace is never emptied by itself.
+    /// Deletes all objects but the namespaces, which without a controller manager would never be
+    /// finalised.
     pub(super) async fn delete(&self) -> anyhow::Result<()> {
         let at_once = json!({"gracePeriodSeconds": 0});
         let collections: Vec<String> = self
@@ -132,13 +134,13 @@ async fn in_parallel<F: Future<Output = anyhow::Result<()>>>(
     request: impl Fn(usize) -> F,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut told = began;
+    let mut reported = began;
     let mut done = 0_usize;
     let mut answers = futures::stream::iter((0..count).map(request)).buffer_unordered(WRITERS);
     while answers.try_next().await?.is_some() {
         done += 1;
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(10) {
+            reported = Instant::now();
             let seconds = began.elapsed().as_secs();
             eprintln!("[runtime] {done} of {count} {what} after {seconds} s");
         }

@@ -1,4 +1,4 @@
-//! Pods as a Deployment makes them and a kubelet reports them.
+//! Pods of a realistic size, as a Deployment creates and a kubelet reports them.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn container(name: &str, port: u16) -> Value {
     })
 }
 
-/// The patch by which its kubelet says that it runs.
+/// The status patch of a kubelet that reports the Pod as running.
 pub(super) fn running(index: usize) -> Value {
     let address = format!(
         "10.{}.{}.{}",
@@ -96,7 +96,7 @@ pub(super) fn running(index: usize) -> Value {
     }})
 }
 
-/// The patch by which its kubelet says that a container was restarted, which makes it one update.
+/// A status patch that causes one update.
 pub(super) fn restarted() -> Value {
     json!({"status": {"message": "a container was restarted"}})
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_of_the_usual_size() {
+    fn a_pod_has_3_to_6_kilobytes() {
         let size = pod(7).to_string().len() + running(7).to_string().len();
         assert!((3000..6000).contains(&size), "{size}");
     }

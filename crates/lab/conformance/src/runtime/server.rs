@@ -1,4 +1,4 @@
-//! The real API server: requests, and what it says about itself.
+//! Client of the real API server: writes with retries, version and metrics.
 
 use std::{path::Path, time::Duration};
 
@@ -13,10 +13,10 @@ use tokio::time;
 
 use super::exposition;
 
-/// Watches are closed in the server's own time.
+/// Time limit for the server to close watches.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// A server with more to do than it can says one of these.
+/// Status codes of an overloaded server.
 const TRANSIENT: [u16; 4] = [429, 500, 503, 504];
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
         let read = Kubeconfig::read_from(kubeconfig)
-            .with_context(|| format!("read {}", kubeconfig.display()))?;
+            .with_context(|| format!("cannot read {}", kubeconfig.display()))?;
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
         let client = weft_runtime::connect(&config, None)?;
         Ok(Self { client })
@@ -48,8 +48,8 @@ impl Server {
         self.send("DELETE", path, "application/json", body).await
     }
 
-    /// Sends, and once more when the server could not do it in time. Everything sent here may be
-    /// repeated: what is there already is as good as created.
+    /// Sends a request, and retries while the server is overloaded. Every request may be repeated:
+    /// a conflict on a retry means that the first attempt succeeded.
     async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> anyhow::Result<()> {
         let body = body.to_string().into_bytes();
         let mut attempt = 1;
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// What the server calls itself.
+    /// Name and version of the server.
     pub(super) async fn version(&self) -> anyhow::Result<String> {
         let version = self.client.apiserver_version().await?;
         Ok(format!("kube-apiserver {}", version.git_version))
@@ -86,7 +86,7 @@ impl Server {
         Ok(self.client.request_text(request).await?)
     }
 
-    /// Open watches of a resource of the core group, whoever holds them.
+    /// Number of open watches of a core resource, of all clients.
     pub(super) async fn open_watches(&self, resource: &str) -> anyhow::Result<f64> {
         let labels = [("verb", "WATCH"), ("resource", resource), ("group", "")];
         let text = self.metrics().await?;
@@ -97,18 +97,19 @@ impl Server {
         ))
     }
 
-    /// Processor time of the server so far.
+    /// Processor time of the server since its start.
     pub(super) async fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let text = self.metrics().await?;
         let seconds = exposition::sum(&text, "process_cpu_seconds_total", &[]);
         ensure!(
             seconds > 0.0,
-            "the server does not tell its processor time: is this a kube-apiserver?"
+            "cannot read process_cpu_seconds_total of the server: expected a kube-apiserver"
         );
         Ok(seconds)
     }
 
-    /// Waits until a resource has no more open watches than before; the number left.
+    /// Waits until a resource has at most `before` open watches, or for a minute. Returns the number
+    /// of open watches.
     pub(super) async fn settle(&self, resource: &str, before: f64) -> anyhow::Result<f64> {
         let deadline = time::Instant::now() + SETTLING;
         loop {

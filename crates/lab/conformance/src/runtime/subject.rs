@@ -1,4 +1,4 @@
-//! A cache as a process, ours or the peer's.
+//! A compared cache as a process, controlled through its standard input and output.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,9 +12,9 @@ use tokio::{
 };
 use weft_testkit::usage::{self, Usage};
 
-use super::order::{Answer, Order};
+use super::protocol::{Answer, Request};
 
-/// What is compared: a program and how it is called.
+/// One side of the comparison: a program with its arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Arm {
     pub(super) name: &'static str,
@@ -22,12 +22,12 @@ pub(super) struct Arm {
     pub(super) arguments: &'static [&'static str],
 }
 
-/// One of them, running.
+/// A running process of an arm.
 pub(super) struct Subject {
     pub(super) name: &'static str,
     pid: u32,
     child: Child,
-    orders: ChildStdin,
+    requests: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
@@ -40,72 +40,73 @@ impl Subject {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start {}", arm.program.display()))?;
-        let (Some(orders), Some(answers), Some(pid)) =
+            .with_context(|| format!("cannot start {}", arm.program.display()))?;
+        let (Some(requests), Some(answers), Some(pid)) =
             (child.stdin.take(), child.stdout.take(), child.id())
         else {
-            bail!("{} ended as it began", arm.name);
+            bail!("{} ended right after its start", arm.name);
         };
         Ok(Self {
             name: arm.name,
             pid,
             child,
-            orders,
+            requests,
             answers: BufReader::new(answers).lines(),
         })
     }
 
-    /// Gives an order and waits for its answer.
-    pub(super) async fn order(&mut self, order: Order) -> anyhow::Result<Answer> {
+    /// Sends a request and waits for its answer.
+    pub(super) async fn request(&mut self, request: Request) -> anyhow::Result<Answer> {
         let name = self.name;
-        self.orders
-            .write_all(format!("{order}\n").as_bytes())
+        self.requests
+            .write_all(format!("{request}\n").as_bytes())
             .await
-            .with_context(|| format!("{name} takes no orders"))?;
+            .with_context(|| format!("cannot send {request} to {name}"))?;
         let line = self.answers.next_line().await?;
-        let line = line.with_context(|| format!("{name} gave up at {order}"))?;
-        serde_json::from_str(&line).with_context(|| format!("{name} answered {order} by {line:?}"))
+        let line = line.with_context(|| format!("{name} ended without answering {request}"))?;
+        serde_json::from_str(&line)
+            .with_context(|| format!("cannot parse the answer of {name} to {request}: {line:?}"))
     }
 
-    /// How long obeying an order took, as it says itself.
-    pub(super) async fn seconds(&mut self, order: Order) -> anyhow::Result<f64> {
-        match self.order(order).await? {
+    /// Seconds that a request took, as the process measured it.
+    pub(super) async fn seconds(&mut self, request: Request) -> anyhow::Result<f64> {
+        match self.request(request).await? {
             Answer::Seconds(seconds) => Ok(seconds),
-            other => bail!("{} answered {order} by {other:?}", self.name),
+            other => bail!("{} answered {request} with {other:?}", self.name),
         }
     }
 
-    /// Objects in its cache.
+    /// Number of objects in its cache.
     pub(super) async fn count(&mut self) -> anyhow::Result<usize> {
-        match self.order(Order::Count).await? {
+        match self.request(Request::Count).await? {
             Answer::Count(count) => Ok(count),
-            other => bail!("{} counted {other:?}", self.name),
+            other => bail!("{} answered with {other:?}: expected a count", self.name),
         }
     }
 
     /// Its live heap in bytes.
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     pub(super) async fn heap(&mut self) -> anyhow::Result<f64> {
-        match self.order(Order::Heap).await? {
+        match self.request(Request::Heap).await? {
             Answer::Bytes(bytes) => Ok(bytes as f64),
-            other => bail!("{} weighed {other:?}", self.name),
+            other => bail!("{} answered with {other:?}: expected bytes", self.name),
         }
     }
 
-    /// Its goroutines or tasks.
+    /// Number of its goroutines or tasks.
     #[expect(clippy::cast_precision_loss, reason = "figures are approximate")]
     pub(super) async fn tasks(&mut self) -> anyhow::Result<f64> {
-        match self.order(Order::Tasks).await? {
+        match self.request(Request::Tasks).await? {
             Answer::Tasks(tasks) => Ok(tasks as f64),
-            other => bail!("{} counted {other:?}", self.name),
+            other => bail!("{} answered with {other:?}: expected a count", self.name),
         }
     }
 
-    /// Unix time at which it saw the last of so many updates.
+    /// Waits until it has received `updates` updates. Returns the Unix time of the last, in seconds.
     pub(super) async fn last_of(&mut self, updates: u64) -> anyhow::Result<f64> {
-        match self.order(Order::Events(updates)).await? {
+        match self.request(Request::Events(updates)).await? {
             Answer::Seen { last, .. } => Ok(last),
-            other => bail!("{} saw {other:?}", self.name),
+            other => bail!("{} answered with {other:?}: expected updates", self.name),
         }
     }
 
@@ -117,10 +118,10 @@ impl Subject {
         Ok(usage::anonymous_megabytes(self.pid)?)
     }
 
-    /// Ends it, and says when it did not end well.
+    /// Ends it; fails if it does not exit with 0.
     pub(super) async fn quit(mut self) -> anyhow::Result<()> {
-        self.orders
-            .write_all(format!("{}\n", Order::Quit).as_bytes())
+        self.requests
+            .write_all(format!("{}\n", Request::Quit).as_bytes())
             .await?;
         let status = self.child.wait().await?;
         if !status.success() {

@@ -1,4 +1,4 @@
-//! What must hold: asked of the API, of the kernels, and with packets.
+//! Checks of the demo, made with the API, the kernels of the nodes and real packets.
 
 use std::{collections::BTreeSet, net::SocketAddr, path::Path};
 
@@ -16,7 +16,7 @@ use crate::{
     traffic::{self, Protocol},
 };
 
-/// The port of the demo in the rules.
+/// Comment of the Service port `web` in the rules.
 const PORT: &str = "default/web:http";
 
 impl Demo<'_> {
@@ -46,14 +46,14 @@ impl Demo<'_> {
                 || networking.count() > 0
             {
                 return Err(DemoError::Check(format!(
-                    "somebody changed the network of {name}"
+                    "the network of {name} was changed without Weft"
                 )));
             }
         }
         let configs = self.get(CONFIGS).await?;
         if items(&configs).count() > 0 {
             return Err(DemoError::Check(
-                "somebody made a NodeNetworkConfig".to_owned(),
+                "a NodeNetworkConfig was created without Weft".to_owned(),
             ));
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Every node has a route to each range of every other, and no more.
+    /// Waits until every node has a route to each range of every other node, and no other route.
     pub(super) async fn routes_complete(&self) -> Result<(), DemoError> {
         until("routes between all nodes", async || {
             let nodes = self.get("/api/v1/nodes").await?;
@@ -100,7 +100,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Between pods nobody is hidden behind a node's address, whichever nodes they are on.
+    /// Checks that traffic between pods is not masqueraded, on one node and between nodes.
     pub(super) async fn pods_see_pods(&self, client: &Path) -> Result<(), DemoError> {
         let own = self.get("/api/v1/namespaces/default/pods/client").await?;
         let own = pod_addresses(&own);
@@ -110,7 +110,7 @@ impl Demo<'_> {
             let answer = blocking(move || traffic::ask(&from, Protocol::Http, target)).await?;
             if !own.contains(&answer.client.ip()) {
                 let seen = answer.client.ip();
-                let what = format!("{} was asked by {own:?} and saw {seen}", answer.pod);
+                let what = format!("{} saw the client {own:?} as {seen}", answer.pod);
                 return Err(DemoError::Check(what));
             }
         }
@@ -186,8 +186,8 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Everything that is known of the cluster agrees: pods, endpoints, the rules and routes of
-    /// every kernel; and no address is there twice.
+    /// Waits until pods, endpoints, and the rules and routes of every kernel agree, and checks that no
+    /// two pods have the same address.
     pub(crate) async fn agrees(&self, replicas: usize) -> Result<(), DemoError> {
         self.nodes_ready().await?;
         self.pods_ready(replicas).await?;
@@ -197,8 +197,7 @@ impl Demo<'_> {
         self.no_address_twice().await
     }
 
-    /// The rules of every kernel have exactly the endpoints that the slices have, and no Service
-    /// that is gone.
+    /// Waits until the rules of every kernel have exactly the ready endpoints of the slices.
     pub(super) async fn kernels_agree(&self) -> Result<(), DemoError> {
         for Node { name, .. } in self.world.nodes() {
             until(
@@ -227,7 +226,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// No two pods have an address in common.
+    /// Checks that no two pods have the same address.
     pub(super) async fn no_address_twice(&self) -> Result<(), DemoError> {
         let pods = self.get("/api/v1/pods").await?;
         let mut seen = BTreeSet::new();
@@ -245,7 +244,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// What would show that something went wrong and was mended behind our back.
+    /// Checks the metrics that would show failed syncs and repairs.
     pub(super) async fn undisturbed(&self) -> Result<Told, DemoError> {
         self.no_address_twice().await?;
         for Node { name, .. } in self.world.nodes() {
@@ -262,9 +261,11 @@ impl Demo<'_> {
                 }
             }
         }
-        Ok("no partial sync failed, no rule was changed by others"
-            .to_owned()
-            .into())
+        Ok(
+            "no partial sync failed, no rule was changed by another program"
+                .to_owned()
+                .into(),
+        )
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the demo is made of.
+//! Objects of the demo: a Deployment, a client pod and four Services.
 
 use serde_json::{Value, json};
 
-/// A web server, a client, and the ways to a server.
+/// All objects, in the sequence of their creation.
 pub(super) fn objects() -> Vec<Value> {
     let container = json!({
         "name": "echo", "image": "stand-in",

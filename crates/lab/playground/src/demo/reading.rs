@@ -1,4 +1,4 @@
-//! Where the API tells about the demo, and what it tells.
+//! API paths of the demo's objects, and functions that read their fields.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +42,7 @@ pub(super) fn node_ranges(node: &Value) -> (String, BTreeSet<String>) {
     )
 }
 
-/// Where the slices of the demo say that requests go: `default/web:http 10.244.0.5:8080`.
+/// Ready endpoints in the slices of the demo: `default/web:http 10.244.0.5:8080`.
 pub(super) fn ready_targets(slices: &Value) -> BTreeSet<String> {
     let mut targets = BTreeSet::new();
     for slice in items(slices) {

@@ -1,16 +1,16 @@
-//! Waiting for what must come about.
+//! Polling of conditions with a time limit.
 
 use std::time::{Duration, Instant};
 
 use super::DemoError;
 
-/// The longest that anything may take; machines that are busy with tests need some of it.
+/// Time limit of every condition, long enough for a machine that runs other tests.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often a condition is looked at.
+/// Polling interval.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// How something looks, and whether that is what is waited for.
+/// An observed state, and whether it meets the condition.
 pub(super) struct Look {
     done: bool,
     last: String,
@@ -20,8 +20,8 @@ pub(super) fn look(done: bool, last: String) -> Look {
     Look { done, last }
 }
 
-/// Looks until it is there. A refusal of the API is an answer like any other: it may be broken on
-/// purpose.
+/// Polls until the condition is met. An error of the API counts as not met, because a step may have
+/// broken the API on purpose.
 pub(super) async fn until(
     what: &'static str,
     mut test: impl AsyncFnMut() -> Result<Look, DemoError>,

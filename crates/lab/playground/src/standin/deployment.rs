@@ -1,4 +1,4 @@
-//! Stand-in for kube-controller-manager's Deployments: as many pods as replicas, numbered.
+//! Stand-in for the Deployment controller: creates numbered pods directly, without ReplicaSets.
 
 use std::collections::BTreeSet;
 
@@ -39,12 +39,12 @@ async fn reconcile(context: Context<ObjectKey>) -> Result<Action, ReconcileError
     let wanted = wanted_names(&deployment);
     let there: BTreeSet<String> = owned.iter().map(|pod| pod.name_any()).collect();
     let all = format!("/api/v1/namespaces/{namespace}/pods");
-    // An object that is being deleted makes nothing new; the API deletes what it owns.
+    // A Deployment that is being deleted gets no new pods; the API server deletes those it owns.
     let missing = wanted
         .difference(&there)
         .filter(|_| deployment.metadata.deletion_timestamp.is_none());
     for name in missing {
-        // Already there, as the cache will show, or a former one that is still ending.
+        // It exists already and the cache is behind, or a former one is still terminating.
         tolerate(
             call(
                 context.client(),
@@ -141,7 +141,7 @@ async fn tell(
     )
 }
 
-/// Whether a pod can serve.
+/// True if a pod has the condition `Ready`.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
     conditions

@@ -1,4 +1,4 @@
-//! Stand-in for kube-controller-manager's EndpointSlices: one slice for each Service and family.
+//! Stand-in for the EndpointSlice controller: one slice for each Service and address family.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -82,7 +82,7 @@ async fn write(
     }
 }
 
-/// The slices that a Service should have.
+/// Desired slices of a Service.
 fn wanted(service: &Service, pods: &[std::sync::Arc<Pod>]) -> Vec<Value> {
     let Some(spec) = &service.spec else {
         return Vec::new();
@@ -159,7 +159,7 @@ fn endpoint(pod: &Pod, family: &str) -> Option<Value> {
     }))
 }
 
-/// A port of a slice; a name is looked up in the pods' containers.
+/// A port of a slice; a named target port is looked up in the pods' containers.
 fn target(port: &ServicePort, pods: &[&Pod]) -> Value {
     let number = match &port.target_port {
         Some(IntOrString::Int(number)) if *number > 0 => Some(*number),

@@ -1,5 +1,5 @@
-//! Stand-in for a kubelet and its container runtime: pods become namespaces, attached by the
-//! node's CNI configuration, with an echo process inside.
+//! Stand-in for a kubelet and its container runtime: a pod is a network namespace, attached by the
+//! node's CNI configuration, with an echo process in it.
 
 use std::{
     collections::BTreeMap,
@@ -30,31 +30,29 @@ use crate::{
     traffic::{self, Protocol},
 };
 
-/// What a kubelet waits at most before it tries a pod again: ten seconds and chance. Ours is for
-/// people who watch.
+/// Longest backoff before a pod is tried again. Shorter than a kubelet's, because people watch.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a pod goes on answering after it was told to end, as well-behaved servers do: whoever
-/// sends requests learns of it a little later.
+/// Time for which a pod keeps answering after its deletion, as a graceful server does: proxies
+/// receive the change a little later.
 const LINGER: Duration = Duration::from_secs(4);
-/// How soon it asks again whether a pod answers: a pod is ready when it does, as with a readiness
-/// probe, and not when its process was started.
+/// Interval of the readiness probe. A pod is ready when it answers, not when its process starts.
 const PROBE: Duration = Duration::from_millis(50);
-/// How often it looks whether the node has a network.
+/// Interval at which the CNI configuration of the node is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A node as its kubelet knows it.
+/// Settings of a node's kubelet.
 #[derive(Clone)]
 pub(crate) struct KubeletParts {
     pub(crate) node: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) runtime: Runtime,
-    /// This program.
+    /// Path of the program that runs in pods.
     pub(crate) program: PathBuf,
     pub(crate) logs: PathBuf,
     pub(crate) client: Client,
 }
 
-/// Pods of a node, from the outside.
+/// Handle of a running kubelet.
 #[derive(Clone)]
 pub(crate) struct Kubelet {
     parts: Arc<KubeletParts>,
@@ -63,23 +61,23 @@ pub(crate) struct Kubelet {
     stop: CancellationToken,
 }
 
-/// A pod that was made.
+/// A running pod.
 #[derive(Debug)]
 struct Sandbox {
     attachment: Attachment,
-    /// Its network namespace, unless it is the node's.
+    /// Name of its network namespace; None for a pod in the node's network.
     namespace: Option<String>,
     attached: Option<Attached>,
-    /// Where its process answers, and that it has.
+    /// Port of its process.
     port: u16,
     answered: OnceLock<()>,
     echo: Agent,
-    /// Since when it has been told to end.
+    /// Time at which its deletion was first seen.
     ending: OnceLock<Instant>,
 }
 
 impl Kubelet {
-    /// Registers the node and serves its pods.
+    /// Registers the node and runs its pods.
     pub(crate) async fn start(parts: KubeletParts, cluster: &Cluster) -> Result<Self, StartError> {
         let parts = Arc::new(parts);
         let pods = Arc::default();
@@ -127,14 +125,14 @@ impl Kubelet {
             .map(drop)
     }
 
-    /// The namespace of a pod's network.
+    /// Path of a pod's network namespace.
     pub(crate) fn network_of(&self, pod: &ObjectKey) -> Option<PathBuf> {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.get(pod)
             .map(|sandbox| sandbox.attachment.network.clone())
     }
 
-    /// Ends every pod, as a machine does that is switched off in order.
+    /// Ends every pod, as on an orderly shutdown of a machine.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.controller.stop().await;
@@ -144,19 +142,19 @@ impl Kubelet {
         };
         for sandbox in pods {
             if let Err(error) = sandbox.end(&self.parts.runtime).await {
-                tracing::warn!(pod = sandbox.attachment.name, %error, "a pod did not end in order");
+                tracing::warn!(pod = sandbox.attachment.name, %error, "cannot detach a pod from its network");
             }
         }
     }
 }
 
-/// A kubelet cannot start.
+/// A kubelet could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The node cannot be registered.
-    #[error("register the node")]
+    /// The node could not be registered.
+    #[error("cannot register the node")]
     Register(#[from] kube::Error),
-    /// Its name cannot be selected.
+    /// The name of the node is not valid in a field selector.
     #[error(transparent)]
     Selector(#[from] SelectorError),
 }
@@ -204,7 +202,7 @@ fn status(parts: &KubeletParts, ready: bool) -> Value {
     })
 }
 
-/// What happens to pods.
+/// Reconciler of the pods of a node.
 struct Life {
     parts: Arc<KubeletParts>,
     pods: Arc<Mutex<BTreeMap<ObjectKey, Arc<Sandbox>>>>,
@@ -299,8 +297,8 @@ impl Life {
         })
     }
 
-    /// What was made of a pod that could not be attached is taken away again, so that the next try
-    /// begins anew.
+    /// Creates the namespace of a pod and attaches it. On failure both are undone, so that the next
+    /// attempt starts clean.
     async fn attach(
         &self,
         namespace: &str,
@@ -311,7 +309,7 @@ impl Life {
         blocking(move || {
             network::make_namespace(&name)?;
             runtime.add(&pod).map_err(|error| {
-                // The runtime's duty after a failed ADD; the failure that counts is the first.
+                // CNI requires a DEL after a failed ADD; the error of the ADD is reported.
                 let _ = runtime.delete(&pod, None);
                 let _ = network::remove(&name);
                 ReconcileError::retry(error)
@@ -381,7 +379,7 @@ impl Life {
         }
     }
 
-    /// Removes the object of a pod that has ended.
+    /// Deletes the object of a pod that has ended.
     async fn forget(&self, pod: &Pod) -> Result<(), kube::Error> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
@@ -394,7 +392,7 @@ impl Life {
     }
 }
 
-/// All of them run, in one process.
+/// Status of the containers, which all run as one process.
 fn containers(pod: &Pod, now: &str) -> Vec<Value> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let running = containers.map(|container| {
@@ -412,7 +410,7 @@ fn path(pod: &Pod, subresource: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}{subresource}")
 }
 
-/// The first port of a pod's containers.
+/// First port of a pod's containers; 8080 if there is none.
 fn port(pod: &Pod) -> u16 {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -422,7 +420,7 @@ fn port(pod: &Pod) -> u16 {
 }
 
 impl Sandbox {
-    /// Whether its process answers, or has done so before.
+    /// True if its process answers or has answered before.
     async fn answers(&self) -> bool {
         if self.answered.get().is_some() {
             return true;
@@ -442,7 +440,7 @@ impl Sandbox {
         let (runtime, attachment) = (runtime.clone(), self.attachment.clone());
         blocking(move || {
             runtime.delete(&attachment, Some(&attached))?;
-            // Without its network nothing is left of it; a second try finds it gone.
+            // The pod is detached already; a later attempt finds no namespace.
             let _ = network::remove(&namespace);
             Ok(())
         })

@@ -13,7 +13,7 @@ use weft_runtime::{
 
 use crate::applying::call;
 
-/// Everything is looked at together: a playground is small.
+/// The only key: all pods are reconciled together, because a playground is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct All;
 
@@ -24,7 +24,7 @@ pub(crate) fn controller(cluster: &Cluster) -> Controller<All> {
         .build(Scheduler::default())
 }
 
-/// Remembers what it bound: the cache may not show it yet.
+/// Remembers its bindings until the cache shows them.
 #[derive(Default)]
 struct Scheduler {
     bound: Mutex<BTreeMap<String, String>>,
@@ -75,7 +75,7 @@ async fn bind(context: &Context<All>, pod: &Pod, node: &str) -> Result<(), kube:
     });
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
     match call(context.client(), Method::POST, &path, &binding).await {
-        // It is gone, or somebody else was quicker.
+        // The pod is deleted, or bound already.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         other => other.map(drop),
     }
@@ -98,7 +98,7 @@ fn takes_pods(node: &Node) -> bool {
     ready && cordoned != Some(true) && node.metadata.deletion_timestamp.is_none()
 }
 
-/// Names what the key is of, for those who read logs.
+/// The key in logs.
 impl std::fmt::Display for All {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("all")

@@ -1,6 +1,8 @@
+//! Token bucket that limits the rate of calls to a double.
+
 use std::time::{Duration, Instant};
 
-/// Calls that are allowed: so many at once, refilled continuously.
+/// A token bucket: one token per call, refilled continuously.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     capacity: f64,
@@ -19,7 +21,7 @@ impl Bucket {
         }
     }
 
-    /// Takes one call; `false` if none is left.
+    /// Takes one token; `false` if none is left.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let allowed = self.level >= 1.0;
@@ -32,13 +34,13 @@ impl Bucket {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "between nought and a capacity that was a u32"
+        reason = "between zero and a capacity that was a u32"
     )]
     pub(super) fn remaining(&self) -> u32 {
         self.level as u32
     }
 
-    /// How long until it is full again.
+    /// Time until it is full again.
     pub(super) fn full_after(&self) -> Duration {
         let missing = (self.capacity - self.level).max(0.0);
         Duration::from_secs_f64(missing / self.per_second.max(1e-6))
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_what_it_holds_and_fills_continuously() {
+    fn a_bucket_allows_its_capacity_and_refills_continuously() {
         let begun = Instant::now();
         let mut bucket = Bucket::full(2, 0.5, begun);
         assert!(bucket.take(begun) && bucket.take(begun));

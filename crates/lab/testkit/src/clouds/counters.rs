@@ -1,3 +1,5 @@
+//! Numbers of calls to a double.
+
 use std::collections::BTreeMap;
 
 /// Calls by endpoint and result.

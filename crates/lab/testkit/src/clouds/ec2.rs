@@ -1,3 +1,5 @@
+//! A double of the EC2 query API.
+
 use std::{
     collections::BTreeMap,
     io,
@@ -11,7 +13,7 @@ use super::{
     Fault,
     bucket::Bucket,
     fault::FaultKind,
-    server::{Asked, Cloud, Double, Reply, Running, pairs},
+    server::{ApiCall, Cloud, Double, Reply, Running, pairs},
 };
 
 mod form;
@@ -35,7 +37,7 @@ pub struct Ec2Double {
 }
 
 impl Ec2Double {
-    /// Starts to serve.
+    /// Starts serving on loopback.
     pub async fn start(options: Ec2Options) -> io::Result<Self> {
         let port = options.port;
         let double = Arc::new(Double::new(Ec2::new(options)));
@@ -43,37 +45,37 @@ impl Ec2Double {
         Ok(Self { double, running })
     }
 
-    /// What `AWS_ENDPOINT_URL_EC2` has to be.
+    /// The value for `AWS_ENDPOINT_URL_EC2`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.running.address)
     }
 
-    /// Calls of an action with a result: `ok`, a code, `cut` or `garbage`.
+    /// Number of calls of an action with a result: `ok`, an error code, `cut` or `garbage`.
     pub fn count(&self, action: &str, result: &str) -> u64 {
         self.double.counters().of(action, result)
     }
 
-    /// Calls of an action.
+    /// Number of calls of an action.
     pub fn calls_of(&self, action: &str) -> u64 {
         self.double.counters().endpoint(action)
     }
 
-    /// All calls.
+    /// Number of all calls.
     pub fn calls(&self) -> u64 {
         self.double.counters().total()
     }
 
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn add_fault(&self, fault: Fault) {
         self.double.faults().add(fault);
     }
 
-    /// The routes that are there.
+    /// Current routes of all tables.
     pub fn routes(&self) -> Vec<Ec2Route> {
         self.double.cloud.state().tables.routes()
     }
 
-    /// Puts a route there behind everybody's back.
+    /// Adds or replaces a route without a call, as another program would.
     pub fn put_route(&self, route: Ec2Route) {
         self.double.cloud.state().tables.put(route);
     }
@@ -83,12 +85,12 @@ impl Ec2Double {
         self.double.cloud.state().instances = instances;
     }
 
-    /// An instance as it is now.
+    /// The current state of an instance.
     pub fn instance(&self, id: &str) -> Option<Ec2Instance> {
         self.double.cloud.state().instance(id).cloned()
     }
 
-    /// No routes, no faults, all counters at zero.
+    /// Restores the initial tables, removes faults and sets counters to zero.
     pub fn reset(&self) {
         self.double.reset();
     }
@@ -107,7 +109,7 @@ struct State {
     buckets: BTreeMap<&'static str, Bucket>,
 }
 
-/// The actions that are known, and whether they write.
+/// Implemented actions, and whether they write.
 const ACTIONS: [(&str, bool); 7] = [
     ("DescribeRouteTables", false),
     ("DescribeInstances", false),
@@ -150,12 +152,9 @@ impl Ec2 {
         bucket.or_insert_with(full).take(now)
     }
 
-    fn act(&self, endpoint: &str, asked: &Asked) -> Result<String, Refusal> {
-        if !is_signed(asked) {
-            return Err(Refusal::new(
-                "AuthFailure",
-                "the request carries no signature",
-            ));
+    fn act(&self, endpoint: &str, call: &ApiCall) -> Result<String, Refusal> {
+        if !is_signed(call) {
+            return Err(Refusal::new("AuthFailure", "the request is not signed"));
         }
         if !self.is_allowed(endpoint) {
             return Err(Refusal::new(
@@ -163,7 +162,7 @@ impl Ec2 {
                 "request limit exceeded",
             ));
         }
-        let form = Form::read(&asked.body);
+        let form = Form::read(&call.body);
         let (quota, page) = (self.options.quota, self.options.page);
         let mut state = self.state();
         let State {
@@ -179,21 +178,21 @@ impl Ec2 {
             "ModifyNetworkInterfaceAttribute" => state.modify_interface(&form),
             _ => Err(Refusal::new(
                 "InvalidAction",
-                "the double does not know that",
+                "the double does not implement this action",
             )),
         }
     }
 }
 
-/// Whether it looks signed; that the signature is right is not checked.
-fn is_signed(asked: &Asked) -> bool {
-    let authorization = asked.header("authorization").unwrap_or_default();
+/// Checks that the headers of a signature are present, not the signature itself.
+fn is_signed(call: &ApiCall) -> bool {
+    let authorization = call.header("authorization").unwrap_or_default();
     let parts = [
         "AWS4-HMAC-SHA256 Credential=",
         "SignedHeaders=",
         "Signature=",
     ];
-    parts.iter().all(|part| authorization.contains(part)) && asked.header("x-amz-date").is_some()
+    parts.iter().all(|part| authorization.contains(part)) && call.header("x-amz-date").is_some()
 }
 
 impl State {
@@ -214,7 +213,7 @@ impl State {
         Ok(xml::done("ModifyInstanceAttribute"))
     }
 
-    /// The double knows one check for each instance: that of the interface with the address.
+    /// The double keeps one check for each instance: that of its first interface.
     fn modify_interface(&mut self, form: &Form) -> Result<String, Refusal> {
         let id = form.required("NetworkInterfaceId")?;
         let check = form.source_dest_check()?;
@@ -230,8 +229,8 @@ impl State {
 }
 
 impl Cloud for Ec2 {
-    fn endpoint(&self, asked: &Asked) -> &'static str {
-        let form = pairs(&asked.body);
+    fn endpoint(&self, call: &ApiCall) -> &'static str {
+        let form = pairs(&call.body);
         let action = form.iter().find(|(name, _)| name == "Action");
         let known = ACTIONS.into_iter().map(|(name, _)| name);
         let mut named = known.filter(|name| action.is_some_and(|(_, value)| value == name));
@@ -242,16 +241,16 @@ impl Cloud for Ec2 {
         self.options.latency
     }
 
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply {
         if let Some(FaultKind::ActionFails { code }) = fault {
             return self.refuse(code);
         }
-        let answer = self.act(endpoint, asked);
+        let answer = self.act(endpoint, call);
         answer.map_or_else(|refusal| refusal.reply(), xml::reply)
     }
 
     fn refuse(&self, code: &str) -> Reply {
-        Refusal::new(code, "the double says so").reply()
+        Refusal::new(code, "injected fault").reply()
     }
 
     fn table(&self) -> Value {

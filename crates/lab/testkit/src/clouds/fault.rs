@@ -1,18 +1,20 @@
+//! Faults that a double injects into calls.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Something that shall go wrong. As JSON:
+/// A fault to inject. As JSON:
 /// `{"endpoint": "add_route", "times": 2, "kind": "fail", "code": "locked"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Which calls, by the name under which they are counted; all if absent.
+    /// Name under which the affected calls are counted; all calls if absent.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// How often.
+    /// Number of calls that the fault affects.
     #[serde(default = "once")]
     pub times: u32,
-    /// What.
+    /// The effect on each of these calls.
     #[serde(flatten)]
     pub kind: FaultKind,
 }
@@ -21,42 +23,42 @@ fn once() -> u32 {
     1
 }
 
-/// What goes wrong.
+/// The effect of a fault on a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The call is refused with this code, and nothing happens.
+    /// The call is refused with this code and has no effect.
     Fail {
         /// The cloud's own code.
         code: String,
     },
-    /// The call is taken, and the action that it starts ends with this code. Only where calls start
-    /// actions; elsewhere as [`FaultKind::Fail`].
+    /// The call is accepted, and the action that it starts fails with this code. Where calls do not
+    /// start actions it is the same as [`FaultKind::Fail`].
     ActionFails {
         /// The cloud's own code.
         code: String,
     },
-    /// The connection is cut before anything happens.
+    /// The connection is closed before the call has its effect.
     DropBefore,
-    /// The call has its effect, and the connection is cut before the answer.
+    /// The call has its effect, and the connection is closed before the response.
     DropAfter,
-    /// The call has its effect, and the answer is no sentence of the protocol.
+    /// The call has its effect, and the response is not one of the API.
     Garbage,
-    /// The answer takes longer.
+    /// The response is delayed.
     Slow {
-        /// By this much.
+        /// Additional delay.
         milliseconds: u64,
     },
 }
 
 impl Fault {
-    /// Calls of an endpoint are refused with a code.
+    /// Refuses the next `times` calls of an endpoint with a code.
     pub fn fail(endpoint: &str, times: u32, code: &str) -> Self {
         let code = code.to_owned();
         Self::on(endpoint, FaultKind::Fail { code }).times(times)
     }
 
-    /// Goes wrong once.
+    /// A fault for the next call of an endpoint.
     pub fn on(endpoint: &str, kind: FaultKind) -> Self {
         Self {
             endpoint: Some(endpoint.to_owned()),
@@ -65,7 +67,7 @@ impl Fault {
         }
     }
 
-    /// Goes wrong so often.
+    /// Sets the number of calls that the fault affects.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -82,7 +84,7 @@ impl FaultKind {
     }
 }
 
-/// The faults that are left, in the order in which they were given.
+/// Pending faults, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -95,7 +97,7 @@ impl Faults {
         self.0.clear();
     }
 
-    /// What goes wrong with this call; that time is spent.
+    /// Takes the first pending fault for this call and counts it down.
     pub(super) fn take(&mut self, endpoint: &str) -> Option<FaultKind> {
         let concerns = |fault: &Fault| {
             fault
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_spent_call_by_call_on_the_calls_it_names() {
+    fn a_fault_counts_down_with_each_call_it_names() {
         let mut faults = Faults::default();
         let text = r#"{"endpoint": "add_route", "times": 2, "kind": "fail", "code": "locked"}"#;
         faults.add(serde_json::from_str(text).unwrap());

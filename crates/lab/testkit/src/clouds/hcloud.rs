@@ -1,3 +1,5 @@
+//! A double of the Hetzner Cloud API.
+
 use std::{
     collections::BTreeMap,
     io,
@@ -15,7 +17,7 @@ use super::{
     Fault,
     bucket::Bucket,
     fault::FaultKind,
-    server::{Asked, Cloud, Double, Reply, Running},
+    server::{ApiCall, Cloud, Double, Reply, Running},
 };
 
 mod network;
@@ -36,28 +38,28 @@ pub struct HcloudDouble {
     running: Running,
 }
 
-/// How the double behaves.
+/// Options of the Hetzner Cloud double.
 #[derive(Clone, Debug)]
 pub struct HcloudOptions {
-    /// Where it listens on loopback; 0 takes a free port.
+    /// Loopback port to listen on; 0 selects a free one.
     pub port: u16,
-    /// The only token that is accepted; any if absent.
+    /// The accepted token; any non-empty one if absent.
     pub token: Option<String>,
-    /// The network's number.
+    /// ID of the network.
     pub network: u64,
-    /// The network's name.
+    /// Name of the network.
     pub network_name: String,
-    /// The network's range, and of its one subnet, where servers are.
+    /// Address range of the network.
     pub ip_range: Ipv4Net,
-    /// See there.
+    /// Range of its only subnet, from which servers have their addresses.
     pub subnet: Ipv4Net,
     /// The servers of the project.
     pub servers: Vec<HcloudServer>,
-    /// How long calls take.
+    /// Time that calls take.
     pub latency: HcloudLatency,
-    /// How many calls an hour are allowed; no limit and no headers if absent.
+    /// Limit of calls per hour; without it there are no `RateLimit-*` headers either.
     pub calls_per_hour: Option<u32>,
-    /// How many routes fit.
+    /// Most routes in the network.
     pub quota: usize,
 }
 
@@ -81,26 +83,26 @@ impl Default for HcloudOptions {
     }
 }
 
-/// How long calls take, by class.
+/// Time that calls take, by class.
 #[derive(Clone, Copy, Debug)]
 pub struct HcloudLatency {
-    /// Reading.
+    /// Calls that only read.
     pub list: Duration,
-    /// Until a change is accepted.
+    /// Calls that change routes, until they are accepted.
     pub mutation: Duration,
-    /// From then until it has happened; the network is locked meanwhile.
+    /// From acceptance until the change is made; the network is locked meanwhile.
     pub action: Duration,
 }
 
 impl HcloudLatency {
-    /// No time at all.
+    /// No delays.
     pub const NONE: Self = Self {
         list: Duration::ZERO,
         mutation: Duration::ZERO,
         action: Duration::ZERO,
     };
 
-    /// About what the real one takes.
+    /// Approximate times of the real API.
     pub const REAL: Self = Self {
         list: Duration::from_millis(80),
         mutation: Duration::from_millis(150),
@@ -111,11 +113,11 @@ impl HcloudLatency {
 /// A server. As JSON: `{"id": 1, "name": "node-1", "ip": "10.0.0.2"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HcloudServer {
-    /// Its number, the one in `hcloud://<number>`.
+    /// ID, as in the provider ID `hcloud://<id>`.
     pub id: u64,
-    /// Its name.
+    /// Name; in a cluster also the name of the Node.
     pub name: String,
-    /// Its address in the network; absent if it is not attached.
+    /// Address in the network; absent if it is not attached.
     #[serde(default)]
     pub ip: Option<Ipv4Addr>,
 }
@@ -123,14 +125,14 @@ pub struct HcloudServer {
 /// A route, as the API writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HcloudRoute {
-    /// Where packets are going to.
+    /// Destination CIDR.
     pub destination: String,
-    /// The address of the server they are sent to.
+    /// Address of the server to which the packets are sent.
     pub gateway: String,
 }
 
 impl HcloudDouble {
-    /// Starts to serve.
+    /// Starts serving on loopback.
     pub async fn start(options: HcloudOptions) -> io::Result<Self> {
         let port = options.port;
         let double = Arc::new(Double::new(Hcloud::new(options)));
@@ -138,47 +140,47 @@ impl HcloudDouble {
         Ok(Self { double, running })
     }
 
-    /// What `HCLOUD_ENDPOINT` has to be.
+    /// The value for `HCLOUD_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}/v1", self.running.address)
     }
 
-    /// Calls of an endpoint with a result: `ok`, a code, `cut` or `garbage`.
+    /// Number of calls of an endpoint with a result: `ok`, an error code, `cut` or `garbage`.
     pub fn count(&self, endpoint: &str, result: &str) -> u64 {
         self.double.counters().of(endpoint, result)
     }
 
-    /// Calls of an endpoint.
+    /// Number of calls of an endpoint.
     pub fn calls_of(&self, endpoint: &str) -> u64 {
         self.double.counters().endpoint(endpoint)
     }
 
-    /// All calls.
+    /// Number of all calls.
     pub fn calls(&self) -> u64 {
         self.double.counters().total()
     }
 
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn add_fault(&self, fault: Fault) {
         self.double.faults().add(fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all pending faults.
     pub fn clear_faults(&self) {
         self.double.faults().clear();
     }
 
-    /// All calls by endpoint and result.
+    /// Numbers of calls by endpoint and result.
     pub fn counters(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.double.counters().by_name()
     }
 
-    /// The routes that are there.
+    /// Current routes.
     pub fn routes(&self) -> Vec<HcloudRoute> {
         self.double.cloud.state().network.routes.clone()
     }
 
-    /// Puts routes there behind everybody's back.
+    /// Replaces the routes without a call, as another program would.
     pub fn set_routes(&self, routes: Vec<HcloudRoute>) {
         self.double.cloud.state().network.routes = routes;
     }
@@ -188,7 +190,7 @@ impl HcloudDouble {
         self.double.cloud.state().servers = servers;
     }
 
-    /// No routes, no faults, all counters at zero.
+    /// Removes routes and faults and sets counters to zero.
     pub fn reset(&self) {
         self.double.reset();
     }
@@ -232,21 +234,21 @@ impl Hcloud {
     fn answer_authorized(
         &self,
         endpoint: &str,
-        asked: &Asked,
+        call: &ApiCall,
         fault: Option<&FaultKind>,
     ) -> Result<Reply, Refusal> {
-        let segments: Vec<&str> = asked.path.split('/').skip(2).collect();
+        let segments: Vec<&str> = call.path.split('/').skip(2).collect();
         let mut state = self.state();
         let (status, body) = match endpoint {
             "get_network" => {
-                state.network.is_called(segments[1])?;
+                state.network.check_id(segments[1])?;
                 (StatusCode::OK, json!({"network": state.network_json()}))
             }
-            "list_networks" => (StatusCode::OK, state.networks(asked)),
+            "list_networks" => (StatusCode::OK, state.networks(call)),
             "add_route" | "delete_route" => {
-                state.network.is_called(segments[1])?;
+                state.network.check_id(segments[1])?;
                 let route =
-                    serde_json::from_slice(&asked.body).map_err(|_| Refusal::code("json_error"))?;
+                    serde_json::from_slice(&call.body).map_err(|_| Refusal::code("json_error"))?;
                 let change = match endpoint {
                     "add_route" => Change::Add(route),
                     _ => Change::Delete(route),
@@ -254,17 +256,17 @@ impl Hcloud {
                 let action = state.network.begin(change, fault, Instant::now())?;
                 (StatusCode::CREATED, json!({"action": action}))
             }
-            "get_actions" => (StatusCode::OK, state.network.actions(asked, &segments)?),
-            "list_servers" => (StatusCode::OK, state.list_servers(asked)),
+            "get_actions" => (StatusCode::OK, state.network.actions(call, &segments)?),
+            "list_servers" => (StatusCode::OK, state.list_servers(call)),
             "get_server" => (StatusCode::OK, state.server(segments[1])?),
-            "list_locations" => (StatusCode::OK, locations(asked)),
+            "list_locations" => (StatusCode::OK, locations(call)),
             _ => return Err(Refusal::code("not_found")),
         };
         Ok(Reply::json(status, &body))
     }
 
-    fn is_authorized(&self, asked: &Asked) -> bool {
-        let token = asked.header("authorization");
+    fn is_authorized(&self, call: &ApiCall) -> bool {
+        let token = call.header("authorization");
         let token = token.and_then(|header| header.strip_prefix("Bearer "));
         match &self.options.token {
             Some(only) => token == Some(only.as_str()),
@@ -278,19 +280,19 @@ impl State {
         self.network.to_json(&self.servers)
     }
 
-    fn networks(&self, asked: &Asked) -> Value {
-        let named = asked.parameter("name");
+    fn networks(&self, call: &ApiCall) -> Value {
+        let named = call.parameter("name");
         let matches = named.is_none_or(|name| name == self.network.name);
         let found: Vec<Value> = matches.then(|| self.network_json()).into_iter().collect();
-        Page::of(asked, found).to_json("networks")
+        Page::of(call, found).to_json("networks")
     }
 
-    fn list_servers(&self, asked: &Asked) -> Value {
-        let named = asked.parameter("name");
+    fn list_servers(&self, call: &ApiCall) -> Value {
+        let named = call.parameter("name");
         let matching = self.servers.iter();
         let matching = matching.filter(|server| named.is_none_or(|name| name == server.name));
         let servers = matching.map(|server| self.server_json(server)).collect();
-        Page::of(asked, servers).to_json("servers")
+        Page::of(call, servers).to_json("servers")
     }
 
     fn server(&self, id: &str) -> Result<Value, Refusal> {
@@ -320,9 +322,9 @@ impl State {
     }
 }
 
-/// Asked for by programs that want to know whether their token is good.
-fn locations(asked: &Asked) -> Value {
-    Page::of(asked, vec![location()]).to_json("locations")
+/// Programs list locations to check their token.
+fn locations(call: &ApiCall) -> Value {
+    Page::of(call, vec![location()]).to_json("locations")
 }
 
 fn location() -> Value {
@@ -330,9 +332,9 @@ fn location() -> Value {
 }
 
 impl Cloud for Hcloud {
-    fn endpoint(&self, asked: &Asked) -> &'static str {
-        let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
-        match (asked.method.as_str(), segments.as_slice()) {
+    fn endpoint(&self, call: &ApiCall) -> &'static str {
+        let segments: Vec<&str> = call.path.split('/').skip(1).collect();
+        match (call.method.as_str(), segments.as_slice()) {
             ("GET", ["v1", "networks"]) => "list_networks",
             ("GET", ["v1", "networks", _]) => "get_network",
             ("POST", ["v1", "networks", _, "actions", "add_route"]) => "add_route",
@@ -352,8 +354,8 @@ impl Cloud for Hcloud {
         }
     }
 
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply {
-        if !self.is_authorized(asked) {
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply {
+        if !self.is_authorized(call) {
             return Refusal::code("unauthorized").reply();
         }
         let now = Instant::now();
@@ -363,7 +365,7 @@ impl Cloud for Hcloud {
             .as_mut()
             .is_none_or(|bucket| bucket.take(now));
         let answer = if allowed {
-            self.answer_authorized(endpoint, asked, fault)
+            self.answer_authorized(endpoint, call, fault)
         } else {
             Err(Refusal::code("rate_limit_exceeded"))
         };
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_can_be_tried_on_locations_and_faults_can_be_forgotten() {
+    async fn locations_are_listed_and_faults_can_be_cleared() {
         let double = HcloudDouble::start(HcloudOptions::default()).await.unwrap();
         double.add_fault(Fault::fail("list_locations", 2, "maintenance"));
         assert!(get(&double, "/v1/locations").await.contains("HTTP/1.1 503"));

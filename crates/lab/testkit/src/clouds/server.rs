@@ -1,3 +1,5 @@
+//! The HTTP server that all doubles share: calls, faults, counters and the control API.
+
 use std::{
     convert::Infallible,
     io,
@@ -22,9 +24,9 @@ use super::{
     fault::{Fault, FaultKind, Faults},
 };
 
-/// A request, read to its end.
+/// A received request with its whole body.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ApiCall {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
@@ -32,7 +34,7 @@ pub(super) struct Asked {
     pub(super) body: Bytes,
 }
 
-impl Asked {
+impl ApiCall {
     async fn read(request: Request<Incoming>) -> Result<Self, hyper::Error> {
         let (head, body) = request.into_parts();
         let query = head.uri.query().unwrap_or_default();
@@ -56,19 +58,19 @@ impl Asked {
     }
 }
 
-/// The pairs of a form or a query.
+/// Name and value pairs of a form or a query.
 pub(super) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     form_urlencoded::parse(text).into_owned().collect()
 }
 
-/// What is answered.
+/// A response to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) content_type: &'static str,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: String,
-    /// `ok`, or the code of the error: what it is counted as.
+    /// The result under which the call is counted: `ok` or an error code.
     pub(super) result: String,
 }
 
@@ -100,25 +102,25 @@ impl Reply {
     }
 }
 
-/// What one cloud answers.
+/// The API of one cloud.
 pub(super) trait Cloud: Send + Sync + 'static {
     /// The name under which a call is counted.
-    fn endpoint(&self, asked: &Asked) -> &'static str;
-    /// How long it takes.
+    fn endpoint(&self, call: &ApiCall) -> &'static str;
+    /// Time that a call takes.
     fn latency(&self, endpoint: &str) -> Duration;
-    /// Does what is asked for.
-    fn answer(&self, endpoint: &str, asked: &Asked, fault: Option<&FaultKind>) -> Reply;
-    /// Refuses with a code.
+    /// Executes a call.
+    fn answer(&self, endpoint: &str, call: &ApiCall, fault: Option<&FaultKind>) -> Reply;
+    /// An error response with a code.
     fn refuse(&self, code: &str) -> Reply;
-    /// The routes that are there.
+    /// Current routes.
     fn table(&self) -> Value;
     /// Replaces the machines.
     fn put_machines(&self, machines: &[u8]) -> Result<(), serde_json::Error>;
-    /// Removes all routes.
+    /// Restores the initial routes.
     fn reset(&self);
 }
 
-/// A cloud with what all doubles have: counters, faults and the control API.
+/// A cloud with the parts that all doubles share: counters, faults and the control API.
 #[derive(Debug)]
 pub(super) struct Double<C> {
     pub(super) cloud: C,
@@ -126,9 +128,9 @@ pub(super) struct Double<C> {
     faults: Mutex<Faults>,
 }
 
-/// The connection is cut.
+/// Closes the connection without a response.
 #[derive(Debug, thiserror::Error)]
-#[error("connection cut on purpose")]
+#[error("connection closed by an injected fault")]
 struct Cut;
 
 impl<C: Cloud> Double<C> {
@@ -155,13 +157,13 @@ impl<C: Cloud> Double<C> {
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
-        let asked = Asked::read(request).await.map_err(|_| Cut)?;
-        if let Some(control) = asked.path.strip_prefix("/_double/") {
-            return Ok(self.control(control, &asked).into_response());
+        let call = ApiCall::read(request).await.map_err(|_| Cut)?;
+        if let Some(control) = call.path.strip_prefix("/_double/") {
+            return Ok(self.control(control, &call).into_response());
         }
-        let endpoint = self.cloud.endpoint(&asked);
+        let endpoint = self.cloud.endpoint(&call);
         let fault = self.faults().take(endpoint);
-        let reply = self.reply(endpoint, &asked, fault.as_ref()).await;
+        let reply = self.reply(endpoint, &call, fault.as_ref()).await;
         let result = reply.as_ref().map_or("cut", |reply| &reply.result);
         self.counters().count(endpoint, result);
         Ok(reply?.into_response())
@@ -170,7 +172,7 @@ impl<C: Cloud> Double<C> {
     async fn reply(
         &self,
         endpoint: &'static str,
-        asked: &Asked,
+        call: &ApiCall,
         fault: Option<&FaultKind>,
     ) -> Result<Reply, Cut> {
         if fault == Some(&FaultKind::DropBefore) {
@@ -183,7 +185,7 @@ impl<C: Cloud> Double<C> {
         if let Some(FaultKind::Fail { code }) = fault {
             return Ok(self.cloud.refuse(code));
         }
-        let reply = self.cloud.answer(endpoint, asked, fault);
+        let reply = self.cloud.answer(endpoint, call, fault);
         match fault {
             Some(FaultKind::DropAfter) => Err(Cut),
             Some(FaultKind::Garbage) => Ok(garbage()),
@@ -191,16 +193,16 @@ impl<C: Cloud> Double<C> {
         }
     }
 
-    fn control(&self, what: &str, asked: &Asked) -> Reply {
-        let done = match (asked.method.as_str(), what) {
+    fn control(&self, what: &str, call: &ApiCall) -> Reply {
+        let done = match (call.method.as_str(), what) {
             ("GET", "counters") => Ok(self.counters().to_json()),
             ("GET", "table") => Ok(self.cloud.table()),
-            ("POST", "faults") => self.add_faults(&asked.body),
+            ("POST", "faults") => self.add_faults(&call.body),
             ("DELETE", "faults") => {
                 self.faults().clear();
                 Ok(json!({}))
             }
-            ("PUT", "machines") => self.cloud.put_machines(&asked.body).map(|()| json!({})),
+            ("PUT", "machines") => self.cloud.put_machines(&call.body).map(|()| json!({})),
             ("POST", "reset") => {
                 self.reset();
                 Ok(json!({}))
@@ -240,7 +242,7 @@ fn garbage() -> Reply {
     }
 }
 
-/// A double that serves until this is dropped.
+/// A running server; dropping it stops the server.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) address: SocketAddr,
@@ -265,19 +267,19 @@ impl Drop for Running {
 }
 
 async fn accept<C: Cloud>(listener: TcpListener, double: Arc<Double<C>>) -> Infallible {
-    // They end with the one that accepts them.
+    // Connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         if let Ok((stream, _)) = listener.accept().await {
-            connections.spawn(converse(stream, double.clone()));
+            connections.spawn(serve_connection(stream, double.clone()));
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn converse<C: Cloud>(stream: TcpStream, double: Arc<Double<C>>) {
+async fn serve_connection<C: Cloud>(stream: TcpStream, double: Arc<Double<C>>) {
     let service = service_fn(|request| double.serve(request));
-    let conversation = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A conversation that breaks off is the client's to notice: here it is often on purpose.
-    conversation.await.ok();
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // The client sees a broken connection; here it is often an injected fault.
+    connection.await.ok();
 }

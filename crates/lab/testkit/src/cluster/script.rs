@@ -1,10 +1,10 @@
-//! A cluster's edits as a file, and the shortest part of them that still shows a flaw.
+//! Edits of a cluster as JSON, and a minimiser that finds a short list of edits that still fails.
 
 use serde_json::{Value, json};
 
 use super::{Edit, ObjectName};
 
-/// The kinds of which clusters are made.
+/// Kinds of the objects in a random cluster.
 const KINDS: [&str; 3] = ["EndpointSlice", "Node", "Service"];
 
 impl Edit {
@@ -17,7 +17,7 @@ impl Edit {
         }
     }
 
-    /// Reads what [`Edit::to_json`] made; none for anything else.
+    /// Reads the output of [`Edit::to_json`]; None for anything else.
     pub fn from_json(value: &Value) -> Option<Self> {
         if let Some(object) = value.get("put") {
             let name = ObjectName::read(object.get("kind")?, object.get("metadata")?)?;
@@ -39,8 +39,8 @@ impl ObjectName {
     }
 }
 
-/// The shortest list of edits that still fails, as far as `attempts` go: parts are left out, large
-/// ones first, as long as what is left fails.
+/// Shortens a list of edits that fails: leaves out parts, large ones first, as long as the rest
+/// still fails. `fails` is called at most `attempts` times.
 pub fn minimal(
     edits: &[Edit],
     mut attempts: usize,
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_survive_being_written() {
+    fn edits_are_the_same_after_a_round_trip_through_json() {
         for edit in edits() {
             let text = edit.to_json().to_string();
             let read = Edit::from_json(&serde_json::from_str(&text).unwrap());
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_fails() {
+    fn only_the_edits_needed_for_the_failure_are_kept() {
         let edits = edits();
         let culprits = [edits[3].clone(), edits[40].clone(), edits[41].clone()];
         let fails = |tried: &[Edit]| culprits.iter().all(|edit| tried.contains(edit));

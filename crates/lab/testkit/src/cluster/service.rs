@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Edit, RandomCluster};
 
 impl RandomCluster {
-    /// Makes a Service anew; one that is there keeps its addresses, which cannot be changed.
+    /// Creates or replaces a Service. A replaced one keeps its addresses, which are immutable.
     pub(super) fn put_service(&mut self, name: &str) -> Edit {
         let name = self.named("Service", name);
         let known = self.objects.get(&name);
@@ -39,7 +39,7 @@ impl RandomCluster {
                 Some(2) => "RequireDualStack".into(),
                 _ => "SingleStack".into(),
             };
-            // Once given out, it cannot be changed.
+            // Immutable once assigned.
             let health_check = self
                 .objects
                 .get(&name)

@@ -18,8 +18,8 @@ impl RandomCluster {
         self.write_slice(name, service, family)
     }
 
-    /// Fills a slice anew. Family and Service stay: the first cannot be changed, and the second
-    /// does not change in a real cluster.
+    /// Replaces the ports and endpoints of a slice. Its address type and Service stay: the first is
+    /// immutable, and the second does not change in a real cluster.
     pub(super) fn replace_slice(&mut self, name: &ObjectName) -> Edit {
         let known = &self.objects[name];
         let labels = &known["metadata"]["labels"];
@@ -44,7 +44,7 @@ impl RandomCluster {
         self.put(name, object)
     }
 
-    /// Ports named as the Service's; at times one is missing.
+    /// Ports named as the Service's; sometimes one is missing.
     fn slice_ports(&mut self, service: &str) -> Value {
         let name = self.named("Service", service);
         let Some(object) = self.objects.get(&name) else {
@@ -93,16 +93,16 @@ impl RandomCluster {
             }
             endpoint
         });
-        // An API server takes no address twice in one slice.
+        // The API server refuses a slice with a duplicate address.
         let mut seen = std::collections::BTreeSet::new();
         endpoints
             .filter(|endpoint| seen.insert(endpoint["addresses"].to_string()))
             .collect()
     }
 
-    /// An address that may be in several slices at once, as when a pod's address is given to the
-    /// next. Such entries differ only in whether they are on their way out: with any other
-    /// difference it is undefined which of them counts.
+    /// An address that may be in several slices at once, as when a pod's address is reused. Such
+    /// entries differ only in whether they are terminating: with any other difference it is
+    /// undefined which entry counts.
     fn shared_endpoint(&mut self, family: &str) -> Value {
         let number = self.rng.u8(1..5);
         let leaving = self.rng.u8(0..3) == 0;

@@ -1,3 +1,5 @@
+//! A bridge that connects the namespaces of a lab.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipnet::IpNet;

@@ -1,4 +1,4 @@
-//! The outer half: runs the test binary again inside namespaces.
+//! The outer half of a lab: runs the test binary again inside namespaces.
 
 use std::{
     env, fmt, io,
@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
+use thiserror::Error;
+
 use crate::lab::{FINISHED, PRIVILEGE_VARIABLE, Privilege, TEST_VARIABLE, program};
 
-/// Longer than any test should take, shorter than the patience of a CI job.
+/// Longer than any test should take, shorter than the time limit of a CI job.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Launch {
@@ -19,12 +21,21 @@ pub(crate) struct Launch {
     privilege: Privilege,
 }
 
-/// Why a test failed inside of its lab.
+/// A failed test, with the output of its inner process.
 #[derive(Debug)]
 pub(crate) struct Failure {
     test: &'static str,
     reason: String,
     output: String,
+}
+
+/// The inner process could not be run to its end.
+#[derive(Debug, Error)]
+enum LaunchError {
+    #[error("cannot start the lab: {0}")]
+    Start(io::Error),
+    #[error("cannot wait for the lab: {0}")]
+    Wait(io::Error),
 }
 
 impl Launch {
@@ -34,12 +45,12 @@ impl Launch {
 
     /// Runs the test to its end in the inner process.
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        if holds() {
-            return self.run_attended();
+        if hold_requested() {
+            return self.run_interactive();
         }
         let (output, status) = self
             .run_captured()
-            .map_err(|reason| self.failure(reason, String::new()))?;
+            .map_err(|error| self.failure(error.to_string(), String::new()))?;
         let finished = output.contains(FINISHED);
         match status {
             None => Err(self.failure(format!("still running after {TIME_LIMIT:?}"), output)),
@@ -51,8 +62,8 @@ impl Launch {
         }
     }
 
-    /// With output straight to the terminal and no time limit, for a person at work.
-    fn run_attended(&self) -> Result<(), Failure> {
+    /// Runs without a time limit and with output straight to the terminal, for debugging.
+    fn run_interactive(&self) -> Result<(), Failure> {
         let status = self.command().and_then(|mut command| command.status());
         match status {
             Ok(status) if status.success() => Ok(()),
@@ -61,11 +72,9 @@ impl Launch {
         }
     }
 
-    fn run_captured(&self) -> Result<(String, Option<ExitStatus>), String> {
-        let (child, output) = self
-            .spawn()
-            .map_err(|error| format!("start the lab: {error}"))?;
-        wait(child, output).map_err(|error| format!("wait for the lab: {error}"))
+    fn run_captured(&self) -> Result<(String, Option<ExitStatus>), LaunchError> {
+        let (child, output) = self.spawn().map_err(LaunchError::Start)?;
+        wait(child, output).map_err(LaunchError::Wait)
     }
 
     fn spawn(&self) -> io::Result<(Child, io::PipeReader)> {
@@ -123,12 +132,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether a failed lab is kept for a person to look at.
-pub(crate) fn holds() -> bool {
+/// True if a failed lab is to be kept for inspection (`WEFT_LAB_HOLD`).
+pub(crate) fn hold_requested() -> bool {
     env::var_os("WEFT_LAB_HOLD").is_some()
 }
 
-/// Collects the output until the lab ends by itself or by the time limit (no status then).
+/// Collects the output until the lab ends. The status is None if the time limit ended it.
 fn wait(mut child: Child, mut output: io::PipeReader) -> io::Result<(String, Option<ExitStatus>)> {
     let (sender, receiver) = mpsc::channel();
     let collector = thread::spawn(move || {

@@ -1,3 +1,5 @@
+//! A network namespace of a lab, and commands and threads that run in it.
+
 use std::{
     fs::File, net::IpAddr, os::fd::AsFd as _, panic, path::PathBuf, process::Command, thread,
 };
@@ -14,8 +16,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one with its loopback up. For programs that are not tests and have a `/run` of their
-    /// own, where the name is kept; a test asks its [`Lab`](super::Lab).
+    /// Creates one with its loopback up. For programs that are not tests and have a private `/run`,
+    /// where the name is kept; a test uses [`Lab::namespace`](super::Lab::namespace).
     pub fn create(name: &str) -> Self {
         program::ip(&format!("netns add {name}"));
         program::ip(&format!("-n {name} link set lo up"));
@@ -29,7 +31,7 @@ impl Namespace {
         &self.name
     }
 
-    /// The file that stands for it, as CNI plugins and `setns` want it.
+    /// The file under `/run/netns` that CNI plugins and `setns` take.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
@@ -37,7 +39,7 @@ impl Namespace {
     /// Gives an address to one of its devices.
     pub fn address(&self, device: &str, address: IpNet) {
         let name = &self.name;
-        // Nobody else is on these links: duplicate detection would only delay the address.
+        // No other host is on these links: duplicate detection would only delay the address.
         let flags = if address.addr().is_ipv6() {
             "nodad"
         } else {
@@ -56,7 +58,7 @@ impl Namespace {
         self.address(device, address);
     }
 
-    /// Routes everything it does not know through a gateway.
+    /// Adds a default route through a gateway.
     pub fn default_route(&self, gateway: IpAddr) {
         program::ip(&format!("-n {} route add default via {gateway}", self.name));
     }
@@ -79,7 +81,7 @@ impl Namespace {
         }
     }
 
-    /// A command that will run in this namespace.
+    /// A command that runs in this namespace when it is started.
     pub fn command(&self, program: &str) -> Command {
         let mut command = program::command("ip");
         command.args(["netns", "exec", &self.name, program]);

@@ -1,3 +1,5 @@
+//! Nodes and pods as namespaces, without routes between the nodes.
+
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -9,7 +11,7 @@ use ipnet::IpNet;
 
 use crate::lab::{Bridge, Lab, Namespace};
 
-/// Far beyond what a packet on this machine needs.
+/// Far longer than a packet on this machine takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Nodes on one link, and a pod behind each, without any route from one to the other.
@@ -25,7 +27,7 @@ pub struct PodNetwork {
 }
 
 impl Lab {
-    /// Makes nodes with numbers from 1 on, each with a pod. They pass packets on.
+    /// Creates nodes with numbers from 1 on, each with a pod. Nodes forward packets.
     pub fn pod_network(&self, nodes: u8) -> PodNetwork {
         let link = self.bridge("br0");
         let (nodes, pods) = (1..=nodes)
@@ -42,7 +44,7 @@ impl Lab {
         let node = self.namespace(&format!("node-{number}"));
         let pod = self.namespace(&format!("pod-{number}"));
         for namespace in [&node, &pod] {
-            // Otherwise addresses that the kernel makes up change once more after a while.
+            // Otherwise addresses that the kernel generates change once more after a while.
             namespace.sysctl("net/ipv6/conf/default/accept_dad", "0");
             namespace.sysctl("net/ipv6/conf/all/accept_dad", "0");
         }
@@ -100,8 +102,8 @@ impl PodNetwork {
         &self.pods[usize::from(number - 1)]
     }
 
-    /// Whether the pods of two nodes can talk over both families, the one who begins being seen by
-    /// its own address. Where its node knows no way to the other, that is refused at once.
+    /// Connects from the pod of `from` to the pod of `to`, over IPv4 and over IPv6. True where the
+    /// connection works and the receiver sees the pod's own address. Without a route on the node the connection is refused at once.
     pub fn talk(&self, from: u8, to: u8) -> [bool; 2] {
         let addresses = pod_addresses(from).into_iter().zip(pod_addresses(to));
         let talks = addresses.map(|(source, target)| {
@@ -113,11 +115,11 @@ impl PodNetwork {
     }
 }
 
-/// Sends a word over TCP to an address of the receiver; the sender's address as the receiver saw
-/// it, if it arrived.
+/// Sends a word over TCP to an address of the receiver. Returns the source address that the
+/// receiver saw, or None if the word did not arrive.
 ///
 /// # Panics
-/// When the receiver does not have the address.
+/// If the receiver does not have the address.
 pub fn speak(sender: &Namespace, receiver: &Namespace, target: IpAddr) -> Option<IpAddr> {
     let listener = receiver.run(|| TcpListener::bind((target, 0)));
     let listener = listener.expect("the pod has the address");
@@ -134,13 +136,13 @@ pub fn speak(sender: &Namespace, receiver: &Namespace, target: IpAddr) -> Option
 }
 
 impl Namespace {
-    /// Changes a setting of the kernel that belongs to the namespace: `net/ipv4/ip_forward`.
+    /// Sets a sysctl of the namespace, such as `net/ipv4/ip_forward`.
     ///
     /// # Panics
-    /// When the kernel does not take it.
+    /// If the kernel refuses the value.
     pub fn sysctl(&self, name: &str, value: &str) {
         let path = format!("/proc/sys/{name}");
         self.run(|| fs::write(&path, value))
-            .unwrap_or_else(|error| panic!("{path} cannot be {value}: {error}"));
+            .unwrap_or_else(|error| panic!("cannot set {path} to {value}: {error}"));
     }
 }

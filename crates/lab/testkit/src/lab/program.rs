@@ -1,9 +1,9 @@
-//! The only place of the lab that starts programs.
+//! Programs that a lab runs to their end, with the directories of administrators in `PATH`.
 
 use std::{env, ffi::OsString, path::PathBuf, process::Command};
 
-/// A command whose `PATH` also holds the administrators' directories, which Debian keeps out of
-/// everyone else's.
+/// A command whose `PATH` also has the `sbin` directories, which Debian leaves out for ordinary
+/// users.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());
@@ -19,7 +19,7 @@ pub(crate) fn ip(arguments: &str) -> String {
 pub(crate) fn output(command: &mut Command) -> String {
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => panic!("start {command:?}: {error}"),
+        Err(error) => panic!("cannot start {command:?}: {error}"),
     };
     assert!(
         output.status.success(),
@@ -31,7 +31,7 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether a program of that name can be found.
+/// Looks for a program in the search path.
 pub(crate) fn exists(program: &str) -> bool {
     env::split_paths(&search_path()).any(|directory| directory.join(program).is_file())
 }

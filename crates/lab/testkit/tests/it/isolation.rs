@@ -1,4 +1,4 @@
-//! What happens in a lab stays there.
+//! Tests that a lab leaves the network and the files of the host as they are.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! The lab, tried out in earnest.
+//! Integration tests of the lab.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests may unwrap as tests do"

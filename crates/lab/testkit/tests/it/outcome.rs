@@ -1,4 +1,4 @@
-//! A failure in the lab is a failure of the test, with everything needed to understand it.
+//! Tests that a failure in a lab fails the test, with its output and the `nsenter` line.
 
 use std::{
     env, fs,
@@ -29,7 +29,7 @@ fn not_a_test() {
     lab::inside(|_| ());
 }
 
-/// Says hello and then keeps the connection open for as long as this process lives.
+/// Sends one byte and then keeps the connection open until this process ends.
 fn hang_on(socket: &str) {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"h").unwrap();
@@ -45,7 +45,7 @@ fn subject_as(role: &str) -> Command {
     command
 }
 
-/// Whether it passed, and everything it printed.
+/// Runs it to its end: true if it passed, and all its output.
 fn outcome_of(command: &mut Command) -> (bool, String) {
     let Output {
         status,
@@ -68,7 +68,7 @@ fn labs_work_here() -> bool {
 }
 
 #[test]
-fn a_panic_inside_surfaces_with_its_output_and_the_way_in() {
+fn a_panic_inside_fails_the_test_with_its_output_and_the_nsenter_line() {
     if !labs_work_here() {
         return;
     }
@@ -93,8 +93,8 @@ fn a_lab_that_cannot_be_made_is_a_loud_skip_and_a_failure_in_ci() {
     );
 
     let (passed, output) = outcome_of(subject_as("impossible").env("CI", "true"));
-    assert!(!passed, "a kernel test was green by absence:\n{output}");
-    assert!(output.contains("CI=true forbids to skip it"), "{output}");
+    assert!(!passed, "a kernel test that did not run passed:\n{output}");
+    assert!(output.contains("CI=true forbids skipping it"), "{output}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Namespaces of a lab reach one another, by veth and by bridge, in both families.
+//! Tests that namespaces of a lab reach each other by veth and by bridge, in both families.
 
 use std::{
     io::{Read, Write},
@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use weft_testkit::lab::{self, Namespace};
 
-/// Far beyond what a packet on this machine needs; only a broken link ever waits it out.
+/// Far longer than a packet on this machine takes; only a broken link waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn net(text: &str) -> IpNet {

@@ -1,4 +1,6 @@
-/// Finds the lines in text that comes in blocks.
+//! Splits text that arrives in blocks into lines.
+
+/// The lines of text that arrives in blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// The beginning of a line whose end has not come yet.
@@ -6,7 +8,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes the next block and hands on the lines that end in it.
+    /// Takes the next block and passes on the lines that end in it.
     pub(crate) fn block(&mut self, mut block: &[u8], each: &mut dyn FnMut(&str)) {
         while let Some(end) = block.iter().position(|byte| *byte == b'\n') {
             if self.begun.is_empty() {
@@ -21,7 +23,7 @@ impl Lines {
         self.begun.extend_from_slice(block);
     }
 
-    /// Hands on the last line if nothing ended it.
+    /// Passes on the last line if no newline ended it.
     pub(crate) fn finish(self, each: &mut dyn FnMut(&str)) {
         if !self.begun.is_empty() {
             each(&String::from_utf8_lossy(&self.begun));

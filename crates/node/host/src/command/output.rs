@@ -1,3 +1,5 @@
+//! Reads a program's output until the program ends or its time is up.
+
 use std::{
     io::{self, Read as _},
     process::{Child, ChildStdout},
@@ -11,13 +13,13 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-/// As much as a pipe holds.
+/// Capacity of a pipe.
 const BLOCK: usize = 64 << 10;
 
-/// Hands on what a program writes until it ends; says whether that was within the limit.
+/// Passes on a program's output until the program ends. Returns whether it ended within the limit.
 ///
-/// The end of the program counts, not that of its output: it may close that early, or leave it
-/// open in a process that outlives it.
+/// The end of the program counts, not that of its output: it may close its output early, or leave
+/// it open in a process that outlives it.
 pub(super) fn read(
     child: &Child,
     output: ChildStdout,
@@ -41,7 +43,7 @@ pub(super) fn read(
             )?,
             None => wait(&mut [PollFd::new(&process, PollFlags::IN)], left)?,
         };
-        // Asked first and read second: what it wrote before it ended is in the pipe by now.
+        // The end is checked before reading: everything written before it is in the pipe by now.
         let got = match &mut output {
             Some(output) => take(output, &mut block)?,
             None => Got::End,
@@ -58,7 +60,7 @@ pub(super) fn read(
     }
 }
 
-/// Waits for any of these; says whether the first was ready.
+/// Waits for any of these; returns whether the first one was ready.
 fn wait(waiting: &mut [PollFd<'_>], longest: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(longest).map_err(io::Error::other)?;
     match poll(waiting, Some(&timeout)) {
@@ -70,9 +72,9 @@ fn wait(waiting: &mut [PollFd<'_>], longest: Duration) -> io::Result<bool> {
 
 enum Got {
     Bytes(usize),
-    /// For now.
+    /// Nothing to read at the moment.
     Nothing,
-    /// And never again.
+    /// End of the output.
     End,
 }
 

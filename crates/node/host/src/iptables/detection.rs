@@ -1,3 +1,5 @@
+//! Detection of the iptables variant that the node uses.
+
 use std::path::Path;
 
 use thiserror::Error;
@@ -13,47 +15,48 @@ use crate::{
     netfilter::legacy_table_exists,
 };
 
-/// The kubelet makes these in the mangle table of the variant it uses, for others to find.
+/// Chains that the kubelet creates in the mangle table of the variant it uses, as a hint for other
+/// components.
 const KUBELET_CHAINS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
-/// Which variant to use.
+/// Configured variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VariantChoice {
-    /// The kubelet's, or else the one behind the plain name `iptables`.
+    /// The kubelet's variant, or else the one behind the plain name `iptables`.
     #[default]
     Auto,
-    /// `iptables-legacy`.
+    /// The `iptables-legacy` programs.
     Legacy,
-    /// `iptables-nft`.
+    /// The `iptables-nft` programs.
     Nft,
 }
 
-/// Why no programs were found.
+/// Failure to find the programs.
 #[derive(Debug, Error)]
 pub enum DetectError {
-    /// Neither under its explicit nor under its plain name.
+    /// The program has neither its explicit nor its plain name in the search path.
     #[error("`{0}` is not installed")]
     Missing(String),
-    /// There is a plain `iptables`, but it is the other one.
+    /// Only the plain name exists, and it is the other variant.
     #[error("`{explicit}` is not installed, and `{plain}` is the {found} variant")]
     OtherVariant {
-        /// The name we looked for.
+        /// The name with the variant.
         explicit: String,
-        /// The name we tried instead.
+        /// The name without the variant.
         plain: String,
-        /// What that is.
+        /// The variant behind the plain name.
         found: Variant,
     },
-    /// It is there and does not run.
-    #[error("the version of iptables is unknown")]
+    /// The program does not run.
+    #[error("cannot read the version of iptables")]
     NoVersion(#[source] CommandError),
-    /// It runs and says something else than a version.
-    #[error("`{program} --version` says {said:?}, which is no version")]
+    /// The output of `--version` is not understood.
+    #[error("`{program} --version` printed {output:?}: expected a version")]
     BadVersion {
-        /// The program.
+        /// Path of the program.
         program: String,
-        /// Its words.
-        said: String,
+        /// Its output.
+        output: String,
     },
 }
 
@@ -63,7 +66,7 @@ impl Iptables {
         Self::detect_in(&SearchPath::from_environment(), family, choice)
     }
 
-    /// [`Self::detect`], looking for programs elsewhere.
+    /// [`Self::detect`] in another search path.
     pub fn detect_in(
         search: &SearchPath,
         family: IpFamily,
@@ -77,7 +80,7 @@ impl Iptables {
     }
 
     fn open_automatic(search: &SearchPath, family: IpFamily) -> Result<Self, DetectError> {
-        // A kubelet that knows one family only has left its mark in that one.
+        // The kubelet of a single-stack node creates its chains in one family only.
         let marked = [Variant::Nft, Variant::Legacy].into_iter().find(|variant| {
             IpFamily::ALL.into_iter().any(|family| {
                 Self::open(search, family, *variant).is_ok_and(|tables| tables.has_kubelet_chain())
@@ -95,7 +98,7 @@ impl Iptables {
         }
     }
 
-    /// Opens one variant, by its explicit name or by the plain one if that *is* the variant.
+    /// Opens one variant, by its explicit name, or by the plain one if that is the variant.
     fn open(search: &SearchPath, family: IpFamily, variant: Variant) -> Result<Self, DetectError> {
         let explicit = explicit_name(family, variant);
         let missing = match Self::open_named(search, family, &explicit) {
@@ -115,7 +118,7 @@ impl Iptables {
     }
 
     fn open_named(search: &SearchPath, family: IpFamily, stem: &str) -> Result<Self, DetectError> {
-        let programs = Programs::find(search, stem).map_err(DetectError::Missing)?;
+        let programs = Programs::find(search, stem)?;
         let limits = Limits::default();
         let Banner { version, variant } = banner(&programs.command, limits)?;
         Ok(Self {
@@ -127,7 +130,7 @@ impl Iptables {
         })
     }
 
-    /// Whether the kubelet has left its mark. A table that cannot be read has none.
+    /// Returns whether the kubelet's chains exist. A table that cannot be read has none.
     fn has_kubelet_chain(&self) -> bool {
         if self.variant == Variant::Legacy && !legacy_table_exists(self.family, "mangle") {
             return false;
@@ -137,7 +140,7 @@ impl Iptables {
             found |= declared_chain(line).is_some_and(|chain| KUBELET_CHAINS.contains(&chain));
         });
         if let Err(error) = saved {
-            tracing::debug!(%error, "cannot look for the kubelet's chains");
+            tracing::debug!(%error, "cannot read the mangle table, assuming no kubelet chains");
             return false;
         }
         found
@@ -154,10 +157,10 @@ fn banner(program: &Path, limits: Limits) -> Result<Banner, DetectError> {
     }
     .run()
     .map_err(DetectError::NoVersion)?;
-    let said = String::from_utf8_lossy(&finished.output);
-    said.parse().map_err(|()| DetectError::BadVersion {
+    let output = String::from_utf8_lossy(&finished.output);
+    output.parse().map_err(|()| DetectError::BadVersion {
         program: program.display().to_string(),
-        said: said.trim().to_owned(),
+        output: output.trim().to_owned(),
     })
 }
 

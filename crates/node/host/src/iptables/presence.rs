@@ -1,3 +1,5 @@
+//! Availability of an address family for rules.
+
 use std::path::Path;
 
 use thiserror::Error;
@@ -11,30 +13,30 @@ use crate::{
 
 const DISABLED: Setting<'_> = Setting::Sysctl("net/ipv6/conf/all/disable_ipv6");
 
-/// Why rules of a family cannot be written here.
+/// Reason why rules of a family cannot be written here.
 #[derive(Debug, Error)]
 pub enum Absence {
     /// The kernel was built or started without IPv6.
     #[error("the kernel has no IPv6")]
     NoIpv6,
-    /// Somebody switched it off.
+    /// The sysctl `disable_ipv6` is set.
     #[error("net.ipv6.conf.all.disable_ipv6 is set")]
     Ipv6Disabled,
-    /// The nat table cannot be listed.
-    #[error("the nat table cannot be listed")]
+    /// Listing the nat table failed.
+    #[error("cannot list the nat table")]
     NoNat(#[source] CommandError),
 }
 
 impl Iptables {
-    /// Whether rules of this family can be written and would see traffic.
+    /// Returns whether rules of this family can be written and would see traffic.
     pub fn is_present(&self) -> bool {
         self.presence().is_ok()
     }
 
-    /// [`Self::is_present`], with the reason if not.
+    /// [`Self::is_present`] with the reason.
     pub fn presence(&self) -> Result<(), Absence> {
         if self.family == IpFamily::V6 {
-            // The thread's own network; `/proc/net` would be that of the main thread.
+            // The thread's own network namespace; `/proc/net` is that of the main thread.
             if !Path::new("/proc/thread-self/net/if_inet6").exists() {
                 return Err(Absence::NoIpv6);
             }

@@ -1,3 +1,5 @@
+//! Paths and environment of the iptables programs.
+
 use std::{
     env,
     ffi::OsString,
@@ -6,21 +8,21 @@ use std::{
 
 use weft_model::IpFamily;
 
-use crate::iptables::Variant;
+use crate::iptables::{DetectError, Variant};
 
-/// Debian keeps these out of everybody's `PATH` but root's.
+/// Directories that Debian leaves out of `PATH` for users other than root.
 const ADMINISTRATORS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Where to look for programs, in order.
+/// Directories to search for programs, in order.
 ///
-/// A directory put in front can replace single programs, for instance by one that fails.
+/// A directory put in front can replace single programs, for example by one that fails.
 #[derive(Clone, Debug)]
 pub struct SearchPath {
     directories: Vec<PathBuf>,
 }
 
 impl SearchPath {
-    /// `PATH`, and behind it the directories of administrators' programs.
+    /// `PATH`, followed by the sbin directories.
     pub fn from_environment() -> Self {
         let path = env::var_os("PATH").unwrap_or_default();
         let directories = env::split_paths(&path)
@@ -29,13 +31,13 @@ impl SearchPath {
         Self { directories }
     }
 
-    /// These directories and no others.
+    /// Only these directories.
     pub fn of(directories: &[&Path]) -> Self {
         let directories = directories.iter().map(|path| path.to_path_buf()).collect();
         Self { directories }
     }
 
-    /// The same with another directory to look into first.
+    /// The same with another directory in front.
     #[must_use]
     pub fn with_first(mut self, directory: &Path) -> Self {
         self.directories.insert(0, directory.to_owned());
@@ -50,21 +52,21 @@ impl SearchPath {
     }
 }
 
-/// The three programs that are used, by their full paths.
+/// Paths of the three programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
-    /// `iptables`.
+    /// Path of `iptables`.
     pub command: PathBuf,
-    /// `iptables-save`.
+    /// Path of `iptables-save`.
     pub save: PathBuf,
-    /// `iptables-restore`.
+    /// Path of `iptables-restore`.
     pub restore: PathBuf,
 }
 
 impl Programs {
-    /// Finds `<stem>`, `<stem>-save` and `<stem>-restore`, or names what is missing.
-    pub(super) fn find(search: &SearchPath, stem: &str) -> Result<Self, String> {
-        let find = |name: String| search.find(&name).ok_or(name);
+    /// Finds `<stem>`, `<stem>-save` and `<stem>-restore`.
+    pub(super) fn find(search: &SearchPath, stem: &str) -> Result<Self, DetectError> {
+        let find = |name: String| search.find(&name).ok_or(DetectError::Missing(name));
         Ok(Self {
             command: find(stem.to_owned())?,
             save: find(format!("{stem}-save"))?,
@@ -86,8 +88,8 @@ pub(super) fn explicit_name(family: IpFamily, variant: Variant) -> String {
     format!("{}-{variant}", plain_name(family))
 }
 
-/// All that a program of ours gets to see: no language but the one we can read, and what an
-/// administrator may have set to move iptables' plug-ins or its lock.
+/// The whole environment of the programs: the C locale, since their messages are parsed, and the
+/// variables by which an administrator moves iptables' plug-ins or its lock.
 pub(super) fn environment() -> Vec<(OsString, OsString)> {
     let directories = SearchPath::from_environment().directories;
     let path = env::join_paths(directories).unwrap_or_default();

@@ -1,12 +1,14 @@
+//! Errors of iptables-restore, with the line of the input that was refused.
+
 use thiserror::Error;
 
 use crate::command::CommandError;
 
-/// Why a restore was not accepted.
+/// Failure of a restore.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// The program pointed at a line of the input.
-    #[error("line {line} of the restore input was refused")]
+    /// The program named a line of the input.
+    #[error("iptables-restore refused line {line} of its input")]
     Line {
         /// Counted from 1. For a jump to a missing chain iptables-nft names the line of `COMMIT`.
         line: usize,
@@ -21,7 +23,7 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// The lines at fault, counted from 1, in the order in which they were named.
+    /// The refused lines, counted from 1, in the order in which the program named them.
     pub fn lines(&self) -> Vec<usize> {
         match self {
             Self::Line { line, others, .. } => [&[*line], &others[..]].concat(),
@@ -29,30 +31,33 @@ impl RestoreError {
         }
     }
 
-    /// Whether the input was judged and found wrong, so that the same input fails again. A missing
-    /// program or privilege, a busy lock, a lack of memory or descriptors and a killed program are
-    /// none of that, even where the program names the line at which it happened.
+    /// Returns whether the input itself was refused, so that the same input fails again. A missing
+    /// program or privilege, a busy lock, a lack of memory or descriptors and a killed program do
+    /// not count, even where the program names the line at which it happened.
     pub fn is_refusal(&self) -> bool {
         let (named, error) = match self {
             Self::Line { source, .. } => (true, source),
             Self::Command(error) => (false, error),
         };
-        let CommandError::Failed { status, said, .. } = error else {
+        let CommandError::Failed {
+            status, message, ..
+        } = error
+        else {
             return false;
         };
-        // Without a line, only "other" and "bad parameter" speak of the input.
+        // Without a line, only the statuses "other" and "bad parameter" concern the input.
         let judged = named || matches!(status.code(), Some(1 | 2));
-        judged && !CIRCUMSTANCES.iter().any(|words| said.contains(words))
+        judged && !CIRCUMSTANCES.iter().any(|words| message.contains(words))
     }
 
-    /// Whether the same input is likely to be accepted in a moment.
+    /// Returns whether a retry in a moment is likely to work.
     pub fn is_lock_busy(&self) -> bool {
         matches!(self, Self::Command(error) if error.is_lock_busy())
     }
 }
 
-/// How the programs say that it is not the input's fault: the words of `strerror(3)`, and what
-/// iptables-legacy says for ENOMEM.
+/// Messages of failures that the input did not cause: the texts of `strerror(3)`, and that of
+/// iptables-legacy for ENOMEM.
 const CIRCUMSTANCES: [&str; 8] = [
     "Cannot allocate memory",
     "Memory allocation problem",
@@ -66,11 +71,13 @@ const CIRCUMSTANCES: [&str; 8] = [
 
 impl From<CommandError> for RestoreError {
     fn from(error: CommandError) -> Self {
-        let said = error.said().unwrap_or_default();
-        match failing_line(said) {
+        let message = error.message().unwrap_or_default();
+        match failing_line(message) {
             Some(line) => Self::Line {
                 line,
-                others: refused_lines(said).filter(|other| *other != line).collect(),
+                others: refused_lines(message)
+                    .filter(|other| *other != line)
+                    .collect(),
                 source: error,
             },
             None => Self::Command(error),
@@ -79,9 +86,9 @@ impl From<CommandError> for RestoreError {
 }
 
 /// All lines in the form of iptables-nft, `line 5: RULE_APPEND failed (…)`. A number at which the
-/// message was cut off is not followed by a colon.
-fn refused_lines(said: &str) -> impl Iterator<Item = usize> {
-    let numbers = said.split("; ").filter_map(|part| {
+/// message was cut is not followed by a colon.
+fn refused_lines(message: &str) -> impl Iterator<Item = usize> {
+    let numbers = message.split("; ").filter_map(|part| {
         let (number, words) = part.trim_start().strip_prefix("line ")?.split_once(": ")?;
         words.contains("failed").then(|| number.parse().ok())?
     });
@@ -92,10 +99,10 @@ fn refused_lines(said: &str) -> impl Iterator<Item = usize> {
 /// Finds the line number in the forms that both variants use:
 /// `Error occurred at line: 3`, `line 3 failed`, `line 5: CHAIN_DEL failed (…)`,
 /// `COMMIT expected at line 4`.
-fn failing_line(said: &str) -> Option<usize> {
+fn failing_line(message: &str) -> Option<usize> {
     let number_after = |marker: &str| {
-        said.match_indices(marker).find_map(|(position, _)| {
-            let rest = &said[position + marker.len()..];
+        message.match_indices(marker).find_map(|(position, _)| {
+            let rest = &message[position + marker.len()..];
             let digits = rest
                 .find(|c: char| !c.is_ascii_digit())
                 .unwrap_or(rest.len());
@@ -111,11 +118,11 @@ mod tests {
 
     use super::*;
 
-    fn failed(code: i32, said: &str) -> RestoreError {
+    fn failed(code: i32, message: &str) -> RestoreError {
         CommandError::Failed {
             command: "iptables-restore".to_owned(),
             status: ExitStatus::from_raw(code << 8),
-            said: said.to_owned(),
+            message: message.to_owned(),
         }
         .into()
     }
@@ -134,8 +141,8 @@ mod tests {
             (1, "iptables-restore: line 7 failed"),
             (1, "iptables-restore: unable to initialize table 'nat'"),
         ];
-        for (code, said) in refused {
-            assert!(failed(code, said).is_refusal(), "{said}");
+        for (code, message) in refused {
+            assert!(failed(code, message).is_refusal(), "{message}");
         }
         let circumstances = [
             (
@@ -153,13 +160,13 @@ mod tests {
                 "Fatal: can't open lock file /run/xtables.lock: Read-only file system",
             ),
         ];
-        for (code, said) in circumstances {
-            assert!(!failed(code, said).is_refusal(), "{said}");
+        for (code, message) in circumstances {
+            assert!(!failed(code, message).is_refusal(), "{message}");
         }
         let killed = CommandError::Failed {
             command: String::new(),
             status: ExitStatus::from_raw(9),
-            said: String::new(),
+            message: String::new(),
         };
         assert!(!RestoreError::from(killed).is_refusal());
     }
@@ -209,8 +216,8 @@ mod tests {
             ("the command line is wrong", None),
             ("Permission denied (you must be root)", None),
         ];
-        for (said, line) in cases {
-            assert_eq!(failing_line(said), line, "{said}");
+        for (message, line) in cases {
+            assert_eq!(failing_line(message), line, "{message}");
         }
     }
 }

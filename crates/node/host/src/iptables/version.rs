@@ -1,3 +1,5 @@
+//! Variant and version of iptables, parsed from `iptables --version`.
+
 use std::{fmt, str::FromStr};
 
 /// One of the two implementations of iptables.
@@ -10,10 +12,10 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Both.
+    /// Both variants, legacy first.
     pub const ALL: [Self; 2] = [Self::Legacy, Self::Nft];
 
-    /// As it stands in the names of the programs.
+    /// Suffix in the names of the programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -35,7 +37,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// From its three numbers.
+    /// A version from its three numbers.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self {
             numbers: [major, minor, patch],
@@ -50,7 +52,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What `iptables --version` says: `iptables v1.8.9 (nf_tables)`.
+/// Output of `iptables --version`: `iptables v1.8.9 (nf_tables)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Banner {
     pub(super) version: Version,
@@ -65,7 +67,7 @@ impl FromStr for Banner {
             .split_whitespace()
             .find_map(|word| parse_version(word.strip_prefix('v')?))
             .ok_or(())?;
-        // Before 1.8 there was nothing else than what is called legacy now.
+        // Before 1.8 there was only the implementation that is called legacy now.
         let variant = if text.contains("(nf_tables)") {
             Variant::Nft
         } else {
@@ -75,7 +77,7 @@ impl FromStr for Banner {
     }
 }
 
-/// One to four numbers: `1.4.16.3` was a version once, of which three suffice.
+/// One to four numbers: `1.4.16.3` was a version once, and three numbers suffice.
 fn parse_version(text: &str) -> Option<Version> {
     let mut numbers = [0; 3];
     for (index, part) in text.split('.').enumerate() {

@@ -1,3 +1,5 @@
+//! Named packet counters of the kernel (nfnetlink_acct).
+
 use rustix::io::Errno;
 
 use crate::{
@@ -14,34 +16,37 @@ const NAME: u16 = 1;
 const PACKETS: u16 = 2;
 
 impl Netfilter {
-    /// Whether this kernel has named counters at all (nfnetlink_acct).
+    /// Returns whether this kernel has named counters at all (nfnetlink_acct).
     ///
-    /// Says nothing about the iptables match of that name, which is another module.
+    /// The iptables match `nfacct` is another module and may still be missing.
     pub fn has_counters(&mut self) -> bool {
-        // Whatever the name: an answer about it is an answer.
+        // Any name does: an answer, also a negative one, shows that the module is there.
         self.counter_packets("weft-probe").is_ok()
     }
 
-    /// Makes a counter (nfacct object) unless it is there already. Its value is kept.
+    /// Creates a counter (nfacct object) unless it exists. An existing one keeps its value.
     ///
-    /// The kernel takes names of up to 31 bytes.
+    /// The kernel accepts names of up to 31 bytes.
     pub fn ensure_counter(&mut self, name: &str) -> Result<(), NetlinkError> {
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE | FLAG_CREATE | FLAG_EXCLUSIVE;
-        let order = request(Subsystem::Accounting, NEW, flags, 0).with(NAME, &terminated(name));
-        match self.socket.ask("make an nfacct counter", order, |_| ()) {
+        let request = request(Subsystem::Accounting, NEW, flags, 0).with(NAME, &terminated(name));
+        match self
+            .socket
+            .request("create an nfacct counter", request, |_| ())
+        {
             Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// How many packets a counter has seen; nothing if there is no such counter.
+    /// Packets counted so far; `None` if the counter does not exist.
     pub fn counter_packets(&mut self, name: &str) -> Result<Option<u64>, NetlinkError> {
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
-        let question = request(Subsystem::Accounting, GET, flags, 0).with(NAME, &terminated(name));
+        let request = request(Subsystem::Accounting, GET, flags, 0).with(NAME, &terminated(name));
         let mut packets = None;
         let outcome = self
             .socket
-            .ask("read an nfacct counter", question, |payload| {
+            .request("read an nfacct counter", request, |payload| {
                 packets = attributes(body(payload))
                     .find(|attribute| attribute.kind == PACKETS)
                     .and_then(|attribute| fixed(attribute.value, 0))

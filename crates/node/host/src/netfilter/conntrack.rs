@@ -1,3 +1,5 @@
+//! Conntrack entries over netlink: list and delete.
+
 use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
@@ -22,7 +24,7 @@ const FILTER: u16 = 25;
 
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
-/// Compare the protocol's number and nothing else. In the machine's byte order.
+/// `CTA_FILTER_F_CTA_PROTO_NUM`: compare only the protocol number. In native byte order.
 const FILTER_FLAG_PROTOCOL: u32 = 1 << 3;
 
 const TUPLE_ADDRESSES: u16 = 1;
@@ -38,44 +40,44 @@ const PROTOCOL_NUMBER: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
 
-/// How often a dump is begun again because the table changed under it.
+/// Number of dumps before an inconsistent list is accepted.
 const TRIES: u32 = 5;
 
-/// Where packets of one direction come from and go to.
+/// Source and destination of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
-    /// Sender.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// Receiver.
+    /// Destination address and port.
     pub destination: SocketAddr,
 }
 
-/// A connection tracked apart from others with the same addresses.
+/// Conntrack zone of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Zone {
-    /// In both directions.
+    /// The zone of both directions.
     Both(u16),
-    /// For original packets only.
+    /// The zone of the original direction only.
     Original(u16),
 }
 
-/// A tracked connection.
+/// A conntrack entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// Its protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// As the first packet came, before any translation.
+    /// Addresses of the first packet, before translation.
     pub original: Endpoints,
-    /// As answers come: their source is where translation sent the first packet.
+    /// Addresses of the replies; the source is the translated destination.
     pub reply: Endpoints,
-    /// Nothing for the usual zone.
+    /// `None` for the default zone.
     pub zone: Option<Zone>,
-    /// Distinguishes it from a later one between the same endpoints.
+    /// Distinguishes the entry from a later one with the same addresses.
     pub id: u32,
 }
 
 impl Netfilter {
-    /// All tracked connections of a family and protocol.
+    /// All conntrack entries of a family and protocol.
     pub fn flows(
         &mut self,
         family: IpFamily,
@@ -84,11 +86,11 @@ impl Netfilter {
         self.flows_where(family, protocol, |_| true)
     }
 
-    /// Those tracked connections of a family and protocol that `keep` wants.
+    /// The conntrack entries of a family and protocol that `keep` accepts.
     ///
-    /// The kernel sends only what matches family and protocol (since Linux 5.8; older ones send
-    /// the family). When the table changes so fast that five dumps are inconsistent, the last one
-    /// is returned: it may miss entries, but every entry in it was there.
+    /// The kernel sends only what matches family and protocol (since Linux 5.8; older ones send the
+    /// family). If the table changes so fast that five dumps are inconsistent, the last one is
+    /// returned: it may miss entries, but every entry in it existed.
     pub fn flows_where(
         &mut self,
         family: IpFamily,
@@ -101,8 +103,8 @@ impl Netfilter {
             let wanted = |flow: &Flow| {
                 flow.protocol == protocol && IpFamily::of(flow.original.source.ip()) == family
             };
-            let outcome = self.socket.ask(
-                "list tracked connections",
+            let outcome = self.socket.request(
+                "list conntrack entries",
                 dump(family, protocol),
                 |payload| {
                     flows.extend(parse(payload).filter(wanted).filter(&mut keep));
@@ -116,16 +118,16 @@ impl Netfilter {
         }
         tracing::debug!(
             tries = TRIES,
-            "the list of tracked connections was inconsistent"
+            "conntrack dump was inconsistent, using the last one"
         );
         Ok(flows)
     }
 
-    /// Forgets one connection; says whether it was still there.
+    /// Deletes an entry. Returns whether it still existed.
     pub fn delete_flow(&mut self, flow: &Flow) -> Result<bool, NetlinkError> {
         let outcome = self
             .socket
-            .ask("forget a tracked connection", deletion(flow), |_| ());
+            .request("delete a conntrack entry", deletion(flow), |_| ());
         match outcome {
             Ok(()) => Ok(true),
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(false),
@@ -156,7 +158,7 @@ fn dump(family: IpFamily, protocol: Protocol) -> Request {
 fn deletion(flow: &Flow) -> Request {
     let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
     let family = IpFamily::of(flow.original.source.ip());
-    let order = request(Subsystem::Conntrack, DELETE, flags, family_number(family))
+    let request = request(Subsystem::Conntrack, DELETE, flags, family_number(family))
         .with_nested(TUPLE_ORIGINAL, |tuple| {
             let tuple = with_endpoints(tuple, flow.protocol, &flow.original);
             match flow.zone {
@@ -164,11 +166,11 @@ fn deletion(flow: &Flow) -> Request {
                 Some(Zone::Both(_)) | None => tuple,
             }
         })
-        // Without it a connection made in the meantime would be hit.
+        // Without the ID, an entry created in the meantime would be deleted.
         .with(ID, &flow.id.to_be_bytes());
     match flow.zone {
-        Some(Zone::Both(zone)) => order.with(ZONE, &zone.to_be_bytes()),
-        Some(Zone::Original(_)) | None => order,
+        Some(Zone::Both(zone)) => request.with(ZONE, &zone.to_be_bytes()),
+        Some(Zone::Original(_)) | None => request,
     }
 }
 
@@ -193,7 +195,7 @@ fn with_endpoints(tuple: Request, protocol: Protocol, endpoints: &Endpoints) -> 
         })
 }
 
-/// An entry, unless it is of a kind we know nothing about.
+/// An entry, unless its protocol or addresses are not supported.
 fn parse(payload: &[u8]) -> std::option::IntoIter<Flow> {
     parse_flow(body(payload)).into_iter()
 }
@@ -254,7 +256,7 @@ fn parse_tuple(bytes: &[u8]) -> Option<Tuple> {
     })
 }
 
-/// What an attribute holds, if it is one of those that hold attributes.
+/// The attributes inside an attribute.
 fn nested(outer: Attribute<'_>) -> impl Iterator<Item = Attribute<'_>> {
     let holds = matches!(outer.kind, TUPLE_ADDRESSES | TUPLE_PROTOCOL);
     attributes(if holds { outer.value } else { &[] })
@@ -296,7 +298,7 @@ mod tests {
     #[test]
     fn the_kernel_sends_only_the_protocol_that_was_asked_for() {
         lab::with_programs(&["iptables-nft"], |lab| {
-            // Connections are tracked only where somebody needs it.
+            // The kernel tracks connections only where a rule needs it.
             let rule = "-A OUTPUT -m conntrack --ctstate INVALID -j DROP";
             let words: Vec<&str> = rule.split(' ').collect();
             lab.program("iptables-nft", &words);
@@ -311,9 +313,9 @@ mod tests {
             let mut netfilter = Netfilter::open().unwrap();
             for protocol in [Protocol::Udp, Protocol::Tcp] {
                 let mut received = Vec::new();
-                let question = dump(IpFamily::V4, protocol);
+                let request = dump(IpFamily::V4, protocol);
                 let collect = |payload: &[u8]| received.push(parse_flow(body(payload)));
-                netfilter.socket.ask("list", question, collect).unwrap();
+                netfilter.socket.request("list", request, collect).unwrap();
                 let protocols: Vec<_> = received
                     .iter()
                     .map(|flow| flow.map(|flow| flow.protocol))

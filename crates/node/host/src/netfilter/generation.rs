@@ -1,3 +1,5 @@
+//! The nftables generation: a counter of transactions.
+
 use crate::{
     netfilter::{Netfilter, Subsystem, body, request},
     netlink::{FLAG_ACKNOWLEDGE, FLAG_REQUEST, NetlinkError, attributes, fixed},
@@ -8,17 +10,18 @@ const GENERATION_ID: u16 = 1;
 
 impl Netfilter {
     /// The generation of this namespace's nftables, which rises by one with every transaction that
-    /// changes anything, whoever makes it, in whichever table and family.
+    /// changes anything, by any process, in any table and family.
     ///
-    /// The same number twice means that nobody wrote in between. A restore by iptables-nft is one
-    /// transaction for each `COMMIT`, or none where nothing was to do, as for an empty chain that
-    /// is emptied: a rise by more than the number of its `COMMIT`s betrays another writer.
+    /// The same number twice means that nothing was written in between. A restore by iptables-nft
+    /// is one transaction for each `COMMIT`, or none if there was nothing to do, as for an empty
+    /// chain that is flushed: a rise by more than the number of its `COMMIT`s reveals another
+    /// writer.
     pub fn nftables_generation(&mut self) -> Result<u32, NetlinkError> {
         let operation = "get the nftables generation";
         let flags = FLAG_REQUEST | FLAG_ACKNOWLEDGE;
-        let question = request(Subsystem::Nftables, GET_GENERATION, flags, 0);
+        let request = request(Subsystem::Nftables, GET_GENERATION, flags, 0);
         let mut generation = None;
-        self.socket.ask(operation, question, |payload| {
+        self.socket.request(operation, request, |payload| {
             generation = attributes(body(payload))
                 .find(|attribute| attribute.kind == GENERATION_ID)
                 .and_then(|attribute| fixed(attribute.value, 0))

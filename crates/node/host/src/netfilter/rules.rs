@@ -1,3 +1,5 @@
+//! nftables chains and rules over netlink, as bytes to compare.
+
 use rustix::io::Errno;
 use weft_model::IpFamily;
 
@@ -23,32 +25,32 @@ const EXPRESSION_DATA: u16 = 2;
 const QUOTA_PADDING: u16 = 3;
 const QUOTA_CONSUMED: u16 = 4;
 
-/// How often a dump is begun again because somebody wrote meanwhile.
+/// Number of dumps before a list that keeps changing is an error.
 const TRIES: u32 = 5;
 
-/// What an nftables rule says, in the kernel's words: its expressions and the user data attached to
-/// it, without handle and position, and without what packets change.
+/// The content of an nftables rule: its expressions and user data, without handle and position, and
+/// without state that packets change.
 ///
-/// Good for comparing: rules are equal if and only if their bytes are, as long as the same program
-/// wrote both. The elements of a set that a rule looks into are no part of it.
+/// For comparing: rules are equal if and only if their bytes are, provided the same program wrote
+/// both. The elements of a set that a rule refers to are not part of it.
 ///
-/// Blobs of xtables extensions are taken as they are. Their kernel-side half (the pointers of
+/// Blobs of xtables extensions are compared as they are. Their kernel-side half (the pointers of
 /// `xt_nfacct_match_info`, `xt_statistic_info` and so on) never leaves the kernel: since Linux 4.20
-/// (4.19.86, 4.14.156) it sends zeros for everything behind an extension's `usersize`.
+/// (4.19.86, 4.14.156) it sends zeros for everything after an extension's `usersize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawRule<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> RawRule<'a> {
-    /// To be compared or hashed, not to be read.
+    /// Bytes to compare or hash, not to parse.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
 impl Netfilter {
-    /// The names of a table's chains, none if there is no such table.
+    /// Names of a table's chains; none if the table does not exist.
     pub fn nftables_chains(
         &mut self,
         family: IpFamily,
@@ -66,14 +68,14 @@ impl Netfilter {
         Ok(names)
     }
 
-    /// Hands on the rules of one chain in their order, or chain by chain those of a whole table.
-    /// There are none where the chain or the table does not exist.
+    /// Passes on the rules of one chain in order, or of all chains of a table, chain by chain. None
+    /// if the chain or the table does not exist.
     ///
-    /// Each chain is consistent in itself. A whole table is not: somebody may write between one
-    /// chain and the next. Whoever must know asks for the
+    /// Each chain is consistent in itself. A whole table is not: another process may write between
+    /// one chain and the next. A caller that must know compares the
     /// [generation](Self::nftables_generation) before and after.
     ///
-    /// Memory is taken for the rules of one chain at a time.
+    /// Memory is needed for the rules of one chain at a time.
     pub fn nftables_rules(
         &mut self,
         family: IpFamily,
@@ -85,8 +87,8 @@ impl Netfilter {
         if let Some(chain) = chain {
             return self.chain_rules(family, table, chain, &mut rules, each);
         }
-        // One dump of the whole table would do, but the kernel finds the place to go on by counting
-        // from the first rule, for every 32 kB: the time would grow with the square of the rules.
+        // One dump of the whole table would do, but for every 32 kB the kernel counts from the
+        // first rule to find where to continue: the time would grow with the square of the rules.
         for chain in self.nftables_chains(family, table)? {
             self.chain_rules(family, table, &chain, &mut rules, each)?;
         }
@@ -101,10 +103,10 @@ impl Netfilter {
         rules: &mut Rules,
         each: &mut dyn FnMut(&str, &RawRule<'_>),
     ) -> Result<(), NetlinkError> {
-        let question = dump(GET_RULE, family)
+        let request = dump(GET_RULE, family)
             .with(RULE_TABLE, &terminated(table))
             .with(RULE_CHAIN, &terminated(chain));
-        self.consistent_dump("list nftables rules", &question, &mut |step| match step {
+        self.consistent_dump("list nftables rules", &request, &mut |step| match step {
             Step::Begin => rules.clear(),
             Step::Message(payload) => rules.add(payload),
         })?;
@@ -114,17 +116,17 @@ impl Netfilter {
         Ok(())
     }
 
-    /// Begins again when the kernel says that what it sent does not fit together.
+    /// Starts over when the kernel reports an inconsistent dump.
     pub(crate) fn consistent_dump(
         &mut self,
         operation: &'static str,
-        question: &Request,
+        request: &Request,
         step: &mut dyn FnMut(Step<'_>),
     ) -> Result<(), NetlinkError> {
         let mut tries = 0;
         loop {
             step(Step::Begin);
-            let outcome = self.socket.ask(operation, question.clone(), |payload| {
+            let outcome = self.socket.request(operation, request.clone(), |payload| {
                 step(Step::Message(payload));
             });
             tries += 1;
@@ -136,9 +138,9 @@ impl Netfilter {
     }
 }
 
-/// Of a dump.
+/// Step of a dump.
 pub(crate) enum Step<'a> {
-    /// Whatever came before does not count.
+    /// Start of a dump; everything before it is void.
     Begin,
     Message(&'a [u8]),
 }
@@ -190,7 +192,7 @@ impl Rules {
     }
 }
 
-/// Writes what belongs to a [`RawRule`].
+/// Appends the bytes of a [`RawRule`].
 fn write_rule(bytes: &mut Vec<u8>, rule: &[u8]) {
     for attribute in attributes(rule) {
         match attribute.kind {
@@ -229,22 +231,22 @@ fn write_expression(bytes: &mut Vec<u8>, expression: &[u8]) {
     }
 }
 
-/// Whether packets change what the kernel sends of an expression.
+/// Returns whether packets change the attributes of an expression.
 fn has_state(expression: &[u8]) -> bool {
     matches!(expression, b"counter" | b"last" | b"quota")
 }
 
-/// Whether this part of such an expression is what changes. On some machines there is padding in
-/// front of it, or not, depending on where in the message it stands.
+/// Returns whether packets change this attribute of such an expression. On some architectures
+/// padding precedes it, depending on its position in the message.
 fn is_state(expression: &[u8], part: u16) -> bool {
     match expression {
         b"quota" => matches!(part, QUOTA_CONSUMED | QUOTA_PADDING),
-        // Of the others there is nothing else.
+        // The other expressions have only state.
         _ => true,
     }
 }
 
-/// Writes a part with its kind and length, so that different parts never give the same bytes.
+/// Appends a part with its type and length, so that different parts never give the same bytes.
 fn write(bytes: &mut Vec<u8>, kind: u16, content: impl FnOnce(&mut Vec<u8>)) {
     bytes.extend_from_slice(&kind.to_ne_bytes());
     let start = bytes.len();
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_during_which_somebody_writes_is_begun_again() {
+    fn a_dump_that_a_writer_interrupts_is_repeated() {
         lab::with_programs(&["iptables-nft"], |_| {
             let tables = Iptables::detect(IpFamily::V4, VariantChoice::Nft).unwrap();
             // More than the kernel sends at once, and less than it takes at once without root.
@@ -325,10 +327,10 @@ mod tests {
             let input = format!("*nat\n:WEFT - [0:0]\n{}COMMIT\n", rule.repeat(200));
             tables.restore(input.as_bytes()).unwrap();
             let mut netfilter = Netfilter::open().unwrap();
-            let question = dump(GET_RULE, IpFamily::V4).with(RULE_TABLE, b"nat\0");
+            let request = dump(GET_RULE, IpFamily::V4).with(RULE_TABLE, b"nat\0");
             let mut dump_during = |writes: u32| {
                 let (mut begun, mut messages) = (0, 0);
-                let outcome = netfilter.consistent_dump("test", &question, &mut |step| {
+                let outcome = netfilter.consistent_dump("test", &request, &mut |step| {
                     if matches!(step, Step::Begin) {
                         begun += 1;
                         messages = 0;

@@ -1,4 +1,4 @@
-//! Messages as bytes. Everything is in the machine's byte order, unless a subsystem says otherwise.
+//! Netlink messages as bytes, in native byte order unless a subsystem says otherwise.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,9 +8,9 @@ use weft_model::IpFamily;
 const HEADER: usize = 16;
 /// Size of `nlattr`.
 const ATTRIBUTE_HEADER: usize = 4;
-/// Set in the kind of an attribute that holds attributes.
+/// Set in the type of an attribute that contains attributes.
 const NESTED: u16 = 0x8000;
-/// What is left of a kind without its two flags.
+/// The type of an attribute without its two flags.
 const KIND_MASK: u16 = 0x3fff;
 
 /// A message under construction.
@@ -37,7 +37,7 @@ impl Request {
         self
     }
 
-    /// Adds an attribute that holds those which `build` adds.
+    /// Adds an attribute that contains those which `build` adds.
     #[must_use]
     pub(crate) fn with_nested(mut self, kind: u16, build: impl FnOnce(Self) -> Self) -> Self {
         let start = self.begin(kind | NESTED);
@@ -102,7 +102,7 @@ pub(super) struct Message<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// The messages of one datagram. A torn one ends them.
+/// The messages of one datagram, up to a truncated one.
 pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(fixed(datagram, 0)?)).ok()?;
@@ -138,12 +138,12 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>
     })
 }
 
-/// `N` bytes from a place, if there are so many.
+/// `N` bytes from an offset, if there are that many.
 pub(crate) fn fixed<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
     bytes.get(start..start + N)?.try_into().ok()
 }
 
-/// An IP address in an attribute; its length tells the family.
+/// An IP address in an attribute; the length determines the family.
 pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
     match value.len() {
         4 => Some(Ipv4Addr::from(fixed::<4>(value, 0)?).into()),
@@ -215,7 +215,7 @@ mod tests {
             }
             assert_eq!(messages(&whole[..length]).count(), 0, "{length}");
         }
-        // Lengths that lie: zero would loop forever, a huge one would read beyond the end.
+        // Wrong lengths: zero would loop forever, a huge one would read beyond the end.
         assert_eq!(messages(&[0; 64]).count(), 0);
         assert_eq!(attributes(&[0; 64]).count(), 0);
         assert_eq!(attributes(&[0xff; 64]).count(), 0);

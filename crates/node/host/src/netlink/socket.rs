@@ -1,3 +1,5 @@
+//! A blocking netlink socket.
+
 use std::{io, os::fd::OwnedFd, time::Duration};
 
 use rustix::{
@@ -17,7 +19,7 @@ use crate::netlink::{
 
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
-/// The dump saw a list that changed under it.
+/// The list changed during the dump.
 const FLAG_DUMP_INTERRUPTED: u16 = 0x10;
 
 pub(crate) const FLAG_REQUEST: u16 = 0x01;
@@ -26,12 +28,12 @@ pub(crate) const FLAG_DUMP: u16 = 0x300;
 pub(crate) const FLAG_EXCLUSIVE: u16 = 0x200;
 pub(crate) const FLAG_CREATE: u16 = 0x400;
 
-/// The kernel answers at once; this only keeps a bug, ours or its, from hanging us forever.
+/// The kernel answers at once; the limit only keeps a bug, here or there, from blocking forever.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel never sends more than 32 kB of a dump at once.
 const BUFFER: usize = 64 << 10;
 
-/// Which part of the kernel to talk to.
+/// Netlink protocol family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Protocol {
     Route,
@@ -74,10 +76,11 @@ impl Socket {
             })
     }
 
-    /// Sends a request and hands the payloads of its answer to `each` until the answer is complete.
+    /// Sends a request and passes the payloads of its answer to `each` until the answer is
+    /// complete.
     ///
-    /// A dump that the kernel calls inconsistent ends with `EINTR`, after all of it was read.
-    pub(crate) fn ask(
+    /// A dump that the kernel marks inconsistent ends with `EINTR`, after all of it was read.
+    pub(crate) fn request(
         &mut self,
         operation: &'static str,
         request: Request,
@@ -95,7 +98,7 @@ impl Socket {
         loop {
             let length = self.receive()?;
             for message in messages(&self.buffer[..length]) {
-                // Left over from a request that was given up.
+                // Belongs to an earlier request that was abandoned.
                 if message.sequence != self.sequence {
                     continue;
                 }
@@ -208,7 +211,7 @@ impl Socket {
 
 fn connect(protocol: Protocol, groups: u32) -> rustix::io::Result<OwnedFd> {
     let protocol = match protocol {
-        // Number 0, which is spelled as none.
+        // Protocol number 0, which rustix spells as `None`.
         Protocol::Route => None,
         Protocol::Netfilter => Some(netlink::NETFILTER),
     };
@@ -219,13 +222,13 @@ fn connect(protocol: Protocol, groups: u32) -> rustix::io::Result<OwnedFd> {
         protocol,
     )?;
     set_socket_timeout(&descriptor, Timeout::Recv, Some(PATIENCE))?;
-    // The kernel chooses our number, and is itself number 0, to which an unconnected socket sends.
+    // The kernel chooses the port ID; the kernel itself is port 0, the default destination.
     bind(&descriptor, &SocketAddrNetlink::new(0, groups))?;
     Ok(descriptor)
 }
 
-/// Both kinds of final message begin with a negative error number, 0 for success. An empty one is
-/// an older kernel's end of a dump.
+/// Both final message types begin with a negative error number, 0 for success. An empty one ends a
+/// dump of an older kernel.
 fn verdict(payload: &[u8], interrupted: bool) -> io::Result<()> {
     let number = fixed(payload, 0).map_or(0, i32::from_ne_bytes);
     if number != 0 {

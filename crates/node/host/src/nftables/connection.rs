@@ -163,7 +163,7 @@ impl Nftables {
         let asked = self
             .netfilter
             .socket
-            .ask("get an nftables table", question, |payload| {
+            .request("get an nftables table", question, |payload| {
                 found = Table::read(family, Read(body(payload))).or(found.take());
             });
         match asked {
@@ -241,9 +241,12 @@ impl Nftables {
                         list
                     });
                 let operation = "get nftables elements";
-                let asked = self.netfilter.socket.ask(operation, question, |payload| {
-                    found.extend(read_elements(body(payload)));
-                });
+                let asked = self
+                    .netfilter
+                    .socket
+                    .request(operation, question, |payload| {
+                        found.extend(read_elements(body(payload)));
+                    });
                 let answered = found.len() - before;
                 match asked {
                     Ok(()) => break,

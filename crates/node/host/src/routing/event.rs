@@ -1,3 +1,5 @@
+//! Events of links, addresses and routes.
+
 use std::net::IpAddr;
 
 use futures::{StreamExt as _, channel::mpsc::UnboundedReceiver};
@@ -23,53 +25,53 @@ const GROUPS: [MulticastGroup; 5] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// What happens to links, addresses and routes of one network namespace.
+/// Follows changes of links, addresses and routes of one network namespace.
 ///
-/// Not everything does: when a link goes down its IPv4 routes vanish and no event says so. Whoever
-/// cares about routes reads them again when a link or an address changed.
+/// Not every change has an event: when a link goes down its IPv4 routes vanish without one.
+/// Followers of routes therefore list them again when a link or an address changed.
 #[derive(Debug)]
 pub struct Events {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
 }
 
-/// Something happened.
+/// A change and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// The change.
     pub change: Change,
-    /// The [`port`](super::Routing::port) of the connection that asked for it; 0 if the kernel did
-    /// it by itself.
+    /// The [`port`](super::Routing::port) of the connection that requested it; 0 for the kernel
+    /// itself.
     pub port: u32,
 }
 
-/// What happened.
+/// A change of a link, an address or a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A link is there, or changed in some way.
+    /// A link was added or changed.
     Link {
-        /// The number of its interface.
+        /// Interface index.
         interface: u32,
-        /// Whether packets can pass: it is switched on, and so is its other end.
+        /// The link is up and has a carrier.
         up: bool,
     },
-    /// A link is gone.
+    /// A link was removed.
     LinkGone {
-        /// The number that its interface had.
+        /// Former interface index.
         interface: u32,
     },
-    /// An address came, went or changed.
+    /// An address was added, removed or changed.
     Address(InterfaceAddress),
-    /// A route was added, or put in the place of another.
+    /// A route was added or replaced.
     RouteWritten(KernelRoute),
     /// A route was deleted.
     RouteDeleted(KernelRoute),
-    /// Events came faster than they were read, and some are lost.
+    /// Events were lost because they came faster than they were read.
     Lost,
 }
 
 impl Events {
-    /// Follows what happens in the calling thread's network namespace, from now on. Events are
-    /// received by a task of the tokio runtime in whose context this is called.
+    /// Follows the calling thread's network namespace from now on. Events are received by a task of
+    /// the current tokio runtime.
     pub fn open() -> Result<Self, NetlinkError> {
         let (connection, _, messages) =
             rtnetlink::new_multicast_connection(&GROUPS).map_err(opening)?;
@@ -77,8 +79,7 @@ impl Events {
         Ok(Self { messages })
     }
 
-    /// Waits for the next event; `None` if the connection broke. Nothing is lost by giving up
-    /// waiting.
+    /// Waits for the next event; `None` if the connection broke. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let (message, _) = self.messages.next().await?;
@@ -101,7 +102,7 @@ fn parse(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<Change> {
             interface: message.header.index,
             up: passes(&message),
         }),
-        // A bridge says the same when a link merely leaves it.
+        // A bridge sends the same message when a link merely leaves it.
         RouteNetlinkMessage::DelLink(message) => {
             let gone = message.header.interface_family == AddressFamily::Unspec;
             let interface = message.header.index;

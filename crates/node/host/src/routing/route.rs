@@ -1,4 +1,4 @@
-//! Routes as the kernel has them, and as messages.
+//! Kernel routes, parsed from and rendered to rtnetlink messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,83 +15,84 @@ use weft_model::IpFamily;
 /// A route of one of the kernel's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRoute {
-    /// Where packets are going to.
+    /// Destination prefix.
     pub destination: IpNet,
-    /// The table it is in.
+    /// Routing table.
     pub table: u32,
-    /// Who made it, by a number on which people agree.
+    /// Origin of the route, a number of `/etc/iproute2/rt_protos`.
     pub protocol: u8,
-    /// Of several routes for one destination the one with the lowest metric is used.
+    /// Priority: of several routes to one destination the lowest metric wins.
     pub metric: u32,
     /// Routes only packets with this type of service; 0 for all.
     pub type_of_service: u8,
-    /// What becomes of the packets.
+    /// Treatment of the packets.
     pub kind: RouteKind,
-    /// Where they are sent. More than one takes turns by flow; a route that drops has none.
+    /// Next hops. Several share the load by flow; a route that drops has none.
     pub hops: Vec<Hop>,
 }
 
-/// What becomes of packets that match a route.
+/// Treatment of packets that match a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RouteKind {
-    /// They are sent on.
+    /// Sent to a next hop.
     Unicast,
-    /// They are for this machine.
+    /// Delivered to this machine.
     Local,
-    /// They are dropped in silence.
+    /// Dropped silently.
     Blackhole,
-    /// They are dropped, and the sender is told that there is no way.
+    /// Dropped; the sender gets ICMP destination unreachable.
     Unreachable,
-    /// They are dropped, and the sender is told that it is forbidden.
+    /// Dropped; the sender gets ICMP administratively prohibited.
     Prohibit,
-    /// Anything else.
+    /// Any other type.
     Other(u8),
 }
 
-/// Where packets are sent.
+/// A next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// The machine that takes them on; none if the destination itself is on the link.
+    /// Address of the gateway; `None` if the destination itself is on the link.
     pub gateway: Option<IpAddr>,
-    /// The number of the interface through which they leave.
+    /// Index of the outgoing interface.
     pub interface: Option<u32>,
-    /// Whether the gateway is on that link whatever the addresses there say.
+    /// Treat the gateway as on the link, also without a matching address there.
     pub on_link: bool,
 }
 
-/// What to delete. The kernel compares only what is said: whatever is left out matches everything.
+/// The key of routes to delete. The kernel compares only the given fields: an omitted one matches
+/// everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The destination.
+    /// Destination prefix.
     pub destination: IpNet,
-    /// The table.
+    /// Routing table.
     pub table: u32,
-    /// Who made it.
+    /// Origin of the route.
     pub protocol: u8,
-    /// Its metric. 0 matches every metric.
+    /// Metric; 0 matches every metric.
     pub metric: u32,
-    /// Its gateway, if it shall matter.
+    /// Gateway, if it is to be compared.
     pub gateway: Option<IpAddr>,
 }
 
-/// How a packet to an address would leave.
+/// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It is an address of this machine.
+    /// An address of this machine.
     Local,
-    /// The address is on the link of that interface.
+    /// On the link of that interface.
     Direct(u32),
-    /// Another machine takes the packet on.
+    /// Behind that gateway.
     Through(IpAddr),
 }
 
 impl KernelRoute {
-    /// The family of its destination.
+    /// Family of the destination.
     pub fn family(&self) -> IpFamily {
         IpFamily::of(self.destination.addr())
     }
 
-    /// A route, unless it is one of those that the kernel made up for itself by using another.
+    /// A route, unless it is a cached clone of another.
     pub(super) fn parse(message: &RouteMessage) -> Option<Self> {
         if message.header.flags.contains(RouteFlags::Cloned) {
             return None;
@@ -102,7 +103,7 @@ impl KernelRoute {
             _ => return None,
         };
         let mut destination = unspecified;
-        // The byte in the header is too small for most tables.
+        // The byte in the header is too small for most table numbers.
         let mut table = u32::from(message.header.table);
         let mut metric = 0;
         let mut several = Vec::new();
@@ -152,7 +153,7 @@ impl KernelRoute {
 impl Deletion {
     pub(super) fn to_message(self) -> RouteMessage {
         let mut message = base(self.destination, self.table, self.protocol, self.metric);
-        // Matches every scope, and the type that is not said every type.
+        // Matches every scope; the unspecified type matches every type.
         message.header.scope = RouteScope::NoWhere;
         message.attributes.extend(gateway(self.gateway));
         message
@@ -173,7 +174,7 @@ impl Reach {
 }
 
 impl RouteKind {
-    /// Whether packets go nowhere.
+    /// Returns whether packets are dropped.
     pub fn drops(self) -> bool {
         matches!(self, Self::Blackhole | Self::Unreachable | Self::Prohibit)
     }
@@ -205,7 +206,7 @@ impl From<RouteKind> for RouteType {
     }
 }
 
-/// A question for all routes of a table.
+/// Request for all routes of a table.
 pub(super) fn of_table(family: IpFamily, table: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family_of(family);
@@ -213,7 +214,7 @@ pub(super) fn of_table(family: IpFamily, table: u32) -> RouteMessage {
     message
 }
 
-/// A question for the route that an address would take.
+/// Request for the route to an address.
 pub(super) fn to_address(address: IpAddr) -> RouteMessage {
     let mut message = RouteMessage::default();
     let net = IpNet::from(address);

@@ -1,4 +1,4 @@
-//! The addresses of a namespace's interfaces.
+//! Interface addresses of a namespace.
 
 use weft_host::addresses::interface_addresses;
 use weft_model::IpFamily;
@@ -8,7 +8,7 @@ use weft_testkit::lab;
 fn addresses_are_those_of_the_threads_namespace_and_our_own_end_of_a_link() {
     lab::inside(|lab| {
         let node = lab.namespace("node");
-        // Must not show up: it is the main thread's.
+        // Must not be listed: it belongs to the main thread's namespace.
         lab.bridge("br0").address("192.0.2.1/24".parse().unwrap());
         for command in [
             "link add br1 type bridge",

@@ -1,4 +1,4 @@
-//! Tracked connections: real ones, from a client through a translating node to a server.
+//! Conntrack entries of real connections, from a client through a node with DNAT to a server.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use weft_testkit::lab::{self, Lab, Namespace};
 
 use crate::support::{IPTABLES, open};
 
-/// Far beyond what a packet on this machine needs; only a broken link ever waits it out.
+/// Far beyond what a packet on this machine needs; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Network {
@@ -25,7 +25,7 @@ struct Network {
     tables: Iptables,
     client_address: IpAddr,
     server_address: IpAddr,
-    /// On no interface: only translation makes something of it.
+    /// On no interface: reachable only through DNAT.
     service: SocketAddr,
 }
 
@@ -65,7 +65,7 @@ impl Network {
         }
     }
 
-    /// Sends the service's traffic to this address from now on.
+    /// Redirects the service's traffic to this address.
     fn translate_to(&self, backend: SocketAddr) {
         let width = self.family.width();
         let rule = format!(
@@ -110,20 +110,20 @@ fn receive(socket: &UdpSocket) -> SocketAddr {
 }
 
 #[test]
-fn an_ipv4_flow_is_listed_with_both_its_sides_and_can_be_forgotten() {
+fn an_ipv4_flow_is_listed_with_both_its_sides_and_can_be_deleted() {
     lab::with_programs(&IPTABLES, |lab| {
-        list_and_forget(&Network::new(lab, IpFamily::V4, Variant::Nft));
+        list_and_delete(&Network::new(lab, IpFamily::V4, Variant::Nft));
     });
 }
 
 #[test]
-fn an_ipv6_flow_is_listed_with_both_its_sides_and_can_be_forgotten() {
+fn an_ipv6_flow_is_listed_with_both_its_sides_and_can_be_deleted() {
     lab::with_programs(&IPTABLES, |lab| {
-        list_and_forget(&Network::new(lab, IpFamily::V6, Variant::Legacy));
+        list_and_delete(&Network::new(lab, IpFamily::V6, Variant::Legacy));
     });
 }
 
-fn list_and_forget(network: &Network) {
+fn list_and_delete(network: &Network) {
     let (client, first, second) = (
         network.udp_client(),
         network.udp_server(),
@@ -159,7 +159,7 @@ fn list_and_forget(network: &Network) {
     );
     assert_eq!(flow.zone, None);
 
-    // Only translation of the first packet looks at the rules.
+    // Only the first packet of an entry is looked up in the rules.
     network.translate_to(second.local_addr().unwrap());
     send();
     receive(&first);
@@ -178,7 +178,7 @@ fn list_and_forget(network: &Network) {
 }
 
 #[test]
-fn flows_are_told_apart_by_protocol_and_by_the_callers_wish() {
+fn flows_are_filtered_by_protocol_and_by_the_caller() {
     lab::with_programs(&IPTABLES, |lab| {
         let network = Network::new(lab, IpFamily::V4, Variant::Nft);
         let server = network.udp_server();
@@ -223,7 +223,7 @@ fn flows_are_told_apart_by_protocol_and_by_the_callers_wish() {
 }
 
 #[test]
-fn a_flow_in_a_zone_of_its_own_can_be_forgotten_too() {
+fn a_flow_in_a_zone_of_its_own_can_be_deleted_too() {
     lab::with_programs(&IPTABLES, |lab| {
         let network = Network::new(lab, IpFamily::V4, Variant::Nft);
         let (client, server) = (network.udp_client(), network.udp_server());

@@ -1,4 +1,4 @@
-//! Which variant is used when nobody says.
+//! Detection of the iptables variant.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -17,7 +17,7 @@ fn detected(family: IpFamily) -> Variant {
         .variant()
 }
 
-/// What the plain name stands for on this machine.
+/// The variant behind the plain name on this machine.
 fn plain(lab: &lab::Lab) -> Variant {
     if lab
         .program("iptables", &["--version"])
@@ -45,7 +45,7 @@ fn the_kubelets_legacy_hint_decides() {
     lab::with_programs(&IPTABLES, |_| {
         open(IpFamily::V4, Variant::Legacy).restore(HINT).unwrap();
         assert_eq!(detected(IpFamily::V4), Variant::Legacy);
-        // The kubelet of a single-stack node leaves its mark once.
+        // The kubelet of a single-stack node creates its chains in one family.
         assert_eq!(detected(IpFamily::V6), Variant::Legacy);
     });
 }
@@ -53,7 +53,7 @@ fn the_kubelets_legacy_hint_decides() {
 #[test]
 fn the_kubelets_nft_canary_decides_against_foreign_legacy_tables() {
     lab::with_programs(&IPTABLES, |_| {
-        let foreign = b"*mangle\n:SOMEBODY - [0:0]\nCOMMIT\n";
+        let foreign = b"*mangle\n:FOREIGN - [0:0]\nCOMMIT\n";
         open(IpFamily::V4, Variant::Legacy)
             .restore(foreign)
             .unwrap();

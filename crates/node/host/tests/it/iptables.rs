@@ -113,13 +113,13 @@ fn a_refused_input_names_its_line_and_changes_nothing() {
 }
 
 #[test]
-fn a_chain_in_use_is_refused_by_line_and_is_no_busy_lock() {
+fn a_chain_in_use_is_refused_by_line_and_is_not_a_busy_lock() {
     lab::with_programs(&IPTABLES, |_| {
         for tables in all() {
             let error = tables
                 .restore(b"*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-X B\nCOMMIT\n")
                 .unwrap_err();
-            // iptables-nft ends with status 4 here, as it would for a lock.
+            // iptables-nft ends with status 4 here, as for a lock.
             assert!(!error.is_lock_busy(), "{}", chain(&error));
             assert_eq!(error.lines(), [5], "{}", chain(&error));
         }
@@ -127,10 +127,10 @@ fn a_chain_in_use_is_refused_by_line_and_is_no_busy_lock() {
 }
 
 #[test]
-fn a_held_lock_is_told_from_other_failures() {
+fn a_held_lock_differs_from_other_failures() {
     lab::with_programs(&IPTABLES, |_| {
         let limits = Limits {
-            // Rounded up to the second that the programs understand.
+            // Rounded up to one second, the programs' resolution.
             lock: Duration::from_millis(10),
             ..Limits::default()
         };
@@ -146,7 +146,7 @@ fn a_held_lock_is_told_from_other_failures() {
         ));
         let error = legacy.has_chain("nat", "WEFT-A").unwrap_err();
         assert!(error.is_lock_busy(), "{error}");
-        // Neither reading nor the other variant needs it.
+        // Neither reading nor the other variant takes it.
         saved(&legacy, Some("nat"));
         let nft = open(IpFamily::V4, Variant::Nft).with_limits(limits);
         nft.restore(INPUT.as_bytes()).unwrap();
@@ -204,7 +204,7 @@ fn a_program_put_in_front_replaces_one_of_them() {
         assert_eq!(error.lines(), [3]);
         let text = chain(&error);
         assert!(text.contains(directory.path().to_str().unwrap()), "{text}");
-        // The others are still the real ones.
+        // The other programs are still the real ones.
         assert!(!tables.has_chain("nat", "WEFT-B").unwrap());
     });
 }
@@ -240,11 +240,11 @@ fn a_save_that_fails_or_hangs_is_an_error_as_any_other() {
         let tables = in_front(directory.path());
         let mut lines = 0;
         let error = tables.save_lines(None, &mut |_| lines += 1).unwrap_err();
-        assert_eq!((lines, error.said()), (1, Some("no more")), "{error}");
+        assert_eq!((lines, error.message()), (1, Some("no more")), "{error}");
 
         script(&save, "echo '*nat'; exec sleep 600");
         let tables = tables.with_limits(Limits {
-            // Enough for a shell to come to its first line on a busy machine.
+            // Enough for a shell to reach its first line on a busy machine.
             program: Duration::from_secs(2),
             ..Limits::default()
         });

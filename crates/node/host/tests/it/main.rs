@@ -1,4 +1,4 @@
-//! What only a kernel can answer: every test has a network of its own.
+//! Integration tests against the kernel; each test has network namespaces of its own.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Generations, fingerprints and counters.
+//! nftables generations, legacy fingerprints and named counters.
 
 use std::net::UdpSocket;
 
@@ -40,10 +40,10 @@ fn the_nftables_generation_rises_by_one_for_each_commit_that_changes_something()
         };
         assert_eq!(rise(&read), 0);
         let append = ["-A", "INPUT", "-j", "ACCEPT"];
-        let somebody = |program| drop(lab.program(program, &append));
-        assert_eq!(rise(&|| somebody("iptables-nft")), 1);
-        assert_eq!(rise(&|| somebody("ip6tables-nft")), 1);
-        assert_eq!(rise(&|| somebody("iptables-legacy")), 0);
+        let append_with = |program| drop(lab.program(program, &append));
+        assert_eq!(rise(&|| append_with("iptables-nft")), 1);
+        assert_eq!(rise(&|| append_with("ip6tables-nft")), 1);
+        assert_eq!(rise(&|| append_with("iptables-legacy")), 0);
     });
 }
 
@@ -68,7 +68,7 @@ fn a_legacy_table_changes_its_fingerprint_with_its_size() {
     lab::with_programs(&IPTABLES, |_| {
         for family in IpFamily::ALL {
             let fingerprint = |table| legacy_fingerprint(family, table).unwrap();
-            // Twice, since the first look could have made the table.
+            // Twice, since the first read could have created the table.
             assert_eq!([fingerprint("nat"), fingerprint("nat")], [None, None]);
             let legacy = open(family, Variant::Legacy);
             legacy.restore(b"*nat\n:WEFT - [0:0]\nCOMMIT\n").unwrap();
@@ -103,7 +103,7 @@ fn a_counter_counts_and_keeps_its_value_when_ensured_again() {
         tables.restore(rule.as_bytes()).unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..3 {
-            // Nobody listens: the second one may find that out.
+            // No process listens: the second packet may get ECONNREFUSED.
             let _ = socket.send_to(b"weft", "127.0.0.1:9");
         }
         let counted = netfilter.counter_packets(name).unwrap();
@@ -120,9 +120,9 @@ fn a_refused_counter_says_what_was_asked_and_why_not() {
         let error = netfilter.ensure_counter("").unwrap_err();
         assert_eq!(
             chain(&error),
-            "netlink: cannot make an nfacct counter: Invalid argument (os error 22)"
+            "netlink: cannot create an nfacct counter: Invalid argument (os error 22)"
         );
-        // The socket is still good.
+        // The socket still works.
         netfilter.ensure_counter(&"x".repeat(31)).unwrap();
         assert_eq!(netfilter.counter_packets(&"x".repeat(31)).unwrap(), Some(0));
     });

@@ -1,4 +1,4 @@
-//! The kernel's routes, and what it tells of them.
+//! Kernel routes and their events.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use weft_host::{
 use weft_model::IpFamily;
 use weft_testkit::lab::{self, Lab, Namespace};
 
-/// Far beyond what the kernel needs to tell something.
+/// Far beyond what the kernel needs to send an event.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PROTOCOL: u8 = 201;
 
@@ -31,7 +31,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Opens in a namespace what is used from elsewhere.
+/// Opens a connection in a namespace for use from other threads.
 fn open<T: Send>(runtime: &Runtime, node: &Namespace, open: fn() -> T) -> T {
     let handle = runtime.handle().clone();
     node.run(move || {
@@ -71,7 +71,7 @@ fn deletion(route: &KernelRoute) -> Deletion {
     }
 }
 
-/// Routes of ours as they are, of both families.
+/// Routes with our protocol number, of both families.
 async fn ours(routing: &Routing, table: u32) -> Vec<KernelRoute> {
     let mut found = Vec::new();
     for family in IpFamily::ALL {
@@ -225,7 +225,7 @@ fn lists_that_are_asked_for_at_once_are_all_answered() {
             for route in many {
                 routing.write(&route, Write::Add).await.unwrap();
             }
-            // One that is given up at once must not spoil the others.
+            // An abandoned list must not disturb the others.
             let given_up = tokio::time::timeout(Duration::ZERO, ours(&routing, MAIN_TABLE)).await;
             assert!(given_up.is_err());
             let tasks = (0..50).map(|_| {
@@ -239,7 +239,7 @@ fn lists_that_are_asked_for_at_once_are_all_answered() {
     });
 }
 
-/// Waits for an event that fits.
+/// Waits for an event that matches.
 async fn event(events: &mut Events, fits: impl Fn(&Event) -> bool) -> Event {
     let search = async {
         loop {
@@ -265,13 +265,13 @@ fn events_tell_what_changed_and_who_did_it() {
             let new = route("10.244.1.0/24", "10.0.0.2", interface);
             routing.write(&new, Write::Add).await.unwrap();
             let written = Change::RouteWritten(new.clone());
-            let told = event(&mut events, |event| event.change == written).await;
-            assert_eq!(told.port, routing.port());
+            let seen = event(&mut events, |event| event.change == written).await;
+            assert_eq!(seen.port, routing.port());
 
             ip(&node, "route del 10.244.1.0/24");
             let deleted = Change::RouteDeleted(new);
-            let told = event(&mut events, |event| event.change == deleted).await;
-            assert_ne!(told.port, routing.port());
+            let seen = event(&mut events, |event| event.change == deleted).await;
+            assert_ne!(seen.port, routing.port());
 
             ip(&node, "address add 10.0.0.7/24 dev eth0");
             let seven = "10.0.0.7".parse::<std::net::IpAddr>().unwrap();
@@ -291,7 +291,7 @@ fn events_tell_what_changed_and_who_did_it() {
 }
 
 #[test]
-fn whoever_reads_too_slowly_is_told_that_events_are_lost() {
+fn a_slow_reader_is_notified_of_lost_events() {
     lab::inside(|lab| {
         let node = node(lab);
         let runtime = runtime();
@@ -308,7 +308,7 @@ fn whoever_reads_too_slowly_is_told_that_events_are_lost() {
             // Nothing reads the socket while this thread waits for the program.
             ip(&node, &format!("-batch {}", batch.path().display()));
             event(&mut events, |event| event.change == Change::Lost).await;
-            // The list is whole, whatever was lost.
+            // The list is complete although events were lost.
             assert_eq!(ours(&routing, MAIN_TABLE).await.len(), 5000);
             ip(&node, "link set eth0 down");
             let down = |event: &Event| matches!(event.change, Change::Link { up: false, .. });

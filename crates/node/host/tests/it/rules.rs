@@ -1,4 +1,4 @@
-//! Rules of nftables, read over netlink.
+//! nftables rules, read over netlink.
 
 use std::net::UdpSocket;
 
@@ -108,7 +108,7 @@ fn the_same_rules_give_the_same_bytes_however_often_they_are_written() {
                 assert_eq!(first.len(), texts.len());
                 assert_eq!(read(&mut netfilter, family, table), first);
 
-                // New objects at other places of the kernel's memory, and other handles.
+                // New objects at other addresses of the kernel's memory, and other handles.
                 for _ in 0..3 {
                     write(&tables, table, &texts);
                     for (rule, (again, first)) in texts
@@ -149,7 +149,7 @@ fn packets_do_not_change_the_bytes() {
         let mut netfilter = with_counters();
         let tables = open(IpFamily::V4, Variant::Nft);
         let mut texts: Vec<&str> = FILTER.iter().map(|(rule, _)| *rule).collect();
-        // What ends the walk through the chain would keep packets from the rules behind it.
+        // A rule that ends the chain would keep packets from the rules after it.
         let ends = ["-j RETURN", "-j NEXT", "-g NEXT"];
         texts.retain(|text| !ends.contains(text));
         let texts: Vec<String> = texts
@@ -207,7 +207,7 @@ fn a_table_is_read_chain_by_chain_and_a_chain_alone() {
             found
         };
         let mut whole = rules("nat", None);
-        // The order of chains is the kernel's business, that of rules is not.
+        // The kernel may return chains in any order, but not rules.
         whole.sort_by(|(left, _), (right, _)| left.cmp(right));
         let names: Vec<&str> = whole.iter().map(|(chain, _)| &**chain).collect();
         assert_eq!(names, ["A", "A", "B"]);
@@ -222,7 +222,7 @@ fn a_table_is_read_chain_by_chain_and_a_chain_alone() {
     });
 }
 
-/// The rules above, by table.
+/// All rules above, by table.
 fn all_rules() -> [(&'static str, Vec<(&'static str, &'static str)>); 2] {
     [
         ("filter", [&FILTER[..], &REJECTIONS].concat()),
@@ -238,7 +238,7 @@ fn with_counters() -> Netfilter {
     netfilter
 }
 
-/// Writes the chain `WEFT` anew.
+/// Rewrites the chain `WEFT`.
 fn write(tables: &Iptables, table: &str, rules: &[&str]) {
     let (address, port) = match tables.family() {
         IpFamily::V4 => ("10.0.0.1", "10.0.0.1:8"),

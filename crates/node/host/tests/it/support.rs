@@ -1,4 +1,4 @@
-//! Shared by the tests.
+//! Helpers of the tests: programs of all variants, saved text, error chains.
 
 use weft_host::{
     command::Spent,

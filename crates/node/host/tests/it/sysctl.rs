@@ -1,4 +1,4 @@
-//! Settings of the kernel, and of a directory that looks like one.
+//! Sysctls of the kernel, and of a directory in their place.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -41,7 +41,7 @@ fn missing_read_only_and_refused_are_different_failures() {
             );
         }
 
-        // Only the initial network may change it.
+        // Only the initial network namespace may change it.
         let foreign = Setting::Sysctl("net/netfilter/nf_conntrack_max");
         let error = settings.write(foreign, "65536").unwrap_err();
         assert!(error.is_read_only(), "{}", chain(&error));
@@ -49,7 +49,7 @@ fn missing_read_only_and_refused_are_different_failures() {
         let error = settings.write(LOCALNET, "weft").unwrap_err();
         assert_eq!(
             chain(&error),
-            "/proc/sys/net/ipv4/conf/all/route_localnet cannot be set to \"weft\": \
+            "cannot write \"weft\" to /proc/sys/net/ipv4/conf/all/route_localnet: \
              Invalid argument (os error 22)"
         );
     });
@@ -61,7 +61,8 @@ fn limits_are_written_as_far_as_this_network_may() {
         let settings = Settings::default();
         let max = Setting::Sysctl("net/netfilter/nf_conntrack_max");
         let limits = ConntrackLimits {
-            // Some other value than there is, and without a larger hash table, which all share.
+            // Another value than the present one, and no larger hash table, which all namespaces
+            // share.
             max_per_core: 4,
             tcp_established_timeout: Duration::from_secs(1234),
             udp_stream_timeout: Duration::from_secs(77),
@@ -73,7 +74,7 @@ fn limits_are_written_as_far_as_this_network_may() {
         let texts: Vec<String> = read_only.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
-            ["/proc/sys/net/netfilter/nf_conntrack_max cannot be written here"]
+            ["cannot write /proc/sys/net/netfilter/nf_conntrack_max: read-only here"]
         );
         assert_eq!(settings.read(max).unwrap(), before);
         assert_eq!(settings.read_number(ESTABLISHED).unwrap(), 1234);

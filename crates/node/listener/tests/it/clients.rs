@@ -125,7 +125,7 @@ impl http_body::Body for Endless {
     }
 }
 
-/// Whatever the server still says until it closes the connection, by whichever means.
+/// Everything that the server sends until it closes or resets the connection.
 pub(crate) async fn read_to_end(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     let reading = stream.read_to_end(&mut answer);

@@ -1,3 +1,5 @@
+//! Shutdown: a stop frees the port and finishes requests in progress.
+
 use std::time::Instant;
 
 use tokio::net::TcpListener;

@@ -1,8 +1,10 @@
+//! Field selectors.
+
 use std::fmt;
 
 use thiserror::Error;
 
-/// Why a field selector was refused, in the words of the Kubernetes API server.
+/// Field selectors that are refused, with the messages of the Kubernetes API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FieldSelectorError {
     /// A term without an operator.
@@ -21,7 +23,7 @@ pub enum FieldSelectorError {
     Unescaped(char),
 }
 
-/// How a field is compared.
+/// Comparison operator of a field selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FieldOperator {
     /// The field has this value.
@@ -35,14 +37,14 @@ pub enum FieldOperator {
 pub struct FieldRequirement {
     /// The field's path, for instance `spec.nodeName`.
     pub field: String,
-    /// How it is compared.
+    /// Comparison operator.
     pub operator: FieldOperator,
     /// The value compared with.
     pub value: String,
 }
 
 impl FieldRequirement {
-    /// Whether a field with this value satisfies the requirement; an absent field is empty.
+    /// Returns whether a field with this value satisfies the requirement; an absent field is empty.
     pub fn matches(&self, value: &str) -> bool {
         (self.operator == FieldOperator::Equals) == (self.value == value)
     }
@@ -76,7 +78,7 @@ impl FieldSelector {
     pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let mut requirements = Vec::new();
         let mut terms: Vec<&str> = split_terms(text).into_iter().collect();
-        // Upstream reads them in this order, and complains about the first that it cannot read.
+        // Upstream parses terms in this order and reports the first that it cannot parse.
         terms.sort_unstable();
         for term in terms {
             if term.is_empty() {
@@ -103,7 +105,7 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// Whether the selector matches everything.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -116,7 +118,7 @@ impl FieldSelector {
             .map(|r| r.value.as_str())
     }
 
-    /// Whether fields match, given a way to look one up.
+    /// Returns whether the fields match; `field` looks one up.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> &'a str) -> bool {
         self.requirements
             .iter()

@@ -1,3 +1,5 @@
+//! Label selectors.
+
 use std::{collections::BTreeSet, fmt};
 
 use thiserror::Error;
@@ -7,15 +9,15 @@ use super::{
     syntax,
 };
 
-/// Why a label selector was refused, in the words of the Kubernetes API server.
+/// Label selectors that are refused, with the messages of the Kubernetes API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LabelSelectorError {
-    /// A token that cannot stand where it stands.
+    /// A token in the wrong position.
     #[error("found '{found}', expected: {expected}")]
     Unexpected {
         /// The text found.
         found: String,
-        /// What would have been right.
+        /// The allowed tokens.
         expected: &'static str,
     },
     /// The same inside one requirement.
@@ -23,7 +25,7 @@ pub enum LabelSelectorError {
     Requirement {
         /// The text found.
         found: String,
-        /// What would have been right.
+        /// The allowed tokens.
         expected: &'static str,
     },
     /// A key or a value that labels cannot have.
@@ -31,10 +33,10 @@ pub enum LabelSelectorError {
     Invalid(String),
 }
 
-/// How a requirement compares.
+/// Comparison operator of a label selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
-    /// The label is there, whatever its value.
+    /// The label is present, with any value.
     Exists,
     /// The label is absent.
     DoesNotExist,
@@ -62,7 +64,7 @@ impl Requirement {
         &self.key
     }
 
-    /// How the value is compared.
+    /// Comparison operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }
@@ -153,12 +155,12 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether the selector matches everything.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels match, given a way to look one up.
+    /// Returns whether the labels match; `label` looks one up.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
             .iter()
@@ -193,7 +195,7 @@ impl<'a> Parser<'a> {
         Self { lexer, ahead }
     }
 
-    /// The next token where a key or a value may stand: there `in` is just a word.
+    /// The next token in the position of a key or a value, where `in` is an ordinary word.
     fn peek(&self) -> (Token, &'a str) {
         match self.ahead {
             (Token::In | Token::NotIn, text) => (Token::Identifier, text),
@@ -318,7 +320,7 @@ impl<'a> Parser<'a> {
                         (_, text) => return Err(wrong(text, "',' or ')'")),
                     }
                 }
-                // A comma next to nothing stands for the empty value.
+                // A comma without a value next to it adds the empty value.
                 (Token::Comma, _) => {
                     if values.is_empty() {
                         values.insert(String::new());

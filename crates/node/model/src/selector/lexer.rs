@@ -19,7 +19,7 @@ pub(super) enum Token {
     Unknown,
 }
 
-/// Tokens with the text they stood for.
+/// Tokens with their source text.
 pub(super) struct Lexer<'a> {
     rest: &'a str,
 }

@@ -1,4 +1,4 @@
-//! What label keys and label values may look like, with the complaints Kubernetes words.
+//! Syntax of label keys and values, with Kubernetes' error messages.
 
 /// Longest name part of a label key, and longest label value.
 pub const LABEL_MAX: usize = 63;
@@ -24,7 +24,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
     characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
     '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
-/// Complaints about a qualified name such as a label key; empty when it is fine.
+/// Errors of a qualified name such as a label key; empty if it is valid.
 pub fn qualified_name_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
@@ -55,7 +55,7 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Complaints about a label key, which is a qualified name by another name.
+/// Errors of a label key: those of a qualified name, with other words.
 pub fn label_key_errors(text: &str) -> Vec<String> {
     if text.split('/').count() > 2 {
         return vec![QUALIFIED.to_owned()];
@@ -63,7 +63,7 @@ pub fn label_key_errors(text: &str) -> Vec<String> {
     qualified_name_errors(text)
 }
 
-/// Complaints about a label value; empty when it is fine.
+/// Errors of a label value; empty if it is valid.
 pub fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > LABEL_MAX {
@@ -75,7 +75,7 @@ pub fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Complaints about an RFC 1123 subdomain; empty when it is fine.
+/// Errors of an RFC 1123 subdomain; empty if it is valid.
 pub fn subdomain_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
@@ -87,7 +87,7 @@ pub fn subdomain_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Complaints about an RFC 1123 label; empty when it is fine.
+/// Errors of an RFC 1123 label; empty if it is valid.
 pub fn dns_label_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > LABEL_MAX {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dotted_label_is_told_apart_from_a_bad_one() {
+    fn a_dotted_label_has_an_error_of_its_own() {
         assert_eq!(dns_label_errors("a.b"), ["must not contain dots"]);
         assert_eq!(dns_label_errors("A"), [LABEL]);
         assert!(dns_label_errors("1abc").is_empty());

@@ -11,7 +11,7 @@ use std::{
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weft_proxy_agent::listen::{BindPolicy, PatientServer};
+use weft_proxy_agent::listen::{BindPolicy, RetryingServer};
 use weft_runtime::{Component, ComponentScope, Phase};
 
 use crate::web::manager;
@@ -20,7 +20,7 @@ type Running = std::pin::Pin<
     Box<dyn Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send>,
 >;
 
-/// Tells that it runs.
+/// A component that reports that it runs.
 struct Announcer(CancellationToken);
 
 impl Component for Announcer {
@@ -47,7 +47,7 @@ fn taken() -> io::Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_taken_address_is_tried_every_five_seconds_and_nobody_waits_for_it() {
+async fn a_taken_address_is_tried_every_five_seconds_and_does_not_delay_the_start() {
     let attempts = Arc::new(AtomicUsize::new(0));
     let reported = Arc::new(Mutex::new(Vec::new()));
     let (served, others) = (CancellationToken::new(), CancellationToken::new());
@@ -59,7 +59,7 @@ async fn a_taken_address_is_tried_every_five_seconds_and_nobody_waits_for_it() {
         };
         let address = "127.0.0.1:1".parse().unwrap();
         let report = reported.clone();
-        PatientServer::new("health server", address, BindPolicy::Retry, open)
+        RetryingServer::new("health server", address, BindPolicy::Retry, open)
             .report(move |error| report.lock().unwrap().push(error.to_string()))
     };
     let manager = manager(Registry::default());
@@ -76,7 +76,7 @@ async fn a_taken_address_is_tried_every_five_seconds_and_nobody_waits_for_it() {
     let reported = reported.lock().unwrap();
     assert_eq!(
         *reported,
-        ["bind 127.0.0.1:1 for the health server"; 3].map(str::to_owned)
+        ["cannot bind 127.0.0.1:1 for the health server"; 3].map(str::to_owned)
     );
 }
 
@@ -89,10 +89,10 @@ async fn a_taken_address_is_fatal_where_that_is_asked_for() {
         Ok(Announcer(CancellationToken::new()))
     };
     let manager = manager(Registry::default());
-    let server = PatientServer::new("metrics server", address, BindPolicy::HardFail, open);
+    let server = RetryingServer::new("metrics server", address, BindPolicy::HardFail, open);
     manager.add_component(server).unwrap();
     let error = manager.run(std::future::pending()).await.unwrap_err();
     let chain = format!("{error}: {}", std::error::Error::source(&error).unwrap());
-    let expected = format!("bind {address} for the metrics server");
+    let expected = format!("cannot bind {address} for the metrics server");
     assert!(chain.contains(&expected), "{chain}");
 }

@@ -181,7 +181,7 @@ fn every_metric_has_kube_proxys_name_type_labels_and_buckets() {
         ]),
     ]
     .concat();
-    // Within a family of series there is no order.
+    // The order within a family of series is not defined.
     assert_eq!(sorted(&lines(&prometheus_text(&used()))), sorted(&expected));
 }
 

@@ -18,7 +18,7 @@ fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Both servers, for as long as the token is not cancelled.
+/// Both servers, until the token is cancelled.
 struct Servers {
     health: HealthMonitor,
     health_address: SocketAddr,
@@ -87,7 +87,7 @@ async fn health_is_answered_with_kube_proxys_codes_and_headers() {
         assert!(answer.body.starts_with("{\"lastUpdated\":\""), "{answer:?}");
         assert!(answer.body.ends_with("\"healthy\":true}}}"), "{answer:?}");
     }
-    // With no patience at all, whatever waits is late.
+    // With a timeout of zero, any pending sync is late.
     servers
         .health
         .with(|health| health.queued(IpFamily::V4, Moment::now()));
@@ -182,7 +182,7 @@ async fn the_input_that_failed_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_the_insides_need_a_token() {
+async fn beyond_loopback_debug_pages_need_a_token() {
     let mut registry = Registry::default();
     let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
     metrics.endpoints_changed(true);
@@ -219,11 +219,15 @@ async fn clients_that_never_finish_a_request_delay_no_probe() {
         health.updated(IpFamily::V4, Moment::now());
     });
     let addresses = [servers.health_address, servers.metrics_address];
-    let flooding = move || addresses.map(|address| weft_testkit::Flood::tcp(address, 2_000));
-    let _floods = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let flood = |address| weft_testkit::Flood::tcp(address, 2_000).unwrap();
+    let flooding = move || addresses.map(flood);
+    let floods = tokio::task::spawn_blocking(flooding).await.unwrap();
     for (address, path) in addresses.into_iter().zip(["/healthz", "/metrics"]) {
         let answer = tokio::time::timeout(Duration::from_secs(10), get(address, path)).await;
         assert_eq!(answer.expect("an answer").code, 200, "{path}");
+    }
+    for mut flood in floods {
+        assert!(flood.is_cut_to(256));
     }
     servers.stop().await;
 }

@@ -15,8 +15,8 @@ fn health() -> HealthMonitor {
     HealthMonitor::new(Health::new(Duration::ZERO))
 }
 
-/// An address of the loopback network for one test of one process, with ports that the system
-/// gives nobody: what is closed here is free until the test takes it again.
+/// A loopback address for one test of one process, with ports that the system does not assign: a
+/// port that is closed here stays free until the test opens it again.
 #[derive(Clone, Copy)]
 struct Place(Ipv4Addr);
 
@@ -87,8 +87,8 @@ async fn answers_are_kube_proxys_to_the_byte() {
     });
     let answer = get(place.at(PORT), "/").await;
     assert_eq!(answer.code, 503, "a proxy that is late, of either family");
-    let told = "\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": false\n";
-    assert!(answer.body.contains(told), "{}", answer.body);
+    let shown = "\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": false\n";
+    assert!(answer.body.contains(shown), "{}", answer.body);
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_port_that_is_taken_is_reported_and_tried_again_with_the_next_sync() {
 async fn both_families_can_have_the_same_port() {
     let place = Place::new(5);
     let [.., low] = std::process::id().to_be_bytes();
-    // All of IPv6 has this port, so it must be another one than that of a test that runs beside.
+    // IPv6 opens this port on all addresses, so it must differ from those of concurrent tests.
     let port = OTHER_PORT + 1 + u16::from(low);
     let wanted = wanted(&[("lblocal", port, 1)]);
     let mut v6 = ServiceHealth::new(IpFamily::V6, None, health());
@@ -181,12 +181,13 @@ async fn clients_of_one_service_that_never_finish_a_request_keep_no_load_balance
     let both = wanted(&[("flooded", PORT, 1), ("other", OTHER_PORT, 1)]);
     assert!(services.sync(&both).await.is_empty());
     let flooding = move || weft_testkit::Flood::tcp(place.at(PORT), 2_000).unwrap();
-    let _flood = tokio::task::spawn_blocking(flooding).await.unwrap();
+    let mut flood = tokio::task::spawn_blocking(flooding).await.unwrap();
     for port in [PORT, OTHER_PORT] {
         let answer = tokio::time::timeout(Duration::from_secs(10), get(place.at(port), "/")).await;
         let answer = answer.expect("an answer");
         assert!(answer.body.contains("\"localEndpoints\": 1"), "{answer:?}");
     }
+    assert!(flood.is_cut_to(256));
     services.sync(&wanted(&[])).await;
 }
 
@@ -203,7 +204,7 @@ async fn health_checks_beyond_the_limit_are_reported_and_opened_when_others_go()
         assert!(note.contains("at most 1 sockets"), "{note}");
         assert_eq!(get(place.at(PORT), "/").await.code, 200);
     }
-    // Without a sync that works, as when descriptors ran out.
+    // Without a successful sync, as when descriptors ran out.
     let second = wanted(&[("second", OTHER_PORT, 1)]);
     services.close_unwanted(&second).await;
     drop(TcpListener::bind(place.at(PORT)).unwrap());

@@ -1,4 +1,4 @@
-//! A client that sees every byte, and a manager without a cluster behind it.
+//! A raw HTTP client, and a manager without a cluster.
 
 use std::{convert::Infallible, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 use weft_runtime::{Cluster, Manager};
 
-/// An answer taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -25,7 +25,7 @@ impl Answer {
     }
 }
 
-/// Asks for a page over a connection of its own.
+/// Requests a page over a new connection.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -46,7 +46,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     }
 }
 
-/// A manager whose cluster never answers.
+/// A manager whose cluster never responds.
 pub(crate) fn manager(registry: Registry) -> Manager {
     let silent = tower::service_fn(|_: http::Request<Body>| {
         std::future::pending::<Result<http::Response<Body>, Infallible>>()

@@ -1,4 +1,4 @@
-//! From words to types, with everything that is wrong told at once.
+//! Validation: converts the textual configuration to types and reports all errors at once.
 
 use std::{
     fmt,
@@ -16,12 +16,12 @@ use super::{
 };
 use crate::address::parse_network;
 
-/// A field and what is wrong with it.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The field as in the file: `iptables.masqueradeBit`.
     pub field: String,
-    /// What is wrong.
+    /// The value and what is expected instead.
     pub problem: String,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All that is wrong with a configuration.
+/// All invalid fields of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct InvalidConfiguration(pub Vec<FieldError>);
 
@@ -52,8 +52,8 @@ impl fmt::Display for InvalidConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// Checks it by kube-proxy's rules. Only feature gates are left out: those who have them know
-    /// their names.
+    /// Validates by kube-proxy's rules, except for feature gates: their names are checked where
+    /// they are defined.
     pub fn check(&self) -> Result<ProxyConfig, InvalidConfiguration> {
         let mut check = Check::default();
         let mode = check.mode(&self.mode);
@@ -105,7 +105,7 @@ impl KubeProxyConfiguration {
         }
     }
 
-    /// As kube-proxy does, the name is trimmed and in lower case: so are names of Nodes.
+    /// The node's name. As in kube-proxy, it is trimmed and in lower case, as names of Nodes are.
     fn hostname(&self, check: &mut Check) -> Option<String> {
         let given = &self.hostname_override;
         let name = given.trim().to_lowercase();
@@ -116,7 +116,7 @@ impl KubeProxyConfiguration {
     }
 }
 
-/// Takes note of what is wrong and goes on with a value that does no harm: it is never used.
+/// Collects errors and continues with a harmless placeholder, which is never used.
 #[derive(Default)]
 struct Check {
     errors: Vec<FieldError>,
@@ -199,7 +199,7 @@ impl Check {
             }
             "InterfaceNamePrefix" => {
                 let prefix = &names.interface_name_prefix;
-                // A `+` stands behind it in the rule.
+                // The rule appends a `+` to it.
                 self.name("detectLocal.interfaceNamePrefix", prefix, 14);
                 DetectLocal::InterfacePrefix(prefix.as_str().into())
             }
@@ -211,22 +211,22 @@ impl Check {
         }
     }
 
-    /// The name of a device ends up in a rule, so more is asked of it than kube-proxy does: it
-    /// must be one that a device can have.
+    /// Checks the name of an interface. Stricter than kube-proxy, because the name becomes part of
+    /// a rule: it must be one that an interface can have.
     fn name(&mut self, field: &str, name: &str, limit: usize) {
         if name.is_empty() {
             self.wrong(field, "must not be empty in this detectLocalMode");
         } else if name.len() > limit {
             self.wrong(
                 field,
-                format!("{name:?}: {limit} bytes at most make the name of a device"),
+                format!("{name:?}: must be an interface name of at most {limit} bytes"),
             );
         } else if name.starts_with('-')
             || !name.bytes().all(|b| {
                 b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\'' | b'\\' | b'+' | b'!')
             })
         {
-            self.wrong(field, format!("{name:?}: no device has such a name"));
+            self.wrong(field, format!("{name:?}: must be an interface name"));
         }
     }
 
@@ -264,7 +264,7 @@ impl Check {
             match network(text) {
                 Some(network) => networks.push(network),
                 None if text == "primary" => {
-                    self.wrong(field, "\"primary\" must stand alone, without CIDRs");
+                    self.wrong(field, "\"primary\" must be the only value");
                 }
                 None => self.wrong(field, format!("{text:?}: must be a CIDR")),
             }
@@ -366,7 +366,7 @@ impl Check {
     }
 }
 
-/// A network as the configuration has it: Kubernetes' sloppy numbers, but no blanks.
+/// Parses a network as the configuration has it: Kubernetes' sloppy numbers, but no blanks.
 fn network(text: &str) -> Option<IpNet> {
     parse_network(text).filter(|_| text.trim() == text)
 }
@@ -455,7 +455,7 @@ mod tests {
             ),
             (
                 |c| c.node_port_addresses = Some(vec!["primary".into(), "10.0.0.0/8".into()]),
-                &["nodePortAddresses[0]: \"primary\" must stand alone, without CIDRs"],
+                &["nodePortAddresses[0]: \"primary\" must be the only value"],
             ),
             (
                 |c| c.node_port_addresses = Some(vec!["10.0.0.0/8".into(), "x".into()]),
@@ -526,7 +526,7 @@ mod tests {
             |c| c.mode = String::new(),
             |c| c.iptables.min_sync_period = GoDuration::ZERO,
             |c| c.cluster_cidr = "fd00::/48,010.0.0.0/8".into(),
-            // Not used in this mode, so not looked at either.
+            // Not used in this mode, so not checked either.
             |c| (c.detect_local_mode, c.cluster_cidr) = ("NodeCIDR".into(), "x".into()),
             |c| c.node_port_addresses = Some(vec!["::/0".into(), "0.0.0.0/0".into()]),
             |c| c.conntrack.tcp_established_timeout = GoDuration::ZERO,
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_are_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let found = problems(|c| {
             c.oom_score_adj = 2000;
             c.bind_address = String::new();

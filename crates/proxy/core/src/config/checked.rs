@@ -1,4 +1,4 @@
-//! A configuration that passed its check, and what follows from it for each family.
+//! A configuration that passed its check, and the settings of each family that follow from it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,47 +10,47 @@ use weft_model::{IpFamily, SharedStr, parse_sloppy};
 
 use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
 
-/// What a checked configuration says.
+/// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ProxyConfig {
     /// What programs the Services.
     pub mode: Mode,
-    /// The node's name, if it is not the host's.
+    /// The node's name; `None` takes the host's.
     pub hostname_override: Option<String>,
-    /// The node's primary address, if it is not to be taken from the Node.
+    /// The node's primary address; `None` takes it from the Node.
     pub node_ip: Option<IpAddr>,
-    /// Where `/healthz` and `/livez` are served.
+    /// Address of `/healthz` and `/livez`; `None` disables them.
     pub healthz: Option<SocketAddr>,
-    /// Where metrics and diagnostics are served.
+    /// Address of metrics and diagnostics; `None` disables them.
     pub metrics: Option<SocketAddr>,
-    /// Whether an address that cannot be bound ends the process.
+    /// Exit if an address cannot be bound.
     pub bind_hard_fail: bool,
-    /// Whether profiles are asked for.
+    /// kube-proxy's profiling endpoints were requested; there are none here.
     pub profiling: bool,
-    /// How traffic of this node's pods is told.
+    /// The way to recognise traffic from pods of this node.
     pub detect_local: DetectLocal,
-    /// On which addresses NodePorts answer.
+    /// The node's addresses on which NodePorts answer.
     pub node_ports: NodePortSource,
-    /// Whether NodePorts may answer on 127.0.0.1.
+    /// Allow NodePorts on 127.0.0.1; see [`serves_localhost`](Self::serves_localhost).
     pub localhost_node_ports: bool,
-    /// Whether external addresses of Services get rules (gate `AllowServiceExternalIPs`).
+    /// Write rules for external IPs of Services (gate `AllowServiceExternalIPs`).
     pub external_ips: bool,
-    /// Whether all traffic to ClusterIPs is masqueraded.
+    /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading.
     pub masquerade_bit: u8,
-    /// The time after which a failed sync is tried again.
+    /// Time after which a failed sync is retried.
     pub sync_period: Duration,
-    /// The least time between two syncs.
+    /// Minimum time between two syncs.
     pub min_sync_period: Duration,
-    /// How often everything is read again; watches make it unnecessary.
+    /// Period of a full resync of watched objects. Accepted for compatibility and not used.
     pub config_sync_period: Duration,
-    /// How willingly the kernel ends this process for want of memory.
+    /// oom_score_adj of this process, -1000 to 1000.
     pub oom_score_adj: i32,
     /// Limits of connection tracking.
     pub conntrack: ConntrackLimits,
-    /// How to talk to the API server.
+    /// Connection to the API server.
     pub client: ClientConfig,
 }
 
@@ -74,71 +74,72 @@ impl Mode {
     }
 }
 
-/// How traffic of this node's pods is told.
+/// The way to recognise traffic from pods of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// By the cluster's networks: at most one for each family.
+    /// By the cluster's networks: at most one per family.
     ClusterNetworks(Vec<IpNet>),
-    /// By the networks that the Node has.
+    /// By the Node's `spec.podCIDRs`.
     NodeNetworks,
-    /// By the bridge it comes in.
+    /// By the bridge that packets arrive on.
     Bridge(SharedStr),
-    /// By how the device's name begins.
+    /// By a prefix of the name of the interface that packets arrive on.
     InterfacePrefix(SharedStr),
 }
 
-/// On which of the node's addresses NodePorts answer.
+/// The source of the node addresses on which NodePorts answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePortSource {
-    /// Those within these networks; all if there are none of a family.
+    /// Addresses within these networks; a family without a network answers on all.
     Networks(Vec<IpNet>),
-    /// The addresses that the Node has.
+    /// The addresses in the Node's status.
     Primary,
 }
 
-/// Limits of connection tracking; `None` leaves the kernel's value.
+/// Limits of connection tracking; `None` leaves the kernel's value unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConntrackLimits {
-    /// Entries for each processor.
+    /// Maximum number of entries per CPU core.
     pub max_per_core: Option<u32>,
-    /// Entries at least, where the limit above is set.
+    /// Minimum number of entries, where `max_per_core` is set.
     pub min: u32,
-    /// Whether segments out of window are let through.
+    /// Accept TCP segments outside the window.
     pub tcp_be_liberal: bool,
-    /// How long a half-closed connection is remembered.
+    /// Timeout of entries in state CLOSE_WAIT.
     pub tcp_close_wait: Option<Duration>,
-    /// How long a silent connection is remembered.
+    /// Timeout of idle established TCP connections.
     pub tcp_established: Option<Duration>,
-    /// How long a UDP flow with answers is remembered.
+    /// Timeout of UDP flows with replies.
     pub udp_stream: Option<Duration>,
-    /// How long a UDP flow without answers is remembered.
+    /// Timeout of UDP flows without replies.
     pub udp: Option<Duration>,
 }
 
-/// How to talk to the API server.
+/// Connection to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
-    /// The kubeconfig file, if not inside a cluster.
+    /// Path of the kubeconfig; `None` inside a cluster.
     pub kubeconfig: Option<String>,
-    /// Requests in a second; none is no limit.
+    /// Limit of requests per second; `None` is unlimited.
     pub qps: Option<f32>,
-    /// Requests at once, beyond that rate.
+    /// Requests that may exceed `qps` for a moment.
     pub burst: u32,
 }
 
-/// What the Node and the host say about the node's own addresses.
+/// The node's own addresses and pod networks, from the Node and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeNetwork {
-    /// The node's address of the family; loopback if it is not known.
+    /// The node's address of the family; loopback if unknown.
     pub node_ip: IpAddr,
     /// The networks of the node's pods, of both families.
     pub pod_networks: Vec<IpNet>,
-    /// All addresses of the host's devices, of both families.
+    /// All addresses of the host's interfaces, of both families.
     pub addresses: Vec<IpAddr>,
 }
 
 impl ProxyConfig {
-    /// How pods of this node are told from other senders, if there is a way for this family.
+    /// The way to recognise traffic from pods of this node; `None` if there is none for this
+    /// family.
     pub fn local_detector(
         &self,
         family: IpFamily,
@@ -161,18 +162,18 @@ impl ProxyConfig {
         }
     }
 
-    /// On which addresses NodePorts of a family answer.
+    /// The node's addresses on which NodePorts of a family answer.
     pub fn node_port_addresses(&self, family: IpFamily, node_ip: IpAddr) -> NodePortAddresses {
         match &self.node_ports {
             NodePortSource::Networks(networks) => NodePortAddresses::of_family(networks, family),
-            // A node whose address is not known answers everywhere.
+            // A node whose address is unknown answers on all addresses.
             NodePortSource::Primary if node_ip.is_loopback() => NodePortAddresses::All,
             NodePortSource::Primary => NodePortAddresses::of_family(&[node_ip.into()], family),
         }
     }
 
-    /// Whether NodePorts answer on 127.0.0.1, which takes a setting of the kernel and a rule that
-    /// keeps others out. Never with `primary`, whatever the node's address turns out to be.
+    /// True if NodePorts answer on 127.0.0.1, which requires a sysctl and a rule that blocks other
+    /// hosts. Always false with `primary`, even if the node's address is loopback.
     pub fn serves_localhost(&self) -> bool {
         let NodePortSource::Networks(networks) = &self.node_ports else {
             return false;
@@ -181,7 +182,7 @@ impl ProxyConfig {
             && NodePortAddresses::of_family(networks, IpFamily::V4).include_loopback()
     }
 
-    /// Everything besides Services that a backend needs for one family.
+    /// Everything but Services that a backend needs for one family.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
         let node_ports = self.node_port_addresses(family, node.node_ip);
         let localhost_node_ports = family == IpFamily::V4 && self.serves_localhost();
@@ -206,14 +207,14 @@ impl ProxyConfig {
         }
     }
 
-    /// After how long a pending sync makes the node unhealthy.
+    /// Age at which a pending sync makes the node unhealthy.
     pub fn health_timeout(&self) -> Duration {
         self.sync_period * 2
     }
 }
 
-/// The family of the bind address. As kube-proxy does, whatever is not IPv4 counts as IPv6 here;
-/// the check refuses it later.
+/// The family of the bind address. As in kube-proxy, everything that is not IPv4 counts as IPv6
+/// here; the check refuses it later.
 pub(super) fn bind_family(address: &str) -> IpFamily {
     match parse_sloppy(address) {
         Some(IpAddr::V4(_)) => IpFamily::V4,
@@ -221,10 +222,11 @@ pub(super) fn bind_family(address: &str) -> IpFamily {
     }
 }
 
-/// An address that has no port gets one. What is no address is left for the check to refuse.
+/// Adds the port to an address that has none. Text that is not an address stays as it is, for the
+/// check to refuse.
 pub fn address_with_port(address: &str, port: u16) -> String {
     match parse_sloppy(address) {
-        // Kept as it was written, apart from the brackets.
+        // Kept as it was written, apart from added brackets.
         Some(_) if address.contains(':') => format!("[{address}]:{port}"),
         Some(_) => format!("{address}:{port}"),
         None => address.to_owned(),
@@ -309,8 +311,8 @@ mod tests {
             NodePortTail::Addresses(texts.iter().map(|text| text.parse().unwrap()).collect())
         };
         let any = NodePortTail::AnyLocal;
-        // What is configured, the node's address, whether localhost may answer; and what follows:
-        // the tail, and whether localhost does answer.
+        // Configured networks, the node's address, whether localhost may answer; expected: the
+        // tail, and whether localhost does answer.
         let cases: [(&[&str], &str, bool, NodePortTail, bool); 11] = [
             (&[], "10.0.0.7", true, any.clone(), true),
             (&[], "10.0.0.7", false, any.clone(), false),
@@ -329,7 +331,7 @@ mod tests {
                 addresses(&["fd00::7"]),
                 false,
             ),
-            // Never on 127.0.0.1, even if that is all that is known of the node.
+            // Never on 127.0.0.1, even if that is the only known address of the node.
             (&["primary"], "127.0.0.1", true, any.clone(), false),
             (
                 &["10.0.0.0/8"],

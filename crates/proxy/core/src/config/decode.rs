@@ -1,5 +1,5 @@
-//! A configuration file read as kube-proxy reads it: what is not set or zero gets its default,
-//! and what it does not know is told but does not stop it.
+//! Reads a configuration file as kube-proxy does: a field that is unset or zero gets its default,
+//! and an unknown field gives a warning, not an error.
 
 use serde_json::{Map, Value, json};
 use serde_saphyr::options::DuplicateKeyPolicy;
@@ -12,16 +12,16 @@ use super::{
     checked::{address_with_port, bind_family},
 };
 
-/// What a file says.
+/// The contents of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The configuration with defaults filled in. Not yet checked.
+    /// The configuration with defaults filled in. Not yet validated.
     pub configuration: KubeProxyConfiguration,
-    /// What a strict reader would have refused, for the log.
+    /// Findings that a strict decoder would refuse, for the log.
     pub warnings: Vec<String>,
 }
 
-/// Why a file is no configuration at all.
+/// A file that is not a kube-proxy configuration.
 #[derive(Debug, Error)]
 pub enum DecodeError {
     /// Not YAML.
@@ -33,9 +33,9 @@ pub enum DecodeError {
          {api_version:?} and kind {kind:?}"
     )]
     Kind {
-        /// What stands there.
+        /// The `apiVersion` found.
         api_version: String,
-        /// What stands there.
+        /// The `kind` found.
         kind: String,
     },
     /// Values of the wrong type.
@@ -43,10 +43,10 @@ pub enum DecodeError {
     Fields(#[from] InvalidConfiguration),
 }
 
-/// Sections whose keys are not ours to know.
+/// Sections that may have any keys.
 const OPAQUE: [&str; 3] = ["featureGates", "logging.options", "logging.vmodule"];
 
-/// Reads a file.
+/// Decodes a file.
 pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
     let mut warnings = Vec::new();
     let mut given = parse(text, &mut warnings)?;
@@ -70,7 +70,7 @@ pub fn decode(text: &str) -> Result<Decoded, DecodeError> {
     })
 }
 
-/// Strict first: a key that stands twice is worth a warning, and the later one counts.
+/// Parses strictly first: a duplicate key gives a warning, and the later one is used.
 fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Map<String, Value>, DecodeError> {
     let strict = serde_saphyr::options! { with_snippet: false };
     let lenient = serde_saphyr::options! {
@@ -92,7 +92,7 @@ fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Map<String, Value>, D
     }
 }
 
-/// All defaults with every key there is, also those that are left out when printed.
+/// All defaults with every key, including those that are left out when printed.
 fn shape() -> Map<String, Value> {
     let defaults = KubeProxyConfiguration::default();
     let Ok(Value::Object(mut all)) = serde_json::to_value(defaults) else {
@@ -107,7 +107,7 @@ fn shape() -> Map<String, Value> {
     all
 }
 
-/// Puts what was given over the defaults. Nothing given is the same as null.
+/// Overwrites defaults with given values. Null leaves the default.
 fn overlay(
     into: &mut Map<String, Value>,
     given: Map<String, Value>,
@@ -135,7 +135,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Finds the fields that do not decode by trying each alone over the defaults.
+/// Finds the fields that do not decode by trying each one alone over the defaults.
 fn culprits(given: Map<String, Value>, whole: &serde_json::Error) -> InvalidConfiguration {
     let mut leaves = Vec::new();
     collect_leaves(given, &mut Vec::new(), &mut leaves);
@@ -179,8 +179,8 @@ fn collect_leaves(
 }
 
 impl KubeProxyConfiguration {
-    /// Go cannot tell zero from nothing in most fields, so in a file zero asks for the default.
-    /// That is why `minSyncPeriod: 0s` means one second there, and not so as a flag.
+    /// Replaces zero values by defaults. Go cannot distinguish zero from unset in most fields, so
+    /// `minSyncPeriod: 0s` in a file means one second, unlike `0s` as a flag.
     fn default_what_is_zero(&mut self) {
         let defaults = Self::default();
         let or = |value: &mut GoDuration, default: GoDuration| {
@@ -222,7 +222,7 @@ impl KubeProxyConfiguration {
         self.default_addresses();
     }
 
-    /// The default addresses are of the family of the bind address.
+    /// Sets default addresses, in the family of the bind address.
     fn default_addresses(&mut self) {
         let (all, loopback) = match bind_family(&self.bind_address) {
             IpFamily::V4 => ("0.0.0.0", "127.0.0.1"),
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// A trap: `0s` as a flag means "at once".
+    /// `0s` as a flag means no minimum; in a file it is the same as unset.
     #[test]
     fn a_minimal_period_of_zero_in_a_file_is_one_second() {
         for zero in ["0s", "0", "0h"] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_told_and_does_not_stop_us() {
+    fn unknown_fields_are_reported_and_do_not_stop_it() {
         let text = file(
             "foo: 1\niptables: {bar: 2, masqueradeBit: 3, masqueradeBit: 4}\nipvs: {baz: {}}\n\
              featureGates: {Anything: true}\nlogging: {options: {json: {splitStream: true}}}",

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A span of time in Go's text form. May be negative, which validation is there to refuse.
+/// A span of time in Go's text form. May be negative; validation refuses that.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -18,8 +18,8 @@ pub enum DurationError {
     /// Neither a number with a unit nor `0`.
     #[error("`{0}` is not a duration such as 30s or 1h30m")]
     Malformed(String),
-    /// More than some 292 years.
-    #[error("`{0}` is too long a duration")]
+    /// More than about 292 years, the range of Go's int64 nanoseconds.
+    #[error("`{0}` is not a duration: longer than 292 years")]
     TooLong(String),
 }
 
@@ -31,25 +31,25 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
 impl GoDuration {
-    /// Nothing at all, which in many places means "not set".
+    /// Zero, which in many fields means "not set".
     pub const ZERO: Self = Self(0);
 
-    /// So many nanoseconds.
+    /// A duration of this many nanoseconds.
     pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
         Self(nanoseconds)
     }
 
-    /// So many seconds.
+    /// A duration of this many seconds.
     pub const fn from_seconds(seconds: i32) -> Self {
         Self(seconds as i64 * 1_000_000_000)
     }
 
-    /// Whether it is exactly zero.
+    /// True for exactly zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// As the standard library counts; `None` if it is negative.
+    /// Converts to the standard type; `None` if negative.
     pub fn to_std(self) -> Option<Duration> {
         u64::try_from(self.0).ok().map(Duration::from_nanos)
     }
@@ -73,7 +73,7 @@ impl FromStr for GoDuration {
         loop {
             let (part, behind) = leading_part(rest).ok_or_else(malformed)?;
             total += part;
-            // The smallest number has no positive twin, and Go accepts it too.
+            // The smallest int64 has no positive counterpart, and Go accepts it too.
             if total > u128::from(u64::from(negative)) + i64::MAX as u128 {
                 return Err(DurationError::TooLong(text.to_owned()));
             }
@@ -90,7 +90,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// The nanoseconds of the first number with its unit, and what stands behind it.
+/// The nanoseconds of the first number with its unit, and the remaining text.
 fn leading_part(text: &str) -> Option<(u128, &str)> {
     let (whole, rest) = leading_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -106,7 +106,7 @@ fn leading_part(text: &str) -> Option<(u128, &str)> {
     let (unit, rest) = rest.split_at(end);
     let unit = u128::from(match unit {
         "ns" => NANOSECOND,
-        // Both of Unicode's letters look alike, and Go reads both.
+        // Unicode has two letters for micro, and Go reads both.
         "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
         "ms" => MILLISECOND,
         "s" => SECOND,
@@ -169,7 +169,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// A number of units with as many decimals as it takes and no more.
+/// Writes a number of units with as many decimals as needed.
 fn write_decimal(f: &mut fmt::Formatter<'_>, nanoseconds: u64, unit: u64) -> fmt::Result {
     let (whole, fraction) = (nanoseconds / unit, nanoseconds % unit);
     if fraction == 0 {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{API_VERSION, KIND, KubeProxyConfiguration};
 
 impl KubeProxyConfiguration {
-    /// As a YAML document that can be read back.
+    /// A YAML document that can be read back.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         if let Value::Object(fields) = self.to_json() {
@@ -16,7 +16,7 @@ impl KubeProxyConfiguration {
         text
     }
 
-    /// As a JSON object with version and kind.
+    /// A JSON object with `apiVersion` and `kind`.
     pub fn to_json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_else(|_| {
             unreachable!("a configuration is a mapping with text for keys");
@@ -41,7 +41,8 @@ fn write_fields(text: &mut String, fields: &Map<String, Value>, depth: usize) {
                 text.push('\n');
                 for item in items {
                     indent(text, depth);
-                    // JSON is YAML; what is no scalar is not worth more, for we do not use it.
+                    // Items that are not scalars are written as JSON, which is valid YAML. Only
+                    // options that are not used have such items.
                     let _infallible = writeln!(text, "- {}", scalar(item));
                 }
             }
@@ -58,7 +59,7 @@ fn indent(text: &mut String, depth: usize) {
     }
 }
 
-/// Quotes text only where it would be read as something else.
+/// Quotes text only where YAML would read it as another type.
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),

@@ -1,4 +1,5 @@
-//! Objects out of files and tests. A running proxy decodes straight off the wire instead.
+//! Objects decoded from JSON values, for files and tests. A running proxy decodes watch events
+//! directly instead.
 
 use std::net::IpAddr;
 
@@ -12,23 +13,23 @@ use super::{
 };
 use crate::{Model, Problem};
 
-/// An object of one of the kinds that matter.
+/// An object of one of the kinds that the proxy watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A Service.
     Service {
-        /// Its name.
+        /// Namespace and name.
         key: ObjectKey,
-        /// What is wanted.
+        /// Desired state, `spec`.
         spec: Box<ServiceSpec>,
-        /// What the load balancer got.
+        /// Addresses of the load balancer, `status`.
         status: ServiceStatus,
-        /// Whether this proxy is to serve it.
+        /// False if another proxy serves it ([`OTHER_PROXY_LABEL`]).
         ours: bool,
     },
     /// An EndpointSlice.
     Slice {
-        /// Its name.
+        /// Namespace and name.
         key: ObjectKey,
         /// The Service it belongs to.
         service: Box<str>,
@@ -38,7 +39,7 @@ pub enum Object {
         endpoints: Box<[SliceEndpoint]>,
         /// Their ports.
         ports: Box<[SlicePortSpec]>,
-        /// Whether this proxy is to look at it.
+        /// False if its Service is headless ([`HEADLESS_LABEL`]).
         ours: bool,
     },
     /// A Node.
@@ -49,14 +50,14 @@ pub enum Object {
         zone: Option<SharedStr>,
         /// Its addresses, internal ones first.
         addresses: Box<[IpAddr]>,
-        /// The networks of its pods.
+        /// The networks of its pods, `spec.podCIDRs`.
         pod_cidrs: Box<[Box<str>]>,
     },
 }
 
-/// An object that is not what its kind says.
+/// An object whose fields do not match its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("{kind} {name} cannot be read")]
+#[error("cannot decode {kind} {name}")]
 pub struct DecodeError {
     kind: String,
     name: String,
@@ -79,7 +80,7 @@ struct Raw {
 }
 
 impl Object {
-    /// Reads an object; `None` for kinds that do not matter.
+    /// Decodes an object; `None` for other kinds.
     pub fn decode(object: &Value) -> Result<Option<Self>, DecodeError> {
         let kind = object["kind"].as_str().unwrap_or_default();
         if !["Service", "EndpointSlice", "Node"].contains(&kind) {
@@ -138,7 +139,7 @@ fn addresses(status: &Value) -> Box<[IpAddr]> {
 }
 
 impl Model {
-    /// Takes in an object. Returns what of it cannot be used.
+    /// Adds or updates an object. Returns its invalid values.
     pub fn set(&mut self, object: &Object) -> Vec<Problem> {
         match object {
             Object::Service {

@@ -1,4 +1,4 @@
-//! When something changed, and when not.
+//! Change detection: objects that change Services, and objects that do not.
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
@@ -23,14 +23,14 @@ fn what_does_not_matter_changes_nothing() {
         &service(&selector, &json!([{"hostname": "lb"}])),
     );
     assert_eq!(model.revision(), revision);
-    // A slice that says the same in other words is looked at, and found to change nothing.
+    // A slice with the same contents in another notation is processed, and found to change nothing.
     let same = json!([{"addresses": ["010.0.0.1"], "conditions": {}, "zone": "x"}]);
     set(&mut model, &slice("one", &same));
     assert!(model.take_changes().is_empty());
 }
 
 #[test]
-fn there_and_back_again_is_no_change() {
+fn there_and_back_again_is_not_a_change() {
     let mut model = model(IpFamily::V4);
     set(&mut model, &service(&json!({}), &json!([])));
     model.take_changes();

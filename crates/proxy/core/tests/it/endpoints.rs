@@ -1,4 +1,4 @@
-//! Which endpoints a node uses.
+//! Endpoint selection: readiness, traffic policies and topology hints.
 
 use serde_json::{Value, json};
 use weft_model::IpFamily;
@@ -21,7 +21,7 @@ fn hinted(octet: u8, flags: &str, zones: &[&str], nodes: &[&str]) -> Value {
     endpoint
 }
 
-/// Octets of the chosen endpoints, and whether there is any anywhere.
+/// Octets of the selected cluster and local endpoints, and whether any node has one.
 fn chosen(spec: &Value, endpoints: &[Value]) -> (Vec<u8>, Vec<u8>, bool) {
     let port = port(&[service(spec, &json!([])), slice("one", &json!(endpoints))]);
     let octets = |list: &[std::net::SocketAddr]| {
@@ -57,7 +57,7 @@ fn ready_first_then_those_on_their_way_out() {
     for (endpoints, (cluster_list, any)) in cases {
         let found = chosen(&cluster, &endpoints);
         assert_eq!((found.0, found.2), (cluster_list, any), "{endpoints:?}");
-        assert_eq!(found.1, [0; 0], "nobody asked for local ones");
+        assert_eq!(found.1, [0; 0], "no policy asks for local endpoints");
     }
 }
 
@@ -66,7 +66,7 @@ fn local_policies_take_endpoints_of_this_node() {
     let internal = json!({"internalTrafficPolicy": "Local"});
     let external = json!({"type": "NodePort", "externalTrafficPolicy": "Local",
                           "ports": [{"name": "http", "port": 80, "nodePort": 30000}]});
-    // Policy, endpoints, then: cluster list, local list, any endpoint at all.
+    // Policy, endpoints; expected: cluster list, local list, any endpoint at all.
     let cases = [
         (
             &internal,
@@ -102,7 +102,7 @@ fn local_policies_take_endpoints_of_this_node() {
 }
 
 #[test]
-fn hints_count_if_all_have_them_and_one_means_us() {
+fn hints_count_if_all_have_them_and_one_names_this_node() {
     let cases = [
         // By zone.
         (
@@ -123,12 +123,12 @@ fn hints_count_if_all_have_them_and_one_means_us() {
             ],
             vec![1, 2],
         ),
-        // Endpoints that are not ready have no say.
+        // Hints of endpoints that are not ready are ignored.
         (
             vec![hinted(1, "r", &["zone-a"], &[]), endpoint(2, "")],
             vec![1],
         ),
-        // By node, which comes before the zone.
+        // By node, which takes precedence over the zone.
         (
             vec![
                 hinted(1, "r", &["zone-a"], &["there"]),
@@ -143,7 +143,7 @@ fn hints_count_if_all_have_them_and_one_means_us() {
             ],
             vec![1],
         ),
-        // The last resort ignores them.
+        // Terminating endpoints are used without regard to hints.
         (
             vec![
                 hinted(1, "st", &["zone-b"], &[]),
@@ -268,7 +268,7 @@ fn loopback_and_link_local_endpoints_are_used_as_upstream_does() {
 }
 
 #[test]
-fn a_load_balancer_is_told_of_ready_addresses_on_this_node() {
+fn a_load_balancer_gets_the_number_of_ready_addresses_on_this_node() {
     let spec = json!({"ports": [{"name": "http", "port": 80}, {"name": "more", "port": 81}]});
     let mut one = slice(
         "one",

@@ -1,4 +1,4 @@
-//! Which UDP flows are forgotten.
+//! Stale UDP flows.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -45,12 +45,12 @@ fn flows_to_endpoints_that_answer_stay_and_others_go() {
     let cases = [
         (flow(CLUSTER, "10.0.0.1:8080"), false),
         (flow(CLUSTER, "10.0.0.9:8080"), true),
-        // Sent while there was no endpoint: nobody translated it.
+        // Sent while there was no endpoint: no DNAT.
         (flow(CLUSTER, CLUSTER), true),
         (flow("198.51.100.1:53", "10.0.0.9:8080"), true),
         (flow("192.168.0.7:30053", "10.0.0.9:8080"), true),
         (flow("192.168.0.7:30053", "10.0.0.2:8080"), false),
-        // Nothing of ours.
+        // Not a Service address.
         (flow("8.8.8.8:53", "8.8.8.8:53"), false),
         (flow("10.96.0.1:54", "10.0.0.9:8080"), false),
     ];

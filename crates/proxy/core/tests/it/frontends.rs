@@ -1,4 +1,4 @@
-//! Which Services count, and what clients see of them.
+//! Frontends derived from Services: families, addresses, policies and invalid values.
 
 use serde_json::{Value, json};
 use weft_model::{IpFamily, Protocol};
@@ -67,7 +67,7 @@ fn source_ranges_that_let_everyone_in_are_none() {
 
 #[test]
 fn policies_count_where_there_is_something_they_are_about() {
-    // Fields, then: external local, internal local, health check port, affinity.
+    // Fields; expected: external local, internal local, health check port, affinity.
     let cases = [
         (json!({}), (false, false, None, None)),
         (

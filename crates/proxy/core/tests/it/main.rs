@@ -1,4 +1,4 @@
-//! What the model makes of objects: one table for each feature of Services.
+//! Integration tests of the model: objects in, Services out, one table per feature.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod changes;

@@ -1,4 +1,4 @@
-//! Objects in short words.
+//! Builders for test objects.
 
 use std::sync::Arc;
 

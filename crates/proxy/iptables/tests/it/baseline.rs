@@ -1,4 +1,5 @@
-//! A kernel whose chains can be compared by hashes is read as text once, and misses nothing.
+//! Audits and syncs that compare the kernel's hashes of chains: they read the rules as text once
+//! and find every foreign write.
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
@@ -50,7 +51,7 @@ fn assert_unread(world: &mut World) {
 }
 
 #[test]
-fn a_write_of_others_between_ours_and_its_noting_is_found() {
+fn a_foreign_write_between_ours_and_the_new_baseline_is_found() {
     let (mut world, _) = world(1);
     let before = world.rules();
     add(&mut world, 1);
@@ -81,7 +82,7 @@ fn a_rule_that_others_add_to_a_chain_that_we_edited_is_found() {
 }
 
 #[test]
-fn what_we_wrote_ourselves_is_no_deed_of_others() {
+fn our_own_writes_are_not_taken_for_foreign_ones() {
     let (mut world, mut cluster) = world(3);
     add_service(&mut world, &mut cluster);
     world
@@ -207,7 +208,7 @@ fn a_chain_that_others_left_over_is_removed() {
 }
 
 #[test]
-fn rules_in_another_order_are_noted_once_and_are_no_difference() {
+fn rules_in_another_order_are_read_once_and_are_not_a_difference() {
     let (mut world, _) = world(10);
     let text = world.rules().to_string();
     let rule = text
@@ -225,7 +226,7 @@ fn rules_in_another_order_are_noted_once_and_are_no_difference() {
     assert_eq!(repaired(&mut world), [""; 0]);
     let listed = &mut world.backend.kernel().listed;
     assert_eq!(std::mem::take(listed), [weft_iptables::fixed::SERVICES]);
-    // What others do elsewhere makes nobody read it again.
+    // Foreign writes elsewhere do not cause another reading.
     let foreign = "*mangle\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n";
     world.backend.kernel().disturb(foreign);
     assert_eq!(repaired(&mut world), [""; 0]);
@@ -274,7 +275,7 @@ fn an_old_backup_that_others_restore_is_found() {
     restore_an_old_backup(|world| world.model.remove_service(&slice));
     restore_an_old_backup(|world| world.model.remove_slice(&slice));
     restore_an_old_backup(|world| world.settings.masquerade_all = true);
-    // The shared chains written anew.
+    // The shared chains rewritten.
     restore_an_old_backup(|world| (20..100).for_each(|index| add(world, index)));
 }
 
@@ -373,7 +374,7 @@ fn spoiled_endpoints(world: &mut World) -> String {
     format!("*nat\n{}COMMIT\n", lines.concat())
 }
 
-/// What somebody else might do to a ruleset.
+/// A random foreign write.
 fn disturbance(kernel: &Simulated, random: &mut fastrand::Rng) -> String {
     let table = [Table::Filter, Table::Nat][random.usize(..2)];
     let all: Vec<ChainName> = kernel.rules.chains(table).map(|(chain, _)| chain).collect();
@@ -390,7 +391,7 @@ fn disturbance(kernel: &Simulated, random: &mut fastrand::Rng) -> String {
 }
 
 #[test]
-fn whenever_others_write_the_next_audit_finds_it() {
+fn the_next_audit_finds_any_foreign_write() {
     let mut compared = 0;
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -424,8 +425,7 @@ fn whenever_others_write_the_next_audit_finds_it() {
             if random.bool() {
                 world.backend.kernel().failures = 0;
                 let may_read = random.bool();
-                // Repairing what is repaired meanwhile by nobody but us cannot fail, but a chain
-                // that somebody else removes at the wrong moment can.
+                // Repairs cannot fail unless another process removes a chain at the wrong moment.
                 let _ = world.backend.audit(may_read);
             }
             if random.u8(..4) > 0 {

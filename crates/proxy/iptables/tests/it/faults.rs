@@ -1,4 +1,4 @@
-//! Whatever somebody else does to the rules, and whatever fails: it ends in the right state.
+//! Foreign writes and failures of any kind: the next audit or full sync ends in the right state.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn rules_of_others_are_left_alone() {
 }
 
 #[test]
-fn an_audit_reads_only_when_somebody_wrote_and_when_it_may() {
+fn an_audit_reads_only_after_a_foreign_write_and_if_allowed() {
     for raw in RAW {
         let mut world = world(5, raw);
         assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
@@ -191,7 +191,7 @@ fn drift_that_a_partial_sync_runs_into_is_repaired_by_the_full_one() {
 }
 
 #[test]
-fn whatever_fails_at_random_nothing_is_lost_in_the_end() {
+fn random_failures_lose_nothing_in_the_end() {
     for raw in RAW {
         for seed in 0..10 {
             let mut cluster = RandomCluster::new(seed);

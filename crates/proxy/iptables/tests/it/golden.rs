@@ -1,7 +1,7 @@
 //! One hand-made cluster with every feature, and the `iptables-save` of it, kept as text.
 //!
 //! `WEFT_UPDATE_GOLDEN=1 cargo test -p weft-iptables golden` rewrites the texts from what the
-//! kernel says; whoever does that reads the difference.
+//! kernel prints; review the difference before committing it.
 
 use std::{env, fs, path::PathBuf};
 

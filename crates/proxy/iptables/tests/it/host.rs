@@ -1,4 +1,4 @@
-//! The real kernel of a lab: both variants, both families.
+//! The real kernel in a namespace, with both variants of iptables and both families.
 
 use weft_host::{
     iptables::{Iptables as Programs, SearchPath, Variant, VariantChoice},
@@ -10,7 +10,7 @@ use weft_ruleset::{NfacctName, Ruleset};
 
 use crate::world::{Visible, World};
 
-/// What a test of real rules needs.
+/// Programs that tests of real rules need.
 pub(crate) const PROGRAMS: [&str; 4] = [
     "iptables-nft",
     "iptables-legacy",
@@ -24,7 +24,7 @@ impl Visible for HostKernel {
     }
 }
 
-/// What `iptables-save` prints, without remarks and counters.
+/// The output of `iptables-save`, without comment lines and counters.
 pub(crate) fn saved(kernel: &mut HostKernel) -> String {
     let mut text = String::new();
     let mut keep = |line: &str| {
@@ -39,7 +39,7 @@ pub(crate) fn saved(kernel: &mut HostKernel) -> String {
     text
 }
 
-/// The rules alone, in an order of their own: groups of Services may stand in any.
+/// The rules alone, sorted: groups of Services may be in any order.
 pub(crate) fn sorted_rules(text: &str) -> Vec<&str> {
     let mut rules: Vec<&str> = text.lines().filter(|line| line.starts_with("-A")).collect();
     rules.sort_unstable();

@@ -1,4 +1,5 @@
-//! Hostile objects against the real kernel: what is left of them is accepted and reads back the same.
+//! Hostile objects against the real kernel: the rules that remain are accepted and read back
+//! unchanged.
 
 use serde_json::{Value, json};
 use weft_model::IpFamily;

@@ -1,4 +1,4 @@
-//! The backend over the real kernel holds what it holds over the simulated one.
+//! The backend over the real kernel: the resulting rules are those of the simulated one.
 
 use weft_host::iptables::Variant;
 use weft_iptables::{HostKernel, Options};
@@ -20,7 +20,7 @@ const GATE_OFF: Options = Options {
     ..OPTIONS
 };
 
-/// The kernel's own words, and the order that the proxy cares for.
+/// Compares the kernel's text, and the order of rules where it matters.
 fn assert_as_fresh(world: &mut World<HostKernel>, when: &str) {
     let (real, fresh) = (saved(world.backend.kernel()), world.fresh().to_string());
     assert_eq!(sorted_rules(&real), sorted_rules(&fresh), "{when}");
@@ -53,7 +53,7 @@ fn audit(world: &mut World<HostKernel>) -> Vec<String> {
     }
 }
 
-/// Somebody else writes.
+/// Writes as another process.
 fn disturb(family: IpFamily, variant: Variant, input: &str) {
     programs(family, variant).restore(input.as_bytes()).unwrap();
 }
@@ -180,7 +180,7 @@ fn a_partial_sync_over_a_chain_that_is_gone_ends_right_at_once() {
             let failure = report
                 .partial_failure
                 .expect("its rule could not be deleted");
-            // Which line, and what the program said about it.
+            // The failure names the line, with the program's message.
             assert!(failure.to_string().contains("line "), "{failure}");
             let program = programs(family, variant).programs().restore.clone();
             let program = program.to_str().unwrap().to_owned();
@@ -251,15 +251,20 @@ fn a_cleanup_leaves_nothing_of_ours_in_the_real_kernel() {
 }
 
 #[test]
-fn whether_packets_can_be_counted_is_found_out_by_trying() {
+fn support_for_nfacct_is_found_by_trying() {
     lab::with_programs(&PROGRAMS, |_| {
         for (family, variant) in everywhere() {
-            assert!(!weft_iptables::can_count(&mut kernel(family, variant)));
+            assert!(!weft_iptables::supports_nfacct(&mut kernel(
+                family, variant
+            )));
         }
         crate::host::ensure_counters();
         for (family, variant) in everywhere() {
             let mut kernel = kernel(family, variant);
-            assert!(weft_iptables::can_count(&mut kernel), "{family} {variant}");
+            assert!(
+                weft_iptables::supports_nfacct(&mut kernel),
+                "{family} {variant}"
+            );
             let text = saved(&mut kernel);
             assert!(!text.contains("WEFT"), "the attempt left something: {text}");
         }

@@ -1,5 +1,5 @@
-//! Real packets through real rules, in a network of namespaces. Every exchange is also held
-//! against what tracing the kernel's rules promises.
+//! Real packets through real rules, in a network of namespaces. The outcome of every exchange is
+//! also compared with a trace through the kernel's rules.
 
 use std::{
     collections::BTreeSet,
@@ -51,7 +51,7 @@ fn to(address: IpAddr, port: u16) -> SocketAddr {
 }
 
 #[test]
-fn every_door_is_open_to_pods_the_node_and_the_outside() {
+fn every_address_answers_pods_the_node_and_the_outside() {
     lab::with_programs(&PROGRAMS, |lab| {
         for mut network in networks(lab) {
             let family = network.family;
@@ -61,21 +61,21 @@ fn every_door_is_open_to_pods_the_node_and_the_outside() {
                 service(family, "web", 10, &more),
                 slice(family, "web", &EVERYWHERE),
             ]);
-            let doors = [
+            let targets = [
                 to(cluster_ip(family, 10), 80),
                 to(at(family, "external"), 80),
                 to(at(family, "balancer"), 80),
                 to(at(family, "node"), 30010),
             ];
-            for (index, door) in doors.into_iter().enumerate() {
+            for (index, target) in targets.into_iter().enumerate() {
                 for protocol in BOTH {
                     for sender in [PodA, Node, Client] {
-                        let source = network.source(sender, door);
-                        let (server, seen) = answered(network.ask(sender, door, protocol));
+                        let source = network.source(sender, target);
+                        let (server, seen) = answered(network.ask(sender, target, protocol));
                         // A pod that uses the ClusterIP is seen as itself, but not by itself.
                         let as_itself = sender == PodA && index == 0 && server != "pod-a";
                         if sender != Node {
-                            assert_eq!(seen == source, as_itself, "{door} {server}");
+                            assert_eq!(seen == source, as_itself, "{target} {server}");
                         }
                     }
                 }
@@ -95,8 +95,8 @@ fn connections_are_spread_over_all_endpoints() {
                 slice(family, "web", &EVERYWHERE),
             ]);
             for protocol in BOTH {
-                let door = to(cluster_ip(family, 10), 80);
-                let one = || answered(network.ask_for(PodB, door, protocol, PATIENCE)).0;
+                let target = to(cluster_ip(family, 10), 80);
+                let one = || answered(network.ask_for(PodB, target, protocol, PATIENCE)).0;
                 let servers: BTreeSet<String> = (0..60).map(|_| one()).collect();
                 assert_eq!(servers, EVERYWHERE.map(str::to_owned).into(), "{protocol}");
             }
@@ -138,15 +138,15 @@ fn the_external_policy_local_keeps_sources_and_stays_on_the_node() {
             ]);
             let node = at(family, "node");
             for protocol in BOTH {
-                for door in [to(at(family, "balancer"), 80), to(node, 30012)] {
+                for target in [to(at(family, "balancer"), 80), to(node, 30012)] {
                     for _ in 0..8 {
-                        let reply = network.ask_for(Client, door, protocol, PATIENCE);
+                        let reply = network.ask_for(Client, target, protocol, PATIENCE);
                         let seen = at(family, "client");
-                        assert_eq!(answered(reply), ("pod-a".to_owned(), seen), "{door}");
+                        assert_eq!(answered(reply), ("pod-a".to_owned(), seen), "{target}");
                     }
                     // Those who are inside already may go on to the other node.
-                    network.ask(PodB, door, protocol);
-                    network.ask(Node, door, protocol);
+                    network.ask(PodB, target, protocol);
+                    network.ask(Node, target, protocol);
                 }
                 let nowhere = network.ask(Client, to(node, 30013), protocol);
                 assert_eq!(
@@ -175,8 +175,8 @@ fn the_internal_policy_local_stays_on_the_node() {
             ]);
             for protocol in BOTH {
                 for _ in 0..8 {
-                    let door = to(cluster_ip(family, 14), 80);
-                    let reply = network.ask_for(PodB, door, protocol, PATIENCE);
+                    let target = to(cluster_ip(family, 14), 80);
+                    let reply = network.ask_for(PodB, target, protocol, PATIENCE);
                     let seen = at(family, "pod-b");
                     assert_eq!(answered(reply), ("pod-a".to_owned(), seen));
                 }
@@ -190,7 +190,7 @@ fn the_internal_policy_local_stays_on_the_node() {
 }
 
 #[test]
-fn source_ranges_let_in_whom_they_name_and_nobody_else() {
+fn source_ranges_admit_only_their_own_addresses() {
     lab::with_programs(&PROGRAMS, |lab| {
         for mut network in networks(lab) {
             let family = network.family;
@@ -202,12 +202,12 @@ fn source_ranges_let_in_whom_they_name_and_nobody_else() {
                 service(family, "club", 16, &more),
                 slice(family, "club", &EVERYWHERE),
             ]);
-            let door = to(at(family, "balancer"), 80);
+            let target = to(at(family, "balancer"), 80);
             for protocol in BOTH {
-                answered(network.ask(ClientAs(welcome), door, protocol));
-                let outside = network.ask(ClientAs(stranger), door, protocol);
+                answered(network.ask(ClientAs(welcome), target, protocol));
+                let outside = network.ask(ClientAs(stranger), target, protocol);
                 assert_eq!(outside, Reply::Silence, "{protocol}");
-                assert_eq!(network.ask(PodA, door, protocol), Reply::Silence);
+                assert_eq!(network.ask(PodA, target, protocol), Reply::Silence);
                 // As upstream: the ranges guard the load balancer's address and no other.
                 let side_door = to(at(family, "node"), 30016);
                 answered(network.ask(ClientAs(stranger), side_door, protocol));
@@ -229,13 +229,14 @@ fn a_client_with_affinity_stays_where_it_was_and_others_go_elsewhere() {
             for protocol in BOTH {
                 let mut servers = BTreeSet::new();
                 for sender in FURTHER.map(ClientAs) {
-                    // Through either door, it is one Service.
-                    let doors = [
+                    // Through either target, it is one Service.
+                    let targets = [
                         to(at(family, "node"), 30017),
                         to(cluster_ip(family, 17), 80),
                     ];
-                    let one = |door| answered(network.ask_for(sender, door, protocol, PATIENCE)).0;
-                    let own: BTreeSet<String> = doors.repeat(2).into_iter().map(one).collect();
+                    let one =
+                        |target| answered(network.ask_for(sender, target, protocol, PATIENCE)).0;
+                    let own: BTreeSet<String> = targets.repeat(2).into_iter().map(one).collect();
                     assert_eq!(own.len(), 1, "{sender:?} {protocol}: {own:?}");
                     servers.extend(own);
                 }
@@ -255,10 +256,10 @@ fn a_node_port_answers_on_localhost_and_is_counted() {
                 service(family, "local", 18, &json!({"type": "NodePort"})),
                 slice(family, "local", &EVERYWHERE),
             ]);
-            let door = to(IpAddr::from([127, 0, 0, 1]), 30018);
+            let target = to(IpAddr::from([127, 0, 0, 1]), 30018);
             for protocol in BOTH {
                 for _ in 0..4 {
-                    answered(network.ask(Node, door, protocol));
+                    answered(network.ask(Node, target, protocol));
                 }
             }
             let counter = NfacctName::LocalhostNodePorts.as_str();
@@ -268,7 +269,7 @@ fn a_node_port_answers_on_localhost_and_is_counted() {
             network.world.settings.localhost_node_ports = false;
             let world = &mut network.world;
             network.node.run(|| world.sync());
-            assert_eq!(network.ask(Node, door, Protocol::Tcp), Reply::Refused);
+            assert_eq!(network.ask(Node, target, Protocol::Tcp), Reply::Refused);
         }
     });
 }
@@ -285,29 +286,31 @@ fn a_service_without_endpoints_refuses_at_once() {
             let node_port = to(at(family, "node"), 30019);
             let outside = [at(family, "balancer"), at(family, "external")];
             let outside = outside.map(|address| to(address, 80));
-            let doors = |sender| match sender {
+            let targets = |sender| match sender {
                 // What the node itself sends to the outside is not refused.
                 Node => vec![inside, node_port],
                 _ => vec![inside, node_port, outside[0], outside[1]],
             };
-            let asked = [PodA, Node, Client].map(|sender| (sender, doors(sender)));
+            let asked = [PodA, Node, Client].map(|sender| (sender, targets(sender)));
             let asked: Vec<(Sender, SocketAddr)> = asked
                 .into_iter()
-                .flat_map(|(sender, doors)| doors.into_iter().map(move |door| (sender, door)))
+                .flat_map(|(sender, targets)| {
+                    targets.into_iter().map(move |target| (sender, target))
+                })
                 .collect();
-            for (sender, door) in &asked {
-                let reply = network.ask(*sender, *door, Protocol::Udp);
-                assert_eq!(reply, Reply::Refused, "{sender:?} {door}");
+            for (sender, target) in &asked {
+                let reply = network.ask(*sender, *target, Protocol::Udp);
+                assert_eq!(reply, Reply::Refused, "{sender:?} {target}");
             }
             // On one machine the refusal is there before the sender has finished sending, and is
             // heard only when it sends again, a second later: so all of them at a time.
             let started = Instant::now();
             let asking = &network;
             thread::scope(|scope| {
-                for (sender, door) in asked {
+                for (sender, target) in asked {
                     scope.spawn(move || {
-                        let reply = asking.ask_for(sender, door, Protocol::Tcp, PATIENCE);
-                        assert_eq!(reply, Reply::Refused, "{sender:?} {door}");
+                        let reply = asking.ask_for(sender, target, Protocol::Tcp, PATIENCE);
+                        assert_eq!(reply, Reply::Refused, "{sender:?} {target}");
                     });
                 }
             });
@@ -315,7 +318,7 @@ fn a_service_without_endpoints_refuses_at_once() {
 
             network.program(&[slice(family, "empty", &["pod-b"])]);
             let (server, _) = answered(network.ask(PodA, inside, Protocol::Tcp));
-            assert_eq!(server, "pod-b", "the first endpoint opens the door");
+            assert_eq!(server, "pod-b", "the first endpoint opens the target");
         }
     });
 }
@@ -330,12 +333,12 @@ fn what_is_masqueraded_follows_the_settings() {
                 service(family, "web", 20, &json!({})),
                 slice(family, "web", &["remote"]),
             ]);
-            let door = to(cluster_ip(family, 20), 80);
+            let target = to(cluster_ip(family, 20), 80);
             let mut seen = |all: bool, from: Sender| {
                 network.world.settings.masquerade_all = all;
                 let world = &mut network.world;
                 network.node.run(|| world.sync());
-                answered(network.ask(from, door, Protocol::Tcp)).1
+                answered(network.ask(from, target, Protocol::Tcp)).1
             };
             assert_eq!(seen(false, PodA), at(family, "pod-a"));
             assert_eq!(seen(false, Client), at(family, "node"));
@@ -357,9 +360,9 @@ fn an_established_connection_survives_restarts_and_other_changes() {
             let from_pod = to(cluster_ip(family, 21), 80);
             let from_outside = to(at(family, "node"), 30021);
             let calls = [(PodA, from_pod), (Client, from_outside), (Node, from_pod)];
-            let mut calls = calls.map(|(sender, door)| {
-                let source = to(network.source(sender, door), 0);
-                let open = || Conversation::open(source, door, Protocol::Tcp, PATIENCE).unwrap();
+            let mut calls = calls.map(|(sender, target)| {
+                let source = to(network.source(sender, target), 0);
+                let open = || Conversation::open(source, target, Protocol::Tcp, PATIENCE).unwrap();
                 let mut call = network.namespace(sender).run(open);
                 let first = call.ask().unwrap();
                 (call, first)
@@ -376,7 +379,7 @@ fn an_established_connection_survives_restarts_and_other_changes() {
                 ..OPTIONS
             };
             assert!(network.restart(gate_off) > 0);
-            still_there("after everything was written anew");
+            still_there("after everything was rewritten");
             assert_eq!(network.restart(OPTIONS), 0);
             for places in [&["pod-b"][..], &["remote", "pod-a"], &[]] {
                 network.program(&[slice(family, "web", places)]);
@@ -388,7 +391,7 @@ fn an_established_connection_survives_restarts_and_other_changes() {
 
 #[test]
 fn sctp_is_served_like_the_others_where_the_kernel_has_it() {
-    // Said where nobody captures it: a kernel without the protocol shows half of this only.
+    // Printed past the test's output capture: without the protocol this shows only half.
     if !speaks(Protocol::Sctp) {
         let _ = writeln!(
             std::io::stderr(),
@@ -409,8 +412,8 @@ fn sctp_is_served_like_the_others_where_the_kernel_has_it() {
                 let pod = network.namespace(PodB);
                 pod.run(|| serve("pod-b", server, Protocol::Sctp));
                 for sender in [PodA, Node, Client] {
-                    let door = to(cluster_ip(family, 22), 99);
-                    let (server, _) = answered(network.ask(sender, door, Protocol::Sctp));
+                    let target = to(cluster_ip(family, 22), 99);
+                    let (server, _) = answered(network.ask(sender, target, Protocol::Sctp));
                     assert_eq!(server, "pod-b");
                 }
             }

@@ -1,4 +1,4 @@
-//! What is written is in proportion to what changed.
+//! The cost of a sync: its input is in proportion to what changed.
 
 use serde_json::json;
 use weft_iptables::Plan;

@@ -1,4 +1,4 @@
-//! One Service that the kernel refuses is left out; everything else is written.
+//! Quarantine: a Service that the kernel refuses is left out, and everything else is written.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -268,7 +268,7 @@ fn services_in_force_are_not_suspects_when_a_new_one_is_refused_without_a_line()
 }
 
 #[test]
-fn what_no_service_is_to_blame_for_is_an_error_and_no_quarantine() {
+fn a_refusal_without_an_owner_is_an_error_and_quarantines_nothing() {
     for refusals in MODES {
         let mut world = world_of(20, refusals);
         // A rule that is always there.
@@ -323,7 +323,7 @@ fn a_burst_of_refused_services_stops_no_other_service() {
         let used = writes(&mut world) - before;
         assert!(used <= most_writes, "{refusals:?}: {used} writes");
         world.assert_as_fresh("after the burst");
-        // Those in force stay in force, and a new one does not wait for the search.
+        // Accepted Services keep their rules, and a new one does not wait for the search.
         put(&mut world, 500, 1);
         let before = writes(&mut world);
         world.guarded_sync(false).unwrap();
@@ -381,7 +381,7 @@ fn services_that_change_and_are_refused_all_the_time_delay_no_other_service() {
             if round > 0 {
                 put(&mut world, 1000 + round, 1);
             }
-            // A mistake in another namespace, mended a round later.
+            // A mistake in another namespace, corrected a round later.
             match round {
                 30 => {
                     poison(&mut world, endpoint_rule(600, 1));
@@ -408,7 +408,7 @@ fn services_that_change_and_are_refused_all_the_time_delay_no_other_service() {
         }
         let used = writes(&mut world) - before;
         assert!(used <= most_writes, "{refusals:?}: {used} writes");
-        // Whoever stops is served, at the latest after the longest wait.
+        // A Service that is no longer refused is served, at the latest after the longest wait.
         world.backend.kernel().poison.clear();
         world.now += RETRY_AFTER;
         settle(&mut world);
@@ -472,7 +472,7 @@ fn a_rule_refused_because_of_drift_is_written_by_a_full_sync() {
 }
 
 #[test]
-fn whatever_is_refused_at_random_the_rest_is_as_it_should_be() {
+fn random_refusals_leave_the_rest_as_it_should_be() {
     for refusals in MODES {
         for seed in 0..12 {
             let mut cluster = RandomCluster::new(seed);
@@ -551,7 +551,7 @@ fn the_real_kernel_gets_everything_but_the_service_that_it_refuses() {
                 .unwrap_or_else(|error| panic!("{when}: {error}"));
             assert_eq!(world.held(), [key.name.to_string()], "{when}");
             assert_kernel(&mut world, &when);
-            // It heals, and is poisoned again: by partial syncs both times.
+            // It is corrected, and broken again: by partial syncs both times.
             for (service, held) in [(good, false), (poisoned, true)] {
                 world
                     .quarantine

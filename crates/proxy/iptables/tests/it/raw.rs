@@ -53,12 +53,12 @@ impl Kernel for Counting {
         self.kernel.raw_chains(which, each)
     }
 
-    fn take_spent(&mut self) -> Duration {
-        self.kernel.take_spent()
+    fn take_cpu_time(&mut self) -> Duration {
+        self.kernel.take_cpu_time()
     }
 }
 
-/// A proxy of the lab's kernel, in step with it, and somebody else who can write there too.
+/// A proxy in step with the real kernel, and a second writer to the same kernel.
 struct Real {
     world: World,
     cluster: RandomCluster,
@@ -194,7 +194,7 @@ fn a_rule_edited_by_others_is_found_without_reading_text() {
 }
 
 #[test]
-fn our_own_writes_are_told_from_those_of_others_without_reading_text() {
+fn our_own_writes_are_distinguished_from_foreign_ones_without_reading_text() {
     lab::with_programs(&PROGRAMS, |_| {
         for family in IpFamily::ALL {
             let mut real = Real::new(family);
@@ -204,7 +204,7 @@ fn our_own_writes_are_told_from_those_of_others_without_reading_text() {
                 if round % 2 == 0 {
                     real.unchanged();
                 }
-                // Beside our rules, and then among those that we have just written.
+                // Next to our rules, and then among those that we have just written.
                 real.write("*filter\n-I FORWARD -p udp -j RETURN\nCOMMIT\n");
                 assert_eq!(real.repaired(), [""; 0]);
                 real.add_service();

@@ -1,4 +1,4 @@
-//! A proxy that starts over rules that are there already.
+//! Starts over existing rules, and cleanup.
 
 use weft_iptables::Options;
 use weft_model::IpFamily;
@@ -80,7 +80,7 @@ fn without_the_gate_every_sync_writes_everything() {
 }
 
 #[test]
-fn groups_in_another_order_are_no_difference() {
+fn groups_in_another_order_are_not_a_difference() {
     let (mut world, _) = world(4, IpFamily::V4, OPTIONS);
     // kube-proxy writes them in the order of a Go map.
     let text = world.rules().to_string();

@@ -1,4 +1,5 @@
-//! What the rules do to a packet is what the Service says, told without any rule.
+//! Packets traced through the rules have the outcome that a model of Services without any rules
+//! predicts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,7 +155,7 @@ fn targets(world: &World, own: &BTreeSet<IpAddr>) -> BTreeSet<(SocketAddr, Proto
     targets
 }
 
-/// An endpoint with the chain that stands for it in the rules.
+/// An endpoint and its chain in the rules.
 fn chosen(outcomes: &[Outcome]) -> Option<(ChainName, SocketAddr)> {
     let steps = outcomes.iter().rev().flat_map(|outcome| &outcome.path);
     steps.into_iter().find_map(|step| match step {
@@ -220,11 +221,11 @@ fn guarded(rng: &mut Rng) -> [Value; 3] {
     ]
 }
 
-/// How often something came up: a test in which nothing does shows nothing.
+/// Number of occurrences of each interesting case: a test without any would show nothing.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<&'static str, usize>);
+struct Coverage(BTreeMap<&'static str, usize>);
 
-impl Seen {
+impl Coverage {
     fn note(&mut self, fates: &Fates, affinity: bool) {
         let mut count = |what, holds| *self.0.entry(what).or_default() += usize::from(holds);
         let any = |fate: fn(Verdict, bool) -> bool| fates.keys().any(|(v, m)| fate(*v, *m));
@@ -237,15 +238,15 @@ impl Seen {
         );
         count("masqueraded", any(|_, m| m));
         let mixed = any(|_, m| m) && any(|v, m| matches!(v, Verdict::Dnat(_)) && !m);
-        count("hairpin beside others", mixed);
+        count("hairpin and other endpoints", mixed);
         count("three or more endpoints", fates.len() > 2);
         count("held by affinity", affinity);
     }
 }
 
-fn check(world: &World, rules: &Ruleset, packet: &Packet, seen: &mut Seen) {
+fn check(world: &World, rules: &Ruleset, packet: &Packet, coverage: &mut Coverage) {
     let Some(expected_fates) = expected(world, packet, None) else {
-        // Two Services claim one address: which comes first is nobody's promise.
+        // Two Services claim one address: the order is not defined.
         return;
     };
     let outcomes = rules.trace(packet);
@@ -260,7 +261,7 @@ fn check(world: &World, rules: &Ruleset, packet: &Packet, seen: &mut Seen) {
         world.settings,
         told()
     );
-    seen.note(&real, false);
+    coverage.note(&real, false);
     // The client was here before: it gets what it got, if the Service wants that.
     let Some((chain, endpoint)) = chosen(&outcomes) else {
         return;
@@ -272,12 +273,12 @@ fn check(world: &World, rules: &Ruleset, packet: &Packet, seen: &mut Seen) {
     let expected_fates = expected(world, packet, Some(endpoint)).unwrap();
     let held = fates(&rules.trace(&again));
     assert!(alike(&held, &expected_fates), "{again:?}: {held:?}");
-    seen.note(&held, held.len() == 1 && real.len() > 1);
+    coverage.note(&held, held.len() == 1 && real.len() > 1);
 }
 
 #[test]
 fn a_packets_fate_in_the_rules_is_what_its_service_says() {
-    let mut seen = Seen::default();
+    let mut coverage = Coverage::default();
     for seed in 0..12 {
         for family in IpFamily::ALL {
             let mut rng = Rng::with_seed(seed);
@@ -302,10 +303,10 @@ fn a_packets_fate_in_the_rules_is_what_its_service_says() {
                         local_addresses: own.clone(),
                         affinity: None,
                     };
-                    check(&world, &rules, &packet, &mut seen);
+                    check(&world, &rules, &packet, &mut coverage);
                 }
             }
         }
     }
-    assert!(seen.0.values().all(|count| *count > 20), "{seen:?}");
+    assert!(coverage.0.values().all(|count| *count > 20), "{coverage:?}");
 }

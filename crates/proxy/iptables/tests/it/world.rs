@@ -16,27 +16,27 @@ use weft_proxy::{
 use weft_ruleset::{ChainName, ComparisonOptions, Ruleset, Table, compare};
 use weft_testkit::cluster::{Edit, NODE};
 
-/// A kernel in memory that can be told to fail.
+/// A kernel in memory that can be made to fail.
 pub(crate) struct Simulated {
     pub(crate) rules: Ruleset,
     /// Writes of others.
     pub(crate) generation: u64,
     pub(crate) failures: usize,
     pub(crate) inputs: Vec<String>,
-    /// How often all text was read.
+    /// Number of readings of all text.
     pub(crate) saves: usize,
     /// Chains that were read as text one by one.
     pub(crate) listed: Vec<ChainName>,
     /// Makes the raw hashes of this kernel its own; `None` if it has none.
     pub(crate) salt: Option<u64>,
-    /// What somebody else writes after so many more steps of this kernel.
+    /// A foreign write that happens after this many more steps of this kernel.
     pub(crate) intrusion: Option<(usize, String)>,
     /// Rules that contain one of these are refused.
     pub(crate) poison: BTreeSet<String>,
     pub(crate) refusals: Refusals,
 }
 
-/// What a kernel says about a rule that it refuses.
+/// The way in which a kernel reports a refused rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusals {
     /// Its line, and no other: as the programs do for what they cannot parse.
@@ -45,7 +45,7 @@ pub(crate) enum Refusals {
     Lines,
     /// The end of its table, as iptables-legacy does.
     Commit,
-    /// Nothing.
+    /// No line at all.
     Silent,
 }
 
@@ -101,7 +101,7 @@ impl Simulated {
         })
     }
 
-    /// Somebody else writes.
+    /// Writes as another process.
     pub(crate) fn disturb(&mut self, input: &str) {
         self.rules.restore(input).unwrap();
         self.generation += 1;
@@ -147,7 +147,7 @@ impl Kernel for Simulated {
         self.inputs.push(input.to_owned());
         if self.failures > 0 {
             self.failures -= 1;
-            return Err(KernelError::Failed("told to fail".to_owned()));
+            return Err(KernelError::Failed("made to fail".to_owned()));
         }
         self.refuse(input)?;
         self.rules
@@ -197,7 +197,7 @@ impl Kernel for Simulated {
         })
     }
 
-    fn take_spent(&mut self) -> Duration {
+    fn take_cpu_time(&mut self) -> Duration {
         Duration::ZERO
     }
 }
@@ -227,7 +227,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
     }
 }
 
-/// A kernel whose rules a test can look at.
+/// A kernel whose rules a test can read.
 pub(crate) trait Visible: Kernel {
     fn rules(&mut self, family: IpFamily) -> Ruleset;
 }
@@ -247,7 +247,7 @@ pub(crate) struct World<K = Simulated> {
     pub(crate) backend: Iptables<K>,
     pub(crate) changed: BTreeSet<ObjectKey>,
     pub(crate) quarantine: Quarantine,
-    /// Passes as a test says.
+    /// The current time, set by the test.
     pub(crate) now: Instant,
 }
 

@@ -4,25 +4,25 @@ use weft_model::Protocol;
 
 use crate::{ChainName, SavedRule, Table};
 
-/// Which of the two rulesets.
+/// One of the two rulesets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that was compared with.
+    /// The reference.
     Expected,
-    /// The one that was looked at.
+    /// The ruleset that was compared with the reference.
     Found,
 }
 
-/// The rules of one service port in a chain that all share.
+/// The rules of one service port in a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// `namespace/name` or `namespace/name:port`, from the comment.
     pub name: Box<str>,
-    /// The protocol that the rules ask for.
+    /// The protocol that the rules match.
     pub protocol: Option<Protocol>,
 }
 
-/// One thing in which two rulesets differ; prints as a line for a person.
+/// One difference between two rulesets; prints as a line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// A chain that only the expected ruleset has.
@@ -63,7 +63,8 @@ pub enum Difference {
         table: Table,
         /// The chain.
         chain: ChainName,
-        /// Where the order differs first, from 1; in a built-in chain only our jumps count.
+        /// First position with another rule, from 1; in a built-in chain only jumps to the proxy's
+        /// chains count.
         position: usize,
         /// The rule that should be there.
         expected: SavedRule,
@@ -76,25 +77,25 @@ pub enum Difference {
         table: Table,
         /// The shared chain.
         chain: ChainName,
-        /// Whose rules.
+        /// The service port.
         group: Group,
-        /// Their order as it should be.
+        /// Their order in the expected ruleset.
         expected: Vec<SavedRule>,
-        /// Their order as it is.
+        /// Their order in the found ruleset.
         found: Vec<SavedRule>,
     },
-    /// Rules of a service port with another one's between them.
+    /// Rules of a service port with rules of another one between them.
     GroupScattered {
         /// Table of the chain.
         table: Table,
         /// The shared chain.
         chain: ChainName,
-        /// Whose rules.
+        /// The service port.
         group: Group,
-        /// In which ruleset.
+        /// The ruleset with this defect.
         side: Side,
     },
-    /// A jump for node ports that has rules of Services behind it, which it would hide.
+    /// A jump for node ports that is followed by rules of Services, which it would hide.
     TailNotLast {
         /// Table of the chain.
         table: Table,
@@ -102,7 +103,7 @@ pub enum Difference {
         chain: ChainName,
         /// The jump.
         rule: SavedRule,
-        /// In which ruleset.
+        /// The ruleset with this defect.
         side: Side,
     },
 }
@@ -171,7 +172,7 @@ impl fmt::Display for Difference {
                 side,
             } => write!(
                 f,
-                "{table} {chain}: rules of {group} do not stand together ({side})"
+                "{table} {chain}: rules of {group} are not contiguous ({side})"
             ),
             Self::TailNotLast {
                 table,

@@ -1,4 +1,4 @@
-//! Whose chain it is, by its name.
+//! Recognises chains of a service proxy by name.
 
 use crate::{ChainName, Table};
 
@@ -23,18 +23,18 @@ const OF_SERVICES: [&str; 5] = [
     "KUBE-SVL-",
 ];
 
-/// Whether a service proxy makes chains of that name.
+/// True if a service proxy creates chains of that name.
 pub(super) fn is_of_proxy(chain: ChainName) -> bool {
     FIXED.contains(&chain.as_str()) || is_of_service(chain)
 }
 
-/// Whether the chain comes and goes with a Service.
+/// True if the chain is created and deleted with a Service.
 pub(super) fn is_of_service(chain: ChainName) -> bool {
     let name = chain.as_str();
     OF_SERVICES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether the rules of all Services stand together in it.
+/// True if the chain has rules of all Services.
 pub(super) fn is_shared(table: Table, chain: ChainName) -> bool {
     match table {
         Table::Mangle => false,

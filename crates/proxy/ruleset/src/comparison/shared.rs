@@ -1,4 +1,4 @@
-//! Chains in which the rules of all Services stand, one service port's after another's.
+//! Comparison of chains that contain rules of all Services, grouped by service port.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -21,7 +21,7 @@ pub(super) fn compare(
         tails_are_last(table, chain, side, rules, differences);
         groups_stand_together(table, chain, side, rules, differences);
     }
-    // With other members the order is bound to differ, and there is nothing to learn from it.
+    // With other members the order differs anyway.
     if same_members {
         groups_are_in_order(table, chain, expected, found, differences);
     }
@@ -109,13 +109,13 @@ fn by_group<'a>(rules: &'a Rules<'_>) -> BTreeMap<Group, Vec<&'a SavedRule>> {
     groups
 }
 
-/// The way on to the node ports. There may be one for each address, in any order.
+/// The jump for node ports. There may be one for each address, in any order.
 fn is_tail(rule: &SavedRule) -> bool {
     rule.jump() == Some(NODE_PORTS)
 }
 
-/// The service port's name is the first word of each comment; it holds a '/', other comments' do
-/// not.
+/// The service port's name is the first word of each comment. It contains a '/', unlike other
+/// comments.
 fn group(rule: &SavedRule) -> Option<Group> {
     let rule = rule.known()?;
     let name = rule.comment_text()?.split(' ').next()?;

@@ -2,7 +2,7 @@ use weft_model::IpFamily;
 
 use super::*;
 
-/// Two Services as kube-proxy writes them, with all that matters to a comparison.
+/// Two Services as kube-proxy writes them, with everything that matters to a comparison.
 const THEIRS: &str = "\
 *mangle
 :PREROUTING ACCEPT [0:0]
@@ -65,7 +65,7 @@ fn differences(ours: &str) -> Vec<String> {
     differences_with(ours, ComparisonOptions::default())
 }
 
-/// The only difference, after making sure that it begins like this.
+/// Asserts that there is one difference, which begins like this.
 fn one_difference(ours: &str, beginning: &str) {
     let differences = differences(ours);
     assert!(
@@ -74,7 +74,7 @@ fn one_difference(ours: &str, beginning: &str) {
     );
 }
 
-/// The line that holds both words, with its end.
+/// The line with this start and this part, with its line end.
 fn line<'a>(text: &'a str, start: &str, part: &str) -> &'a str {
     let mut lines = text.split_inclusive('\n');
     let found = lines.find(|line| line.starts_with(start) && line.contains(part));
@@ -85,7 +85,7 @@ fn without(start: &str, part: &str) -> String {
     THEIRS.replacen(line(THEIRS, start, part), "", 1)
 }
 
-/// Takes one line out and puts it in front of another.
+/// Moves one line before another.
 fn moved(start: &str, part: &str, before: &str) -> String {
     let text = without(start, part);
     let target = line(&text, start, before);
@@ -133,7 +133,7 @@ fn our_jumps_in_built_in_chains_are_ordered() {
 }
 
 #[test]
-fn chains_that_are_missing_or_too_many_are_told() {
+fn missing_and_extra_chains_are_reported() {
     one_difference(
         &without(":KUBE-PROXY-CANARY", ""),
         "mangle: chain KUBE-PROXY-CANARY is missing",
@@ -143,7 +143,7 @@ fn chains_that_are_missing_or_too_many_are_told() {
 }
 
 #[test]
-fn rules_that_are_missing_too_many_or_changed_are_told() {
+fn missing_extra_and_changed_rules_are_reported() {
     one_difference(
         &without("-A KUBE-SVC-A", "KUBE-SEP-A2"),
         "nat KUBE-SVC-A: missing rule: -m comment",
@@ -191,12 +191,12 @@ fn the_loopback_twin_comes_before_the_plain_one() {
 #[test]
 fn rules_of_a_service_port_stand_together_and_in_order() {
     let ours = moved("-A KUBE-SERVICES", "n/a:p external", "n/b:p external");
-    let told = differences(&ours);
+    let found = differences(&ours);
     let scattered = |port: &str| {
-        format!("nat KUBE-SERVICES: rules of n/{port}:p (tcp) do not stand together (found)")
+        format!("nat KUBE-SERVICES: rules of n/{port}:p (tcp) are not contiguous (found)")
     };
-    assert!(told.contains(&scattered("a")), "{told:#?}");
-    assert!(told.contains(&scattered("b")), "{told:#?}");
+    assert!(found.contains(&scattered("a")), "{found:#?}");
+    assert!(found.contains(&scattered("b")), "{found:#?}");
     let ours = moved("-A KUBE-SERVICES", "n/a:p loadbalancer", "n/a:p external");
     one_difference(
         &ours,
@@ -205,7 +205,7 @@ fn rules_of_a_service_port_stand_together_and_in_order() {
 }
 
 #[test]
-fn comments_of_endpoints_can_be_left_out_of_account_and_no_others() {
+fn comments_of_endpoints_can_be_ignored_and_no_others() {
     let options = ComparisonOptions {
         ignore_endpoint_comments: true,
         ..ComparisonOptions::default()
@@ -226,7 +226,7 @@ fn comments_of_endpoints_can_be_left_out_of_account_and_no_others() {
 }
 
 #[test]
-fn stale_chains_can_be_left_out_of_account_and_no_others() {
+fn stale_chains_can_be_ignored_and_no_others() {
     let options = ComparisonOptions {
         ignore_stale_chains: true,
         ..ComparisonOptions::default()
@@ -246,12 +246,12 @@ fn stale_chains_can_be_left_out_of_account_and_no_others() {
         "-A KUBE-EXT-A -j",
         "-A KUBE-EXT-A -j KUBE-SVC-0\n-A KUBE-EXT-A -j",
     );
-    let told = differences_with(&used, options);
-    assert_eq!(told.len(), 3, "{told:#?}");
+    let found = differences_with(&used, options);
+    assert_eq!(found.len(), 3, "{found:#?}");
 }
 
 #[test]
-fn chains_of_others_can_be_left_out_of_account() {
+fn foreign_chains_can_be_ignored() {
     let ours = THEIRS.replace(":KUBE-SVC-A", ":CNI-X - [0:0]\n:KUBE-SVC-A");
     one_difference(&ours, "nat: chain CNI-X should not be there");
     let options = ComparisonOptions {

@@ -149,7 +149,7 @@ fn transport(protocol: Protocol) -> Match {
     }
 }
 
-/// Only whole addresses are remembered, so the mask tells nothing but the family.
+/// Only masks of whole addresses are supported, so a mask shows the family alone.
 fn family_of_mask(text: &str) -> Option<IpFamily> {
     IpFamily::ALL
         .into_iter()

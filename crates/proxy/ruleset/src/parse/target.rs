@@ -5,7 +5,7 @@ use weft_model::IpFamily;
 use super::{ParseError, Parser, bits, masked};
 use crate::{ChainName, Target};
 
-/// Targets of iptables that are not ours; no chain can have one of these names.
+/// Targets of iptables that are not supported; no chain can have one of these names.
 const FOREIGN: [&str; 38] = [
     "AUDIT",
     "CHECKSUM",
@@ -57,7 +57,7 @@ const OURS: [&str; 7] = [
     "RETURN",
 ];
 
-/// Whether the word behind `-j` names something else than a chain.
+/// True if the word after `-j` does not name a chain.
 pub(crate) fn is_target_name(name: &str) -> bool {
     OURS.contains(&name) || FOREIGN.contains(&name)
 }

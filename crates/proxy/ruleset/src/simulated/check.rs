@@ -1,4 +1,4 @@
-//! What the kernel checks when a table is put together.
+//! The checks that the kernel makes when a table is committed.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ fn belongs(target: &Target, table: Table) -> bool {
     }
 }
 
-/// A destination is chosen before routing, a source behind it.
+/// Destinations are translated before routing, sources after it.
 fn is_allowed(target: &Target, from: ChainName) -> bool {
     match target {
         Target::Dnat(_) => matches!(from.as_str(), "PREROUTING" | "OUTPUT"),
@@ -54,7 +54,7 @@ enum State {
     Done,
 }
 
-/// Everything that a packet can reach from one built-in chain.
+/// All chains that a packet can reach from one built-in chain.
 struct Walk<'a> {
     chains: &'a Chains,
     from: ChainName,
@@ -62,7 +62,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Depth first with a stack of its own: a text can chain more jumps than a thread has stack.
+    /// Depth first with an explicit stack: a text can chain more jumps than a thread has stack.
     fn visit(mut self, start: ChainName) -> Result<(), RestoreFailure> {
         let mut open = vec![(start, self.enter(start)?)];
         while let Some((name, rest)) = open.last_mut() {
@@ -84,7 +84,7 @@ impl<'a> Walk<'a> {
 
     fn enter(&mut self, name: ChainName) -> Result<&'a [SavedRule], RestoreFailure> {
         self.state.insert(name, State::Open);
-        // A foreign rule may name something that is no chain.
+        // A foreign rule may name something that is not a chain.
         let Some(chain) = self.chains.get(&name) else {
             return Ok(&[]);
         };

@@ -10,8 +10,8 @@ pub(super) struct Draft {
     pub(super) table: Table,
     pub(super) family: IpFamily,
     pub(super) chains: Chains,
-    /// How many rules jump to each chain. Counted when it is first asked for: most inputs delete
-    /// no chain, and counting goes through every rule of the table.
+    /// Number of rules that jump to each chain. Counted on first use: most inputs delete no chain,
+    /// and counting visits every rule of the table.
     references: Option<HashMap<ChainName, usize>>,
 }
 
@@ -83,7 +83,7 @@ impl Draft {
         self.insert(chain, end, rule)
     }
 
-    /// Positions count from 1; the one behind the last rule is allowed.
+    /// Inserts at a position, counted from 1; the one after the last rule is allowed.
     pub(super) fn insert(
         &mut self,
         chain: ChainName,
@@ -134,7 +134,7 @@ impl Draft {
         }
     }
 
-    /// Holds only chains that some rule jumps to.
+    /// Contains only chains that some rule jumps to.
     fn references(&mut self) -> &HashMap<ChainName, usize> {
         let chains = &self.chains;
         self.references.get_or_insert_with(|| {

@@ -15,7 +15,7 @@ fn rules(ruleset: &Ruleset, table: Table, chain: &'static str) -> Vec<String> {
     rules.iter().map(ToString::to_string).collect()
 }
 
-/// The line and the reason for which an input is refused, after it was seen to change nothing.
+/// Line and reason of a refused input. Asserts that the input changed nothing.
 fn refused(before: &[&str], input: &str) -> (usize, RestoreFailure) {
     let before = restored(before);
     let mut after = before.clone();

@@ -1,4 +1,4 @@
-//! Whether a packet is one that a rule asks for.
+//! Evaluates whether a rule matches a packet.
 
 use ipnet::IpNet;
 
@@ -8,25 +8,25 @@ use super::{
 };
 use crate::{AddressType, ConntrackStates, Match, Rule, SavedRule, words::Words};
 
-/// What a rule says to a packet.
-pub(super) enum Answer {
-    /// Not this one.
+/// The result of evaluating a rule for a packet.
+pub(super) enum Applies {
+    /// It does not match.
     No,
-    /// This one, with that probability.
+    /// It matches with this probability.
     Yes(f64),
-    /// We cannot tell.
+    /// It cannot be evaluated.
     Unknown(Doubt),
 }
 
-pub(super) fn ask(rule: &SavedRule, packet: &Packet, state: &State) -> Answer {
+pub(super) fn evaluate(rule: &SavedRule, packet: &Packet, state: &State) -> Applies {
     match rule {
-        SavedRule::Known(rule) => ask_known(rule, packet, state),
-        SavedRule::Foreign(text) if is_out_of_question(text, packet, state) => Answer::No,
-        SavedRule::Foreign(_) => Answer::Unknown(Doubt::Foreign),
+        SavedRule::Known(rule) => evaluate_known(rule, packet, state),
+        SavedRule::Foreign(text) if is_ruled_out(text, packet, state) => Applies::No,
+        SavedRule::Foreign(_) => Applies::Unknown(Doubt::Foreign),
     }
 }
 
-fn ask_known(rule: &Rule, packet: &Packet, state: &State) -> Answer {
+fn evaluate_known(rule: &Rule, packet: &Packet, state: &State) -> Applies {
     let asks_source = |net: &IpNet| net.contains(&packet.source);
     let asks_destination = |net: &IpNet| net.contains(&state.destination);
     let fits = rule.source.as_ref().is_none_or(|s| s.holds(asks_source))
@@ -36,38 +36,38 @@ fn ask_known(rule: &Rule, packet: &Packet, state: &State) -> Answer {
             .is_none_or(|d| d.holds(asks_destination))
         && rule.protocol.is_none_or(|p| p == packet.protocol);
     if !fits {
-        return Answer::No;
+        return Applies::No;
     }
     let mut probability = 1.0;
     for extension in &rule.matches {
         if let Match::Statistic(chance) = extension {
             probability *= chance.fraction();
         } else if !holds(extension, packet, state) {
-            return Answer::No;
+            return Applies::No;
         }
     }
-    // Asked last: doubt is worth telling only where nothing else settles it.
+    // Evaluated last: a doubt matters only if everything else matches.
     let Some(device) = &rule.in_interface else {
-        return Answer::Yes(probability);
+        return Applies::Yes(probability);
     };
     let arrived_on = match (state.passage, &packet.entry) {
         (Passage::Inside, Entry::Arriving { device: None }) => {
-            return Answer::Unknown(Doubt::DeviceUnknown);
+            return Applies::Unknown(Doubt::DeviceUnknown);
         }
         (Passage::Inside, Entry::Arriving { device: Some(name) }) => name.as_str(),
         (Passage::Inside, Entry::Sent) | (Passage::Leaving, _) => "",
         (Passage::Back, _) => "lo",
     };
     if device.holds(|device| device.matches(arrived_on)) {
-        Answer::Yes(probability)
+        Applies::Yes(probability)
     } else {
-        Answer::No
+        Applies::No
     }
 }
 
 fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
     match extension {
-        // A throw of dice is not a question; the caller takes it into account.
+        // A random match is not a condition; the caller takes its probability into account.
         Match::Comment(_)
         | Match::Nfacct(_)
         | Match::Statistic(_)
@@ -97,8 +97,8 @@ fn holds(extension: &Match, packet: &Packet, state: &State) -> bool {
     }
 }
 
-/// Whether a part of a foreign rule that we do understand rules the packet out.
-fn is_out_of_question(text: &str, packet: &Packet, state: &State) -> bool {
+/// True if a part of a foreign rule that can be parsed excludes the packet.
+fn is_ruled_out(text: &str, packet: &Packet, state: &State) -> bool {
     let mut negated = false;
     let mut words = Words::new(text);
     while let Some(Ok(word)) = words.next() {

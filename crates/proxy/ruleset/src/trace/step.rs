@@ -1,4 +1,4 @@
-//! The steps of a packet's way, in words.
+//! The steps of a traced packet, and their text.
 
 use std::{
     fmt,
@@ -10,122 +10,122 @@ use weft_model::IpFamily;
 
 use crate::{AddressType, ChainName, Match, Negatable, Policy, Recent, Rule, SavedRule, Table};
 
-/// Something that happens to a packet on its way; prints as a line for a person.
+/// One step on a packet's way; prints as a line for people.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// A rule asked for it.
+    /// A rule matched.
     Rule {
         /// Table of the chain.
         table: Table,
         /// The chain.
         chain: ChainName,
-        /// How many jumps lead to the chain.
+        /// Number of jumps that lead to the chain.
         depth: usize,
         /// The rule.
         rule: Rule,
-        /// How likely the rule takes it.
+        /// Probability that the rule matches.
         chance: Chance,
-        /// What the rule did.
+        /// The effect of the rule.
         action: Action,
     },
-    /// A rule may have asked for it; the way goes on as if it had not.
+    /// A rule that could not be evaluated; the trace assumes that it does not match.
     Doubtful {
         /// Table of the chain.
         table: Table,
         /// The chain.
         chain: ChainName,
-        /// How many jumps lead to the chain.
+        /// Number of jumps that lead to the chain.
         depth: usize,
         /// The rule.
         rule: SavedRule,
-        /// Why we cannot tell.
+        /// The reason.
         doubt: Doubt,
     },
-    /// No rule of a built-in chain decided.
+    /// No rule of a built-in chain made a decision.
     Policy {
         /// Table of the chain.
         table: Table,
         /// The chain.
         chain: ChainName,
-        /// What is done then.
+        /// The policy applied.
         policy: Policy,
     },
-    /// The node looked up where it goes.
+    /// The routing decision.
     Routed {
-        /// Where it is sent by now.
+        /// The current destination.
         destination: IpAddr,
-        /// Whether that is this node.
+        /// True if that is this node.
         to_this_node: bool,
     },
-    /// A chain that is already on the way was to be entered again.
-    Circle {
+    /// A jump to a chain that is already on the path.
+    Loop {
         /// The chain.
         chain: ChainName,
-        /// How many jumps lead there.
+        /// Number of jumps that lead there.
         depth: usize,
     },
-    /// More jumps into one another than any kernel follows.
+    /// More nested jumps than any kernel follows.
     TooDeep {
-        /// The chain that was to be entered next.
+        /// The chain of the next jump.
         chain: ChainName,
-        /// How many jumps lead there.
+        /// Number of jumps that lead there.
         depth: usize,
     },
 }
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// None: the next rule follows.
     Continue,
-    /// Goes on in another chain.
+    /// Continues in another chain.
     Jump {
         /// The chain.
         chain: ChainName,
         /// The endpoint, if the chain is for one.
         endpoint: Option<SocketAddr>,
     },
-    /// Ends the table's part.
+    /// Accepts the packet in this table.
     Accept,
-    /// Loses the packet.
+    /// Drops the packet.
     Drop,
-    /// Goes back to where the chain was called.
+    /// Returns to the calling chain.
     Return,
-    /// Loses the packet and tells the sender.
+    /// Drops the packet with an ICMP error to the sender.
     Reject,
-    /// Gives it this mark.
+    /// Sets the mark to this value.
     SetMark(u32),
-    /// Gives it an address of this node as its source.
+    /// Replaces the source by an address of this node.
     Masquerade,
-    /// Gives it another destination.
+    /// Replaces the destination.
     Dnat(SocketAddr),
 }
 
-/// How likely a rule takes a packet.
+/// The probability that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// Of those that come as far as the rule.
+    /// Relative to the packets that reach the rule.
     pub of_the_rest: f64,
-    /// Of those that came into the chain, counting the throws of dice before the rule.
+    /// Relative to the packets that entered the chain, with the random matches before the rule.
     pub of_all: f64,
 }
 
-/// Why a rule cannot be judged.
+/// The reason why a rule cannot be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// It asks for things that we do not know.
+    /// It has matches that are not supported.
     Foreign,
-    /// It asks for the device, and nobody said on which the packet arrives.
+    /// It matches the input interface, which was not given.
     DeviceUnknown,
 }
 
 impl Step {
-    /// How many jumps lead to its chain.
+    /// Number of jumps that lead to its chain.
     pub fn depth(&self) -> usize {
         match self {
             Self::Rule { depth, .. }
             | Self::Doubtful { depth, .. }
-            | Self::Circle { depth, .. }
+            | Self::Loop { depth, .. }
             | Self::TooDeep { depth, .. } => *depth,
             Self::Policy { .. } | Self::Routed { .. } => 0,
         }
@@ -177,13 +177,10 @@ impl fmt::Display for Step {
                 write!(f, "routing: {destination} is elsewhere → forwarded")
             }
             Self::TooDeep { chain, depth } => {
-                write!(f, "{chain}: {depth} jumps into one another → not followed")
+                write!(f, "{chain}: {depth} nested jumps → not followed")
             }
-            Self::Circle { chain, .. } => {
-                write!(
-                    f,
-                    "{chain}: already on the way here → not followed in a circle"
-                )
+            Self::Loop { chain, .. } => {
+                write!(f, "{chain}: already on the path → loop, not followed")
             }
         }
     }
@@ -192,7 +189,7 @@ impl fmt::Display for Step {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Continue => f.write_str("nothing happens"),
+            Self::Continue => f.write_str("no target"),
             Self::Jump {
                 endpoint: Some(endpoint),
                 ..
@@ -200,7 +197,7 @@ impl fmt::Display for Action {
             Self::Jump { chain, .. } => write!(f, "chain {chain}"),
             Self::Accept => f.write_str("accepted"),
             Self::Drop => f.write_str("dropped"),
-            Self::Return => f.write_str("back to the chain before"),
+            Self::Return => f.write_str("return to the calling chain"),
             Self::Reject => f.write_str("rejected, port unreachable"),
             Self::SetMark(mark) => write!(f, "mark becomes {mark:#x}"),
             Self::Masquerade => f.write_str("source becomes an address of this node"),
@@ -212,15 +209,15 @@ impl fmt::Display for Action {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Foreign => "cannot judge this rule, going on as if it did not apply",
+            Self::Foreign => "cannot evaluate this rule, assuming that it does not match",
             Self::DeviceUnknown => {
-                "device of arrival is not given, going on as if this rule did not apply"
+                "input interface not given, assuming that this rule does not match"
             }
         })
     }
 }
 
-/// Chains of the kernel exist in several tables, so theirs is named.
+/// Built-in chains exist in several tables, so their table is printed too.
 fn place(f: &mut fmt::Formatter<'_>, table: Table, chain: ChainName) -> fmt::Result {
     if table.has_built_in(chain) {
         write!(f, "{table} ")?;
@@ -228,7 +225,7 @@ fn place(f: &mut fmt::Formatter<'_>, table: Table, chain: ChainName) -> fmt::Res
     write!(f, "{chain}")
 }
 
-/// The comment in brackets, unless the words before have said it.
+/// The comment in parentheses, unless the step already shows its content.
 fn note(f: &mut fmt::Formatter<'_>, rule: &Rule, action: Action) -> fmt::Result {
     let is_said = matches!(
         action,
@@ -243,7 +240,7 @@ fn note(f: &mut fmt::Formatter<'_>, rule: &Rule, action: Action) -> fmt::Result 
     }
 }
 
-/// What the rule asks for.
+/// The condition of the rule.
 fn condition(rule: &Rule, chance: Chance) -> String {
     let mut parts = Vec::new();
     parts.extend(rule.source.as_ref().map(|net| network("from", net)));
@@ -333,7 +330,7 @@ impl fmt::Display for Chance {
     }
 }
 
-/// "one in three" where it is that, else a percentage.
+/// "one in three" where that is exact, else a percentage.
 fn share(probability: f64) -> String {
     const WORDS: [&str; 9] = [
         "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
@@ -358,7 +355,7 @@ fn share(probability: f64) -> String {
     }
 }
 
-/// With one decimal, more where that would say nothing.
+/// A percentage with one decimal, or more if that would print as zero.
 pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let whole = (percent - percent.round()).abs() < 1e-6;

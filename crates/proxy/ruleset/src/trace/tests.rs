@@ -2,8 +2,8 @@ use weft_model::IpFamily;
 
 use super::*;
 
-/// A Service with three endpoints, an external one for which traffic stays local, one with
-/// affinity, one without endpoints, and rules of someone else.
+/// A Service with three endpoints, an external one with traffic policy Local, one with affinity,
+/// one without endpoints, and foreign rules.
 const SAVED: &str = "\
 *filter
 :INPUT ACCEPT [0:0]
@@ -132,7 +132,7 @@ fn a_service_spreads_its_clients_evenly_and_the_words_say_how() {
          filter FORWARD: connection NEW → chain KUBE-SERVICES (kubernetes service portals)\n  \
          filter FORWARD: to 10.180.0.0/16 → accepted\n  \
          nat POSTROUTING: everything → chain KUBE-POSTROUTING (kubernetes postrouting rules)\n    \
-         KUBE-POSTROUTING: mark not 0x4000 in 0x4000 → back to the chain before"
+         KUBE-POSTROUTING: mark not 0x4000 in 0x4000 → return to the calling chain"
     );
     let steps = |outcome: &Outcome| outcome.to_string();
     assert!(steps(&outcomes[0]).contains("one in three (33.3 %) → endpoint 10.180.0.1:53"));
@@ -176,7 +176,7 @@ fn a_service_without_endpoints_rejects_on_every_way() {
             "{outcome}"
         );
     }
-    // What a node sends to itself comes in as well.
+    // A packet that a node sends to itself also passes the input chains.
     for source in ["10.180.0.7", "192.168.0.2"] {
         let outcome = only(ruleset().trace(&packet(source, "192.168.0.2:30003", Protocol::Tcp)));
         assert_eq!(outcome.verdict, Verdict::Rejected, "{outcome}");
@@ -184,7 +184,7 @@ fn a_service_without_endpoints_rejects_on_every_way() {
 }
 
 #[test]
-fn who_sends_decides_about_external_traffic() {
+fn the_sender_decides_about_external_traffic() {
     let node_port = |source: &str| packet(source, "192.168.0.2:30001", Protocol::Tcp);
     let outside = only(ruleset().trace(&node_port("203.0.113.1")));
     assert_eq!(outside.verdict, address("10.180.0.1:80"));
@@ -208,21 +208,21 @@ fn who_sends_decides_about_external_traffic() {
 }
 
 #[test]
-fn a_device_that_nobody_named_is_a_doubt() {
+fn an_unnamed_input_interface_is_a_doubt() {
     let mut packet = packet("203.0.113.1", "192.168.0.2:30001", Protocol::Tcp);
     packet.entry = Entry::Arriving { device: None };
     let outcome = only(ruleset().trace(&packet));
     assert!(!outcome.is_certain());
     let text = outcome.to_string();
     assert!(
-        text.contains("KUBE-EXT-L: device of arrival is not given"),
+        text.contains("KUBE-EXT-L: input interface not given"),
         "{text}"
     );
     assert!(
         text.lines()
             .next()
             .unwrap()
-            .ends_with("(if the rules in doubt do not apply)")
+            .ends_with("(if the rules that cannot be evaluated do not match)")
     );
 }
 
@@ -241,7 +241,7 @@ fn the_policy_decides_when_no_rule_does() {
 }
 
 #[test]
-fn foreign_rules_are_shown_unless_they_are_out_of_the_question() {
+fn foreign_rules_are_shown_unless_they_cannot_match() {
     let foreign = |rule: &str| {
         let text = SAVED.replace(
             "-A PREROUTING -m",
@@ -254,7 +254,7 @@ fn foreign_rules_are_shown_unless_they_are_out_of_the_question() {
         "-p udp -m multiport --dports 53,54 -j REDIRECT --to-ports 99",
     ));
     assert!(!doubt.is_certain());
-    let line = "nat PREROUTING: cannot judge this rule, going on as if it did not apply: \
+    let line = "nat PREROUTING: cannot evaluate this rule, assuming that it does not match: \
                 -p udp -m multiport --dports 53,54 -j REDIRECT --to-ports 99";
     assert!(doubt.to_string().contains(line), "{doubt}");
     for rule in [
@@ -268,7 +268,7 @@ fn foreign_rules_are_shown_unless_they_are_out_of_the_question() {
 }
 
 #[test]
-fn circles_and_depths_are_cut() {
+fn loops_and_deep_jumps_are_cut() {
     let mut ruleset = Ruleset::new(IpFamily::V4);
     let prerouting = ChainName::fixed("PREROUTING");
     let jump =
@@ -282,7 +282,7 @@ fn circles_and_depths_are_cut() {
     assert!(
         outcome
             .to_string()
-            .ends_with("A: already on the way here → not followed in a circle")
+            .ends_with("A: already on the path → loop, not followed")
     );
 
     let mut deep = Ruleset::new(IpFamily::V4);
@@ -295,7 +295,7 @@ fn circles_and_depths_are_cut() {
 }
 
 #[test]
-fn branches_beyond_all_measure_come_to_an_end_and_still_make_one() {
+fn too_many_branches_come_to_an_end_and_still_add_up_to_one() {
     let mut ruleset = Ruleset::new(IpFamily::V4);
     let half = crate::Match::Statistic(crate::Probability::one_in(2));
     for bit in 0..40 {
@@ -332,7 +332,7 @@ fn outcomes_come_in_the_order_of_the_rules_whatever_they_are() {
     assert_eq!(
         seen,
         [
-            // Through B and back to A, where the dice are thrown again.
+            // Through B and back to A, where the random match applies again.
             (Verdict::Dropped, 1.0 / 32.0),
             (dnat, 3.0 / 128.0),
             (Verdict::Accepted, 9.0 / 128.0),
@@ -344,7 +344,7 @@ fn outcomes_come_in_the_order_of_the_rules_whatever_they_are() {
     );
 }
 
-/// What a node sends to itself on a node port, with these rules in filter INPUT.
+/// The outcome for a packet from a node to its own node port, with these rules in filter INPUT.
 fn to_itself(input: &str) -> Outcome {
     let text = format!(
         "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {input}\nCOMMIT\n\

@@ -1,21 +1,21 @@
-//! The packet's way through the chains that one call of the kernel leads to.
+//! Walks a packet through the chains that one hook of the kernel leads to.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
     Action, Chance, Doubt, Outcome, Packet, Step, Verdict,
-    condition::{Answer, ask},
+    condition::{Applies, evaluate},
 };
 use crate::{ChainName, Rule, Ruleset, SavedRule, Table, Target};
 
-/// How many chains and branches are followed before the rest is left undecided. The largest
-/// Service that we know of has some thousand endpoints, two chains each.
+/// Number of chains and branches to follow before the rest is left undecided. The largest known
+/// Service has some thousand endpoints, two chains each.
 const BUDGET: usize = 100_000;
 
-/// How many jumps into one another are followed. nf_tables stops at 16.
+/// Number of nested jumps to follow. nf_tables stops at 16.
 const DEPTH: usize = 64;
 
-/// A packet on its way.
+/// The packet and its path so far.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) destination: IpAddr,
@@ -28,28 +28,28 @@ pub(super) struct State {
     path: Vec<Step>,
 }
 
-/// Which part of its way a packet is on, as far as its device of arrival is concerned.
+/// The stage of a packet, which decides its input interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
-    /// Still on the device it came by, or on none if this node sends it.
+    /// On the interface on which it arrived, or on none if this node sends it.
     Inside,
-    /// On its way out, where no device of arrival is known any more.
+    /// On its way out, without an input interface.
     Leaving,
-    /// Back on the loopback device: its own node had sent it.
+    /// Arriving on the loopback interface after this node sent it to itself.
     Back,
 }
 
-/// How a packet comes out of a chain that the kernel called.
+/// The result of a built-in chain.
 pub(super) enum End {
     Passed,
     Stopped(Verdict),
 }
 
-/// How it comes out of any chain.
+/// The result of any chain.
 enum Exit {
-    /// Back to the rule behind the jump.
+    /// Continues after the jump.
     Returned,
-    /// Through with this table.
+    /// Accepted in this table.
     Accepted,
     Stopped(Verdict),
 }
@@ -100,13 +100,13 @@ pub(super) struct Walker<'a> {
     budget: usize,
 }
 
-/// A place in a chain to go on from.
+/// A branch that is not finished.
 struct Open {
     state: State,
     rule: usize,
-    /// Which part of those that entered the chain came this far past its throws of dice.
+    /// Share of the packets that entered the chain and passed its random matches so far.
     left: f64,
-    /// Set where the way has ended already: such a place only waits for its turn.
+    /// Set for a branch that has ended and only waits for its turn.
     ended: Option<Exit>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Goes through a chain that the kernel calls, and on by its policy.
+    /// Walks through a built-in chain and applies its policy.
     pub(super) fn hook(
         &mut self,
         table: Table,
@@ -153,7 +153,7 @@ impl<'a> Walker<'a> {
         exits.into_iter().map(end).collect()
     }
 
-    /// Goes through the last chain of the way, and those to which it jumps.
+    /// Walks through the last chain of the path, and those that it jumps to.
     fn chain(
         &mut self,
         table: Table,
@@ -186,7 +186,7 @@ impl<'a> Walker<'a> {
         exits
     }
 
-    /// Goes on to the first rule that ends the chain, jumps or branches.
+    /// Continues to the first rule that ends the chain, jumps or branches.
     fn follow(
         &mut self,
         table: Table,
@@ -203,11 +203,11 @@ impl<'a> Walker<'a> {
         };
         while let Some(saved) = rules.get(place.rule) {
             place.rule += 1;
-            let (rule, probability) = match (ask(saved, self.packet, &place.state), saved) {
-                (Answer::Yes(probability), SavedRule::Known(rule)) if probability > 0.0 => {
+            let (rule, probability) = match (evaluate(saved, self.packet, &place.state), saved) {
+                (Applies::Yes(probability), SavedRule::Known(rule)) if probability > 0.0 => {
                     (rule, probability)
                 }
-                (Answer::Unknown(doubt), _) => {
+                (Applies::Unknown(doubt), _) => {
                     place.state.path.push(here.doubt(saved, doubt));
                     continue;
                 }
@@ -258,7 +258,7 @@ impl<'a> Walker<'a> {
     ) {
         let (chain, depth) = (target, way.len());
         let dead_end = if way.contains(&target) {
-            Some(Step::Circle { chain, depth })
+            Some(Step::Loop { chain, depth })
         } else {
             (depth > DEPTH).then_some(Step::TooDeep { chain, depth })
         };
@@ -270,7 +270,7 @@ impl<'a> Walker<'a> {
         way.push(target);
         let inner = self.chain(table, way, place.state);
         way.pop();
-        // The last is pushed first: branches come out in the order of the rules that made them.
+        // The last one is pushed first: branches come out in the order of their rules.
         for (exit, state) in inner.into_iter().rev() {
             open.push(Open {
                 state,
@@ -284,7 +284,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// What the rule's target does to the packet.
+    /// Applies the rule's target to the packet.
     fn act(&self, table: Table, rule: &Rule, state: &mut State) -> Action {
         match rule.target {
             None => Action::Continue,
@@ -313,7 +313,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Where an endpoint's chain sends everything.
+    /// The destination of an endpoint's chain, if it sends everything there.
     fn endpoint(&self, table: Table, chain: ChainName) -> Option<SocketAddr> {
         if !chain.as_str().starts_with("KUBE-SEP-") {
             return None;
@@ -340,7 +340,7 @@ fn exit(action: Action) -> Exit {
     }
 }
 
-/// Where a step is taken.
+/// The position of a step.
 #[derive(Clone, Copy)]
 struct Place {
     table: Table,

@@ -1,4 +1,4 @@
-//! Rules of every form, and texts that try to be more than a name.
+//! Generators for rules of every form, and for hostile text.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,17 +10,17 @@ use weft_ruleset::{
     Probability, Recent, Rule, Table, Target,
 };
 
-/// Which rules to make.
+/// The kind of rules to generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) family: IpFamily,
-    /// Only targets that this table has.
+    /// Only targets of this table are used.
     pub(crate) table: Table,
-    /// Whether rules may need a counter that someone has to make first.
+    /// Allow rules that need an nfacct counter, which must exist already.
     pub(crate) counters: bool,
 }
 
-/// Words of the language itself, and whatever could end a word, a comment or a line.
+/// Words of the rule language, and characters that could end a word, a comment or a line.
 pub(crate) fn hostile_text() -> impl Strategy<Value = String> {
     let trap = select(
         &[
@@ -104,7 +104,7 @@ fn states() -> impl Strategy<Value = ConntrackStates> {
     })
 }
 
-/// The kernel makes a file of each list, so a '/' would not do.
+/// The kernel creates a file for each list, so a '/' is not allowed.
 fn list() -> impl Strategy<Value = ChainName> {
     chain().prop_filter("a file's name", |name| !name.as_str().contains('/'))
 }
@@ -177,7 +177,7 @@ fn transport() -> impl Strategy<Value = Transport> {
     ))
 }
 
-/// A rule of any form that can stand in this table.
+/// A rule of any form that this table allows.
 pub(crate) fn rule(kind: Kind) -> impl Strategy<Value = Rule> {
     (
         option::of(network(kind.family)),

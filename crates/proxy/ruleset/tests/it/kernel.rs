@@ -1,4 +1,4 @@
-//! The simulated kernel does what the real one does, with both variants of iptables.
+//! The simulated kernel compared with the real one, with both variants of iptables.
 
 use std::{
     cell::Cell,
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 4] = [
     "ip6tables-legacy",
 ];
 
-/// Makes all tables and empties them.
+/// Creates all tables and empties them.
 const RESET: &str = "\
 *mangle\n:PREROUTING ACCEPT\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\nCOMMIT\n\
 *filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n\
@@ -73,7 +73,7 @@ impl Kernel<'_> {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // A program that refuses its input may close it first; its status tells.
+        // A program that refuses its input may close it first; its exit status decides.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         child.wait_with_output().unwrap()
@@ -94,8 +94,8 @@ fn fresh(family: IpFamily) -> Ruleset {
     ruleset
 }
 
-/// Gives an input to both kernels and the simulated one: all take it or all refuse it, and all are
-/// the same afterwards. Returns whether they took it.
+/// Restores an input in both kernels and the simulated one: all accept it or all refuse it, and all
+/// have the same rules afterwards. Returns whether they accepted it.
 fn agree(kernels: &[Kernel<'_>], simulated: &mut Ruleset, input: &str) -> bool {
     let expected = simulated.restore(input);
     for kernel in kernels {
@@ -115,7 +115,7 @@ fn agree(kernels: &[Kernel<'_>], simulated: &mut Ruleset, input: &str) -> bool {
     expected.is_ok()
 }
 
-/// The first number behind the word "line".
+/// The first number after the word "line".
 fn failing_line(said: &str) -> Option<usize> {
     let (_, behind) = said.split_once("line")?;
     let digits = behind.trim_start_matches([':', ' ']);
@@ -123,8 +123,8 @@ fn failing_line(said: &str) -> Option<usize> {
     digits[..end.unwrap_or(digits.len())].parse().ok()
 }
 
-/// Conditions and verdicts that fit every table, in the kernel's words and in kube-proxy's. Each
-/// verdict has a condition: legacy does not look behind one that has none.
+/// Conditions and verdicts that fit every table, as the kernel prints them and as kube-proxy writes
+/// them. Each verdict has a condition: legacy ignores rules after an unconditional one.
 const VERDICTS: [&str; 8] = [
     "-s 10.0.0.1/32 -j ACCEPT",
     "-s 10.0.0.1 -j ACCEPT",
@@ -194,7 +194,7 @@ fn command(table: Table) -> impl Strategy<Value = String> {
     ]
 }
 
-/// Most inputs begin with the chains they use, else few would be taken.
+/// Most inputs begin with the chains that they use; otherwise few would be accepted.
 fn section() -> impl Strategy<Value = String> {
     let table = select(&Table::ALL[..]);
     let section = |table| (Just(table), any::<[bool; 5]>(), vec(command(table), 0..8));
@@ -223,7 +223,7 @@ fn random_inputs_leave_the_real_and_the_simulated_kernel_alike() {
     lab::with_programs(&PROGRAMS, |lab| {
         let node = lab.namespace("node");
         let kernels = kernels(&node, IpFamily::V4);
-        // The same inputs in every run: a difference found here is to be mended, not met by chance.
+        // The same inputs in every run, so that a difference is reproducible.
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
         let config = Config {
             cases: 60,
@@ -246,7 +246,7 @@ fn random_inputs_leave_the_real_and_the_simulated_kernel_alike() {
                 Ok(())
             })
             .unwrap();
-        // An input that is always refused, or never, would show nothing.
+        // A set of inputs that are always or never refused would show nothing.
         let (taken, refused) = (taken.get(), refused.get());
         assert!(
             taken > 20 && refused > 20,
@@ -255,7 +255,7 @@ fn random_inputs_leave_the_real_and_the_simulated_kernel_alike() {
     });
 }
 
-/// Rules that a probe of the kernel may hold, the same in every run.
+/// Rules that a probe chain may contain, the same in every run.
 fn rules(kind: Kind, count: usize) -> Vec<weft_ruleset::Rule> {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -363,11 +363,11 @@ fn a_line_for_a_built_in_chain_keeps_its_rules() {
     });
 }
 
-/// What the module's documentation says about the two programs is true of them.
+/// Verifies the list of differences in the documentation of `simulated`.
 #[test]
 fn where_the_variants_differ_the_stricter_one_is_followed() {
     let before = "*filter\n:A -\n-A A -j ACCEPT\n-A A -j RETURN\nCOMMIT\n";
-    // The input, and which of nft and legacy takes it.
+    // The input, and whether nft and legacy accept it.
     let cases = [
         (":B ACCEPT [0:0]\n", [true, false]),
         (":A -\n-I A 2 -j DROP\n", [true, false]),

@@ -1,4 +1,4 @@
-//! What the crate promises about real programs and about arbitrary values.
+//! Integration tests: comparison with real programs, and properties of arbitrary values.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod arbitrary;

@@ -1,4 +1,4 @@
-//! A rule and its text are the same thing, and no name can say more than it is.
+//! Properties of text: a printed rule reads back as itself, and no name adds words to it.
 
 use proptest::prelude::*;
 use weft_model::{IpFamily, Protocol};
@@ -23,7 +23,7 @@ fn rule() -> impl Strategy<Value = (Kind, Rule)> {
     kind().prop_flat_map(|kind| (Just(kind), arbitrary::rule(kind)))
 }
 
-/// Splits a line as a shell-like reader with double quotes would, independently of the crate.
+/// Splits a line as a reader with double quotes would, independently of the crate.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![];
     let mut word: Option<String> = None;

@@ -1,4 +1,4 @@
-//! Whatever the rules are, a packet's fate is told to the end.
+//! Properties of traces: for any rules, a trace ends and its probabilities add up to 1.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
@@ -32,7 +32,7 @@ fn ruleset() -> impl Strategy<Value = Ruleset> {
     vec(placed, 0..12).prop_map(|placed| {
         let mut ruleset = Ruleset::new(IpFamily::V4);
         for (table, chain, mut rule) in placed {
-            // Random networks and ports would leave hardly any packet to talk about.
+            // Random networks and ports would hardly ever match.
             rule.source = None;
             rule.destination = None;
             ruleset.append(table, ChainName::parse(chain).unwrap(), rule);
@@ -69,7 +69,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 
 proptest! {
     #[test]
-    fn the_outcomes_of_a_packet_make_one_and_can_be_told(
+    fn the_outcomes_of_a_packet_add_up_to_one_and_can_be_printed(
         ruleset in ruleset(),
         packet in packet(),
     ) {

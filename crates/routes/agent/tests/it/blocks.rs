@@ -118,7 +118,7 @@ async fn without_the_kind_pod_cidrs_are_routed_and_blocks_stay_where_they_are() 
     a_while().await;
     world.has(&[1, 2, 3], &blocks).await;
 
-    // Whoever begins without the kind knows no better.
+    // A controller that starts without the kind does not know the blocks either.
     running.controller.stop().await;
     drop(running);
     let _running = world.start(settings());
@@ -131,7 +131,7 @@ async fn without_the_kind_pod_cidrs_are_routed_and_blocks_stay_where_they_are() 
     world.delete_node(2).await;
     world.has(&[1, 3, 4], &blocks[..1]).await;
 
-    // A complete list says that nobody holds a block any more.
+    // A complete list shows that no node holds a block any more.
     let definition = include_str!("../../../../../deploy/crds/nodenetworkconfigs.yaml");
     let definition: Value = serde_saphyr::from_str(definition).unwrap();
     let all = CRD.rsplit_once('/').unwrap().0;
@@ -140,7 +140,7 @@ async fn without_the_kind_pod_cidrs_are_routed_and_blocks_stay_where_they_are() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_route_blocks_does_not_look_at_them() {
+async fn without_route_blocks_no_block_is_routed() {
     let world = World::new();
     install(&world.client).await;
     world.add_node(1).await;

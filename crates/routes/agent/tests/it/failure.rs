@@ -1,3 +1,5 @@
+//! Failures of the provider, of the API server and of single nodes.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -21,7 +23,7 @@ fn fails(call: Option<CallKind>, times: u32, error: ProviderError) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failed_create_is_told_and_made_good_within_five_seconds() {
+async fn one_failed_create_is_reported_and_retried_within_five_seconds() {
     let fault = fails(
         Some(CallKind::Create),
         1,
@@ -132,7 +134,7 @@ async fn a_route_deleted_behind_our_back_is_found_by_verification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_route_in_the_range_is_left_alone() {
+async fn a_foreign_route_in_the_range_is_left_alone() {
     let world = World::new();
     world.provider.with_table(|table| {
         let mut foreign =
@@ -159,7 +161,7 @@ async fn somebody_elses_route_in_the_range_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_tells_its_address_is_named_after_a_minute() {
+async fn a_node_that_never_reports_an_address_is_named_after_a_minute() {
     let world = World::new();
     let running = world.start(World::settings());
     let silent = serde_json::json!({
@@ -223,7 +225,7 @@ async fn a_route_whose_making_was_not_answered_is_deleted_with_its_node() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
     let world = World::left_by_a_stopped_controller([1, 2]).await;
-    // A newer schema, say. Whoever starts now never saw it in another state.
+    // A newer schema, say. A controller that starts now never saw the node in another state.
     let odd = serde_json::json!({"kind": "Node", "apiVersion": "v1",
         "metadata": {"name": "node-2", "uid": "odd"}, "spec": {"podCIDRs": 5}});
     assert!(world.server.faults().inject_raw("nodes", "", "node-2", odd));
@@ -232,7 +234,7 @@ async fn a_node_that_cannot_be_read_keeps_its_route_and_delays_no_other() {
     world.has_routes_to(1..=3).await;
     tokio::time::sleep(Duration::from_secs(7200)).await;
     assert_eq!(world.table(), World::routes_to(1..=3));
-    // Deletes wait while it cannot be read, and are made up for when it is gone.
+    // Deletes wait while it cannot be decoded, and are carried out when it is gone.
     world.delete_node(1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.table(), World::routes_to(1..=3));

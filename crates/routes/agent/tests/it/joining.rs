@@ -1,3 +1,5 @@
+//! Nodes that join and leave, and the routes they get.
+
 use std::time::Duration;
 
 use serde_json::json;

@@ -17,7 +17,7 @@ use weft_apiserver::ApiServer;
 use weft_providers::{NetlinkProvider, netlink::NetlinkSettings};
 use weft_routes::ConditionPolicy;
 use weft_routes_agent::{
-    Announce, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+    RouteEvents, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
 use weft_runtime::{Cluster, Controller, Gate};
 use weft_testkit::lab::{self, Lab, PodNetwork, node_addresses, pod_ranges};
@@ -73,7 +73,7 @@ impl Site {
             record_namespace: None,
             own_node: Some(format!("node-{number}")),
             metrics,
-            announce: Announce::default(),
+            events: RouteEvents::default(),
             board: StatusBoard::default(),
         };
         let controller = controller(parts, None);
@@ -194,7 +194,7 @@ fn pods_reach_each_other_as_nodes_join_and_cease_to_as_they_leave() {
 }
 
 #[test]
-fn what_a_link_took_along_or_somebody_deleted_is_repaired() {
+fn routes_lost_with_a_link_or_deleted_from_outside_are_repaired() {
     lab::inside(|lab| {
         let site = Site::new(lab);
         for number in 1..=3 {

@@ -1,3 +1,5 @@
+//! Start, stop and leader election of the route controller.
+
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
@@ -22,7 +24,7 @@ async fn a_stopped_controller_changes_nothing_and_catches_up_when_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_route_of_ours_whose_node_went_while_nobody_ran_is_deleted_later() {
+async fn a_route_of_ours_whose_node_left_while_no_controller_ran_is_deleted_later() {
     let world = World::left_by_a_stopped_controller([1, 2]).await;
     world.delete_node(2).await;
     let _second = world.start(World::settings());

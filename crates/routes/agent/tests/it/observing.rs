@@ -1,9 +1,11 @@
+//! Observe mode.
+
 use std::time::Duration;
 
 use super::world::{World, eventually};
 
 #[tokio::test(start_paused = true)]
-async fn whoever_observes_counts_and_writes_nothing() {
+async fn observe_mode_counts_and_writes_nothing() {
     let world = World::new();
     let mut settings = World::settings();
     settings.observe = true;
@@ -13,7 +15,11 @@ async fn whoever_observes_counts_and_writes_nothing() {
     eventually("planned", || running.count(planned) == 1).await;
     let version = world.server.resource_version();
     tokio::time::sleep(Duration::from_secs(7 * 24 * 3600)).await;
-    assert_eq!(running.count(planned), 1, "each wish is counted once");
+    assert_eq!(
+        running.count(planned),
+        1,
+        "each planned step is counted once"
+    );
     assert_eq!(world.table(), World::routes_to([]));
     assert_eq!(world.condition("node-1").await, None);
     assert_eq!(

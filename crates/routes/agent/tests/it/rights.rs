@@ -1,4 +1,4 @@
-//! The rights in `deploy/routes` are enough, and not too many.
+//! The RBAC rules in `deploy/routes` are sufficient, and grant nothing more.
 
 use http::Method;
 use serde_json::{Value, json};

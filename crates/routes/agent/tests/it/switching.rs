@@ -1,3 +1,5 @@
+//! Switching between watch mode and poll mode.
+
 use std::time::Duration;
 
 use weft_routes_agent::Mode;
@@ -34,7 +36,7 @@ async fn the_gate_can_be_switched_under_churn() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         running.controller.stop().await;
         drop(running);
-        // Churn goes on while nobody runs.
+        // Churn goes on while no controller runs.
         come(&world, &mut present, &mut next).await;
         world.delete_node(present.remove(0)).await;
         world.delete_node(present.remove(0)).await;

@@ -1,4 +1,4 @@
-//! A cluster, a table, and a controller between them.
+//! Test setup: an embedded API server, a simulated route table, and a controller between them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use weft_apiserver::ApiServer;
 use weft_providers::MemoryProvider;
 use weft_routes::simulation::{Fault, Profile};
 use weft_routes_agent::{
-    Announce, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+    RouteEvents, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
 use weft_runtime::{Cluster, Controller, EventRecorder, Gate, prometheus_text};
 
@@ -77,13 +77,13 @@ impl World {
         let metrics = RoutesMetrics::register(&mut registry);
         let provider = self.provider.clone().counting(metrics.calls.clone());
         let board = StatusBoard::default();
-        let announce = Announce {
-            events: Some(EventRecorder::new(
+        let events = RouteEvents {
+            recorder: Some(EventRecorder::new(
                 self.client.clone(),
                 "route_controller",
                 "test",
             )),
-            ..Announce::default()
+            ..RouteEvents::default()
         };
         let parts = RoutesParts {
             cluster: Cluster::new("local", self.client.clone()),
@@ -92,7 +92,7 @@ impl World {
             record_namespace: Some("kube-system".to_owned()),
             own_node: None,
             metrics,
-            announce,
+            events,
             board: board.clone(),
         };
         let controller = controller(parts, None);
@@ -158,7 +158,7 @@ impl World {
             .collect()
     }
 
-    /// What the table must be for these nodes.
+    /// The expected table for these nodes.
     pub(crate) fn routes_to(numbers: impl IntoIterator<Item = u8>) -> BTreeMap<String, String> {
         let route = |number| (format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
         numbers.into_iter().map(route).collect()
@@ -264,7 +264,7 @@ impl Running {
     }
 }
 
-/// Waits for a condition that nothing announces.
+/// Polls until a condition is met.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let poll = async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! Which ranges belong to which nodes, with bad input sorted out.
+//! Assignment of ranges to nodes, with bad input refused.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,19 +11,19 @@ use weft_model::{IpFamily, SharedStr};
 use super::{Refusal, RefusalReason, Wanted};
 use crate::{Cidr, Mark, NextHop, NextHopKind, Node, NodeList, Policy, Route};
 
-/// What the nodes ask for.
+/// The ranges that nodes claim, granted or refused.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// The routes that shall be there; no two of them overlap.
+    /// The routes to have; no two of them overlap.
     pub(super) wanted: BTreeMap<IpNet, Wanted>,
-    /// What nobody gets.
+    /// The claims that were refused, with reasons.
     pub(super) refusals: Vec<Refusal>,
     /// Every readable range that a node names, granted or not: routes there are not deleted just
     /// because the node cannot be routed to right now.
     pub(super) named: BTreeSet<IpNet>,
 }
 
-/// A range that a node asks for and could have if nobody else did.
+/// A valid claim of a node, before it is compared with the claims of other nodes.
 struct Claim<'a> {
     net: IpNet,
     node: &'a Node,
@@ -41,7 +41,8 @@ impl Claims {
             }
             for cidr in node.ranges() {
                 if let Ok(net) = cidr.net() {
-                    // A pool that somebody else routes is nothing to refuse a node for.
+                    // A block outside of the cluster's ranges is not ours to route, and no reason
+                    // to refuse.
                     if !policy.covers(&net) && !node.pod_cidrs.contains(cidr) {
                         continue;
                     }
@@ -70,9 +71,9 @@ impl Claims {
         });
     }
 
-    /// Gives ranges to those that hold them already, then to the rest by name. Of two nodes with
-    /// one range at least one is wrong, and which one cannot be told from here: the one that
-    /// packets reach today stays.
+    /// Grants ranges to the nodes that are routed to already, then to the rest by name. Of two
+    /// nodes with one range at least one is wrong, and which one cannot be known here: the node
+    /// that packets reach today stays.
     fn grant(&mut self, mut asked: Vec<Claim<'_>>, holders: &Holders<'_>) {
         asked.sort_by_cached_key(|claim| {
             (!holders.holds(claim), claim.node.name.clone(), claim.net)
@@ -84,7 +85,7 @@ impl Claims {
                     let wanted = Wanted::new(claim.node, destination, Some(claim.next_hop));
                     self.wanted.insert(claim.net, wanted);
                 }
-                // The same range twice on one node is one route, and no harm.
+                // The same range twice on one node is one route, and harmless.
                 Some((net, rival)) if net == claim.net && rival == claim.node.name => {}
                 Some((net, rival)) if net == claim.net => {
                     self.refuse(
@@ -101,7 +102,7 @@ impl Claims {
         }
     }
 
-    /// Who has a range that shares an address with this one. Granted ranges do not overlap, so
+    /// The granted range that overlaps this one, and its node. Granted ranges do not overlap, so
     /// only the neighbours in order can: the last that begins before, and the first after.
     fn rival(&self, net: &IpNet) -> Option<(IpNet, SharedStr)> {
         let before = self.wanted.range(..=net).next_back();
@@ -112,7 +113,7 @@ impl Claims {
     }
 }
 
-/// Who can be routed to today, by destination.
+/// The routes that work today, by destination.
 struct Holders<'a>(HashMap<IpNet, Vec<&'a Route>>);
 
 impl<'a> Holders<'a> {
@@ -138,8 +139,8 @@ impl<'a> Holders<'a> {
     }
 }
 
-/// Whether a route leads where it should. The next hop decides where the provider tells it: the
-/// name that a provider has for a machine need not be the node's.
+/// True if a route leads to the node. The next hop decides where the provider reports it: the
+/// provider's name of a machine need not be the node's.
 pub(super) fn leads_to(route: &Route, node: &str, next_hop: &NextHop) -> bool {
     match &route.next_hop {
         Some(present) if present.is_comparable(next_hop) => present == next_hop,
@@ -147,7 +148,7 @@ pub(super) fn leads_to(route: &Route, node: &str, next_hop: &NextHop) -> bool {
     }
 }
 
-/// Whether the addresses that a provider recorded with a route, if it does, still hold.
+/// True if the addresses that the provider recorded with the route, if any, include the next hop.
 fn records(route: &Route, next_hop: &NextHop) -> bool {
     match (&route.target_addresses, next_hop) {
         (Some(recorded), NextHop::Address(ip)) => {

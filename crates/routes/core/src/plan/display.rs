@@ -1,3 +1,5 @@
+//! Text of plans, as `weft routes plan` prints them.
+
 use std::fmt;
 
 use super::{
@@ -5,7 +7,7 @@ use super::{
     Wanted, WithheldReason,
 };
 
-/// What `weft routes plan` shows: a summary, then a line for everything that is not simply right.
+/// A summary, then one line for each step, refusal, withheld step and route left alone.
 impl fmt::Display for RoutePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (creates, replaces, deletes) = self.counts();
@@ -95,7 +97,7 @@ impl fmt::Display for ReplaceReason {
         f.write_str(match self {
             Self::Handover => "range moved",
             Self::NextHopChanged => "next hop changed",
-            Self::Blackhole => "led nowhere",
+            Self::Blackhole => "was a blackhole",
         })
     }
 }
@@ -106,7 +108,7 @@ impl fmt::Display for DeleteReason {
             Self::NodeGone => "node is gone",
             Self::CidrReleased => "node does not have the range",
             Self::NodeExcluded => "node is excluded",
-            Self::Blackhole => "leads nowhere",
+            Self::Blackhole => "blackhole",
             Self::TargetUnknown => "target unknown",
             Self::Duplicate => "duplicate",
             Self::AddressesChanged => "addresses changed",
@@ -119,9 +121,9 @@ impl fmt::Display for LeftReason {
         f.write_str(match self {
             Self::OutOfRange => "outside the cluster's range",
             Self::NotOurs => "not ours",
-            Self::Unreadable => "destination cannot be read",
-            Self::StillClaimed => "a node claims it",
-            Self::BlocksUnknown => "it is not known which blocks its node holds",
+            Self::Unreadable => "destination is not a CIDR",
+            Self::StillClaimed => "claimed by a node that gets no route",
+            Self::BlocksUnknown => "blocks of its node are unknown",
         })
     }
 }
@@ -130,7 +132,9 @@ impl fmt::Display for WithheldReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::IncompleteNodes => "not all nodes are known",
-            Self::TooManyDeletes => "too many deletes at once, force to do it",
+            Self::TooManyDeletes => {
+                "more deletes than --max-deleted-routes-percent allows; pass --force-deletes to override"
+            }
         })
     }
 }

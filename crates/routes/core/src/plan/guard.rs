@@ -1,9 +1,9 @@
-//! What keeps a pass from doing harm, and the order of its steps.
+//! Safety limits of a pass, and the order of its steps.
 
 use super::{Action, ReplaceReason, RoutePlan, Step, Withheld, WithheldReason, step::overlap};
 use crate::{NodeList, Policy};
 
-/// Puts steps into the plan, or withholds them.
+/// Adds steps to the plan, or withholds those that the limits forbid.
 pub(super) fn apply(
     plan: &mut RoutePlan,
     deletes: Vec<Step>,
@@ -24,13 +24,13 @@ pub(super) fn apply(
     } else {
         None
     };
-    let mut believed = Vec::new();
+    let mut accepted = Vec::new();
     match doubt {
         Some(reason) => {
             let withheld = deletes.into_iter().map(|step| Withheld { step, reason });
             plan.withheld.extend(withheld);
         }
-        None => believed = deletes,
+        None => accepted = deletes,
     }
     let (safe, doubtful): (Vec<Step>, Vec<Step>) = changes
         .into_iter()
@@ -41,10 +41,10 @@ pub(super) fn apply(
             reason: WithheldReason::IncompleteNodes,
         }));
     let overflows = policy.quota.is_some_and(|quota| present + creates > quota);
-    plan.steps = ordered(believed, safe, overflows);
+    plan.steps = ordered(accepted, safe, overflows);
 }
 
-/// Whether a step takes a range from a node that may be alive and merely not known yet.
+/// True if a step takes a range from a node that may exist and merely not be known yet.
 fn takes_from_a_node(step: &Step) -> bool {
     matches!(
         step.action,
@@ -55,8 +55,8 @@ fn takes_from_a_node(step: &Step) -> bool {
     )
 }
 
-/// A new node waits for its route, and nobody waits for a delete: creates go first. Except where a
-/// delete makes room: for an overlapping destination, or in a table that would overflow.
+/// Puts creates first, because a node waits for them, except where a delete makes room: for an
+/// overlapping destination, or in a table that would overflow.
 fn ordered(deletes: Vec<Step>, changes: Vec<Step>, overflows: bool) -> Vec<Step> {
     let mut nets: Vec<_> = changes
         .iter()
@@ -72,7 +72,7 @@ fn ordered(deletes: Vec<Step>, changes: Vec<Step>, overflows: bool) -> Vec<Step>
     first.into_iter().chain(changes).chain(last).collect()
 }
 
-/// Whether a range overlaps one of the sorted ones, which do not overlap each other.
+/// True if a range overlaps one of the sorted ones, which do not overlap each other.
 fn touches(nets: &[ipnet::IpNet], net: &ipnet::IpNet) -> bool {
     let place = nets.partition_point(|other| other < net);
     let near = &nets[place.saturating_sub(1)..(place + 1).min(nets.len())];

@@ -1,15 +1,17 @@
-//! Our rules.
+//! Our planning rules: safe on bad input, and never touching foreign routes.
 //!
-//! Ranges are compared and not texts. A range that moves is one step. A route is deleted only if
-//! it is ours and no node names its destination. What is in doubt stays and is reported.
+//! Ranges are compared and not texts. A range that moves is one step. A route is deleted only if it
+//! is ours, or unmarked in a range that [`Unmarked::Claim`] gives to this cluster alone; and only
+//! if no node claims its destination in the cluster's ranges, or another route for it is kept.
+//! Doubtful routes stay and are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use super::{
-    Action, CreateReason, DeleteReason, Left, LeftReason, Refusal, RefusalReason, ReplaceReason,
-    RoutePlan, Step, Wanted,
+    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, Refusal, RefusalReason,
+    ReplaceReason, RoutePlan, Step, Wanted,
     claims::{Claims, leads_to},
     guard,
 };
@@ -52,7 +54,7 @@ pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> Route
     plan
 }
 
-/// What to do so that one destination leads to its node: nothing, one step, or a refusal.
+/// The step that makes one destination lead to its node, `None` if it does already, or a refusal.
 /// Superfluous routes of ours for the same destination are added to the deletes.
 fn settle(
     plan: &mut RoutePlan,
@@ -125,13 +127,13 @@ fn delete(route: &Route, reason: DeleteReason) -> Step {
 }
 
 fn leave(plan: &mut RoutePlan, route: &Route, reason: LeftReason) {
-    plan.left.push(Left {
+    plan.left.push(LeftAlone {
         route: route.clone(),
         reason,
     });
 }
 
-/// Why a route that no granted claim needs may be deleted, or why it stays.
+/// Reason to delete a route that no granted claim needs, or reason to leave it.
 fn unneeded(
     route: &Route,
     net: &IpNet,
@@ -164,7 +166,7 @@ fn unneeded(
     })
 }
 
-/// Who waits for what. A node without a range that no route names is none of our business.
+/// Fills in the state of every node. A node without a range to which no route leads is left out.
 fn verdicts(plan: &mut RoutePlan, nodes: &NodeList) {
     let mut named: BTreeSet<&str> = BTreeSet::new();
     let kept = plan

@@ -1,3 +1,5 @@
+//! Reasons for which a node gets no route.
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -5,27 +7,27 @@ use weft_model::{IpFamily, SharedStr};
 
 use crate::Cidr;
 
-/// Something a node asks for and cannot get.
+/// A range of a node that gets no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The node.
+    /// Name of the node.
     pub node: SharedStr,
-    /// The range, unless it has none at all.
+    /// The range; `None` if the node has none.
     pub cidr: Option<Cidr>,
-    /// Why.
+    /// The reason, for logs, events and metrics.
     pub reason: RefusalReason,
 }
 
-/// Why a node does not get a route.
+/// Reason for which a node gets no route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
-    /// No range was given to it yet.
+    /// No range was allocated yet.
     #[error("has no pod CIDR yet")]
     NoPodCidr,
-    /// Cannot be read.
+    /// The range cannot be parsed.
     #[error("not a CIDR")]
     Malformed,
-    /// The range is everything.
+    /// The range has prefix length 0.
     #[error("would be a default route")]
     DefaultRoute,
     /// Not in the cluster's range.
@@ -40,33 +42,33 @@ pub enum RefusalReason {
     /// The node has no `spec.providerID`, by which the provider knows it.
     #[error("node has no provider ID")]
     NoProviderId,
-    /// Packets for the gateway would be sent to the gateway.
-    #[error("next hop {0} lies inside")]
+    /// The next hop lies in the destination, so packets to it would be sent to itself.
+    #[error("next hop {0} is inside the range")]
     NextHopInside(IpAddr),
-    /// Not an address of one machine.
+    /// The address cannot belong to one machine: unspecified, loopback, multicast or broadcast.
     #[error("{0} cannot be a next hop")]
     BadNextHop(IpAddr),
-    /// The provider knows the machine by other addresses.
+    /// The provider reports other addresses for the node's instance.
     #[error("{0} is not an address of the node's instance")]
     AddressNotOfInstance(IpAddr),
-    /// Another node has the same range, or had it first.
+    /// Another node has the same range and is served first.
     #[error("node {0} has the same range")]
     Duplicate(SharedStr),
     /// Another range contains it or lies in it.
     #[error("overlaps {net} of node {node}")]
     Overlaps {
-        /// The other node.
+        /// Name of the other node.
         node: SharedStr,
-        /// Its range.
+        /// Range of the other node.
         net: IpNet,
     },
-    /// Somebody else's route is in the way.
-    #[error("destination is taken by somebody else's route")]
+    /// A foreign route has the same destination.
+    #[error("a foreign route has the same destination")]
     DestinationTaken,
 }
 
 impl RefusalReason {
-    /// Whether it is the normal state of a node that has just joined, and no news.
+    /// True if this is normal for a node that has just joined, and not worth an event.
     pub fn is_waiting(&self) -> bool {
         matches!(
             self,
@@ -74,13 +76,13 @@ impl RefusalReason {
         )
     }
 
-    /// Whether the node's network counts as unavailable because of it. A family that the provider
-    /// never routes would hold the node back for ever.
+    /// True if the node's network counts as unavailable because of it. A family that the provider
+    /// never routes would make the node unavailable for good, so it does not count.
     pub fn blocks(&self) -> bool {
         !matches!(self, Self::NoPodCidr | Self::FamilyNotRouted(_))
     }
 
-    /// A word for a metric label and an event, from a closed set.
+    /// Value of a metric label and reason of an event, from a closed set.
     pub fn label(&self) -> &'static str {
         match self {
             Self::NoPodCidr => "NoPodCidr",

@@ -1,3 +1,5 @@
+//! Steps of a plan: one create, replacement or delete each.
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -5,15 +7,15 @@ use weft_model::{IpFamily, SharedStr};
 
 use crate::{Cidr, Mark, NextHop, Node, NodeAddress, Route, Target};
 
-/// One mutation.
+/// One change of the route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What to do.
+    /// The change, with its reason.
     pub action: Action,
 }
 
 impl Step {
-    /// The destination it is about.
+    /// The range whose route changes.
     pub fn destination(&self) -> &Cidr {
         match &self.action {
             Action::Create { new, .. } | Action::Replace { new, .. } => &new.destination,
@@ -21,7 +23,7 @@ impl Step {
         }
     }
 
-    /// The route that shall be there afterwards.
+    /// The route after the step; `None` for a delete.
     pub fn wanted(&self) -> Option<&Wanted> {
         match &self.action {
             Action::Create { new, .. } | Action::Replace { new, .. } => Some(new),
@@ -29,12 +31,12 @@ impl Step {
         }
     }
 
-    /// The node that gets the route.
+    /// The node that gets the route; `None` for a delete.
     pub fn node(&self) -> Option<&SharedStr> {
         self.wanted().map(|wanted| &wanted.node)
     }
 
-    /// Whether the two must not run at the same time.
+    /// True if the destinations overlap, so that the two must not run at the same time.
     pub fn collides(&self, other: &Self) -> bool {
         let (one, other) = (self.destination(), other.destination());
         match (one.net(), other.net()) {
@@ -44,54 +46,54 @@ impl Step {
     }
 }
 
-/// Whether two ranges share an address.
+/// True if two ranges share an address.
 pub(crate) fn overlap(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
 }
 
-/// What a step does.
+/// A change of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Add a route.
     Create {
-        /// The route.
+        /// The route to add.
         new: Wanted,
-        /// Why.
+        /// Reason, printed with the step.
         reason: CreateReason,
     },
-    /// Lead a destination somewhere else. One step, so that nothing comes between; a provider
-    /// that cannot do it in one call deletes and adds in this order.
+    /// Change the next hop of a destination. One step, so that no other mutation comes between; a
+    /// provider that cannot do it in one call deletes and then creates.
     Replace {
-        /// The route there is.
+        /// The present route, as listed.
         old: Route,
-        /// The route there shall be.
+        /// The route to have afterwards.
         new: Wanted,
-        /// Why.
+        /// Reason, printed with the step.
         reason: ReplaceReason,
     },
     /// Remove a route.
     Delete {
-        /// The route, as listed.
+        /// The route to delete, as listed.
         old: Route,
-        /// Why.
+        /// Reason, printed with the step.
         reason: DeleteReason,
     },
 }
 
-/// A route that shall be there.
+/// A route that a node needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Where packets are going to.
+    /// The range to route.
     pub destination: Cidr,
-    /// The node they are sent to.
+    /// Name of the node that packets are sent to.
     pub node: SharedStr,
-    /// Its UID: upstream's hint for the name of the route.
+    /// UID of the node: upstream's hint for the name of the route.
     pub uid: SharedStr,
-    /// How they are sent there. Always present by our rules; upstream leaves it to the provider.
+    /// The next hop. Always present by our rules; upstream's rules leave it to the provider.
     pub next_hop: Option<NextHop>,
     /// All addresses of the node.
     pub addresses: Vec<NodeAddress>,
-    /// The provider's name of the machine.
+    /// The provider's instance ID of the node.
     pub provider_id: Option<SharedStr>,
 }
 
@@ -107,8 +109,8 @@ impl Wanted {
         }
     }
 
-    /// The address to send packets to: the next hop if it is one, otherwise the node's internal
-    /// address of the destination's family.
+    /// The address to send packets to: the next hop if it is an address, otherwise the node's
+    /// internal address of the destination's family.
     pub fn address(&self) -> Option<IpAddr> {
         if let Some(NextHop::Address(address)) = self.next_hop {
             return Some(address);
@@ -120,12 +122,12 @@ impl Wanted {
             .find(|ip| Some(IpFamily::of(*ip)) == family)
     }
 
-    /// What will tell the route from others; `None` where the provider chooses the next hop.
+    /// Identity of the route in our record; `None` where the provider chooses the next hop.
     pub fn key(&self) -> Option<(IpNet, NextHop)> {
         self.to_route().key()
     }
 
-    /// The route that a provider lists after it was made.
+    /// The route as a provider lists it after the create.
     pub fn to_route(&self) -> Route {
         Route {
             destination: self.destination.clone(),
@@ -139,41 +141,41 @@ impl Wanted {
     }
 }
 
-/// Why a route is created.
+/// Reason for a create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateReason {
-    /// There is none.
+    /// There is no route.
     Missing,
-    /// Upstream: there was one with other addresses, which is deleted.
+    /// Upstream's rules: there is a route with other addresses, which is deleted.
     AddressesChanged,
 }
 
-/// Why a route is led somewhere else.
+/// Reason for a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplaceReason {
     /// The range belongs to another node now.
     Handover,
     /// The node has another address or instance.
     NextHopChanged,
-    /// The route led nowhere.
+    /// The route was a blackhole.
     Blackhole,
 }
 
-/// Why a route is deleted.
+/// Reason for a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteReason {
-    /// Its node is not there any more.
+    /// Its node does not exist any more.
     NodeGone,
-    /// Its node is there and does not have this range.
+    /// Its node exists and does not have this range.
     CidrReleased,
-    /// Its node wants no routes.
+    /// Its node is excluded from routes.
     NodeExcluded,
-    /// It leads nowhere.
+    /// The route is a blackhole.
     Blackhole,
-    /// Nobody knows where it leads.
+    /// Neither provider nor next hop name a node.
     TargetUnknown,
-    /// There is a better one for the same destination.
+    /// Another route for the same destination is kept.
     Duplicate,
-    /// Upstream: it was made with other addresses.
+    /// Upstream's rules: the route was created with other addresses.
     AddressesChanged,
 }

@@ -1,10 +1,10 @@
-//! The rules of cloud-provider 1.36's `reconcile`, with the feature gate off.
+//! Planning rules of cloud-provider 1.36's `reconcile`, used with the feature gate off.
 //!
-//! Kept as they are, odd corners included, because whoever turns the gate off wants what they
-//! know: texts are compared and not ranges, a blackhole that carries its node's name is deleted
-//! and made again only by the next pass, a foreign route in the range is deleted, and creating is
-//! not limited to the range. Left out is the one accident: without an event recorder a failed
-//! create counted as success.
+//! Kept as they are, odd corners included, because operators who turn the gate off expect
+//! upstream's behaviour: texts are compared and not ranges, a blackhole that carries its node's
+//! name is deleted and created again only by the next pass, an unmarked route in the range is
+//! deleted, and creates are not limited to the range. One accident is left out: without an event
+//! recorder upstream counted a failed create as success.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use super::{
-    Action, CreateReason, DeleteReason, Left, LeftReason, RoutePlan, Step, Verdict, Wanted,
+    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, RoutePlan, Step, Verdict, Wanted,
 };
 use crate::{Mark, Node, NodeAddress, NodeList, Policy, Route};
 
@@ -26,12 +26,12 @@ enum Intent {
 type Intents<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Intent>>;
 
 pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
-    // Upstream's providers do not list what leads to gateways and the like; ours do.
+    // Upstream's providers do not list routes to gateways and the like; ours do.
     let (foreign, listed): (Vec<&Route>, Vec<&Route>) =
         routes.iter().partition(|route| route.mark == Mark::Foreign);
     let listed: Vec<Route> = listed.into_iter().cloned().collect();
     let mut plan = plan_listed(nodes, &listed, policy);
-    plan.left.extend(foreign.into_iter().map(|route| Left {
+    plan.left.extend(foreign.into_iter().map(|route| LeftAlone {
         route: route.clone(),
         reason: LeftReason::NotOurs,
     }));
@@ -81,7 +81,8 @@ fn intents<'a>(nodes: &'a NodeList, by_node: &BTreeMap<&str, Vec<&Route>>) -> In
     intents
 }
 
-/// Same number, and each of the route's among the node's; repeated ones are not counted.
+/// True if the route's addresses are the node's: the same number, and each one found; repeated ones
+/// are not counted.
 fn same_addresses(route: &Route, node: &Node) -> bool {
     let Some(recorded) = &route.target_addresses else {
         return true;
@@ -100,14 +101,14 @@ fn deletes(
 ) {
     for route in routes {
         let Ok(net) = route.destination.net() else {
-            plan.left.push(Left {
+            plan.left.push(LeftAlone {
                 route: route.clone(),
                 reason: LeftReason::Unreadable,
             });
             continue;
         };
         if !is_responsible(&net, policy) {
-            plan.left.push(Left {
+            plan.left.push(LeftAlone {
                 route: route.clone(),
                 reason: LeftReason::OutOfRange,
             });
@@ -125,8 +126,8 @@ fn deletes(
     }
 }
 
-/// First or last address in the range: a route that overlaps one end counts, one around the whole
-/// range does not.
+/// True if the first or last address is in the cluster's range: a route that overlaps one end
+/// counts, one around the whole range does not.
 pub(super) fn is_responsible(net: &IpNet, policy: &Policy) -> bool {
     let ranges = &policy.cluster_cidrs;
     ranges

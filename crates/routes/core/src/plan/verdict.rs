@@ -1,3 +1,5 @@
+//! State of nodes in a plan, and the `NetworkUnavailable` conditions that follow from it.
+
 use std::collections::BTreeMap;
 
 use weft_model::SharedStr;
@@ -5,40 +7,40 @@ use weft_model::SharedStr;
 use super::RoutePlan;
 use crate::{Cidr, Condition, ConditionPolicy, Node, NodeList, Policy};
 
-/// How a node stands when the plan is made.
+/// State of a node in a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// It cannot have all its routes, whatever the provider does.
+    /// The node cannot get all its routes, even if all steps succeed.
     pub blocked: bool,
-    /// It wants no routes.
+    /// The node is excluded from routes.
     pub excluded: bool,
-    /// Steps of the plan, by number, that it waits for, by destination. Upstream creates a
-    /// repeated range twice; one success is enough then.
+    /// The steps that the node waits for: indices into the plan's steps, by destination. Upstream's
+    /// rules create a repeated range twice; one success is enough then.
     pub open: BTreeMap<Cidr, Vec<usize>>,
 }
 
-/// A condition to be written.
+/// A `NetworkUnavailable` condition to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionChange {
-    /// The node.
+    /// Name of the node.
     pub node: SharedStr,
-    /// What it says.
+    /// The new reason, which implies status and message.
     pub reason: Reason,
 }
 
-/// What `NetworkUnavailable` can say by us; upstream's words where it has them.
+/// Reasons of `NetworkUnavailable` that this controller writes; upstream's where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// All routes are there.
     RouteCreated,
     /// A route is missing.
     NoRouteCreated,
-    /// The node wants no routes; written only to take back an earlier `NoRouteCreated`.
+    /// The node is excluded from routes; written only to replace an earlier `NoRouteCreated`.
     RouteNotWanted,
 }
 
 impl Reason {
-    /// `reason`.
+    /// The `reason` field.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RouteCreated => "RouteCreated",
@@ -47,7 +49,7 @@ impl Reason {
         }
     }
 
-    /// `message`.
+    /// The `message` field.
     pub fn message(self) -> &'static str {
         match self {
             Self::RouteCreated => "RouteController created a route",
@@ -61,7 +63,7 @@ impl Reason {
         matches!(self, Self::NoRouteCreated)
     }
 
-    fn is_one(text: &str) -> bool {
+    fn is_ours(text: &str) -> bool {
         [
             Self::RouteCreated,
             Self::NoRouteCreated,
@@ -79,8 +81,8 @@ impl Reason {
         }
     }
 
-    /// Whether a node that says `present` has to be told.
-    pub fn is_news(self, present: Option<&Condition>, policy: ConditionPolicy) -> bool {
+    /// True if the condition has to be written over `present`.
+    pub fn needs_write(self, present: Option<&Condition>, policy: ConditionPolicy) -> bool {
         let says_it = |present: &Condition| {
             present.status == self.status() && *present.reason == *self.as_str()
         };
@@ -88,7 +90,7 @@ impl Reason {
             ConditionPolicy::Off => false,
             ConditionPolicy::Own => !present.is_some_and(says_it),
             ConditionPolicy::RespectCni => match present {
-                Some(present) => Self::is_one(&present.reason) && !says_it(present),
+                Some(present) => Self::is_ours(&present.reason) && !says_it(present),
                 None => true,
             },
         }
@@ -96,7 +98,7 @@ impl Reason {
 }
 
 impl Verdict {
-    /// What to say about a node of which some open steps succeeded. `None`: nothing.
+    /// The condition of the node after the steps for which `done` is true. `None`: write nothing.
     pub fn reason(&self, node: &Node, done: impl Fn(usize) -> bool) -> Option<Reason> {
         if self.excluded {
             let ours = node.network_unavailable.as_ref().is_some_and(|present| {
@@ -132,7 +134,7 @@ impl RoutePlan {
             let node = nodes.get(name)?;
             let reason = verdict.reason(node, &done)?;
             reason
-                .is_news(node.network_unavailable.as_ref(), policy.conditions)
+                .needs_write(node.network_unavailable.as_ref(), policy.conditions)
                 .then(|| ConditionChange {
                     node: name.clone(),
                     reason,

@@ -1,3 +1,5 @@
+//! Route provider in memory, with the latencies, limits and faults of a profile.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use weft_model::SharedStr;
@@ -6,20 +8,20 @@ use crate::{
     Action, Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, Step, Target, Wanted,
 };
 
-/// How a provider behaves when nothing goes wrong.
+/// Latencies and limits of a provider.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// How long reading the table takes.
+    /// Latency of a list.
     pub list: Duration,
-    /// How long a mutation takes until it has taken effect.
+    /// Latency of a mutation, until it has taken effect.
     pub mutation: Duration,
-    /// Whether a mutation locks the table for others.
+    /// True if a mutation locks the table for others.
     pub exclusive: bool,
-    /// How many mutations a controller should run at once.
+    /// Number of mutations that a controller should run at the same time.
     pub parallel: usize,
-    /// How many routes fit.
+    /// Capacity of the table, in routes.
     pub quota: Option<usize>,
-    /// Calls that may be made at once, refilled within an hour.
+    /// Capacity of the rate limit's bucket, in calls; refilled within an hour.
     pub calls_per_hour: Option<u32>,
 }
 
@@ -45,22 +47,22 @@ impl Profile {
     };
 }
 
-/// Something that goes wrong for a while.
+/// A fault of the provider in a window of time.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// From when.
+    /// Start of the window.
     pub from: Moment,
-    /// Until when.
+    /// End of the window, exclusive.
     pub until: Moment,
-    /// Which calls; all if absent.
+    /// The kind of calls that fail; all if absent.
     pub call: Option<CallKind>,
-    /// How often, at most.
+    /// Number of calls that fail, at most.
     pub times: u32,
-    /// What.
+    /// The failure.
     pub kind: FaultKind,
 }
 
-/// What goes wrong.
+/// A kind of failure.
 #[derive(Clone, Debug)]
 pub enum FaultKind {
     /// The call fails and changes nothing.
@@ -76,13 +78,13 @@ pub enum CallKind {
     List,
     /// Add a route.
     Create,
-    /// Lead a route somewhere else.
+    /// Change the next hop of a route.
     Replace,
     /// Remove a route.
     Delete,
 }
 
-/// A call.
+/// A call with its arguments.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// Read the table.
@@ -92,7 +94,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Its kind.
+    /// The kind of the call.
     pub fn kind(&self) -> CallKind {
         match self {
             Self::List => CallKind::List,
@@ -105,10 +107,10 @@ impl Call {
     }
 }
 
-/// A call that was begun.
+/// A call that is under way.
 #[derive(Clone, Debug)]
 pub struct Begun {
-    /// When the answer comes.
+    /// Time of the answer.
     pub answer_at: Moment,
     outcome: Outcome,
     locks: bool,
@@ -124,7 +126,7 @@ enum Outcome {
 /// The answer of a list, or of a mutation.
 pub(super) type Answer = Result<Option<Vec<Route>>, ProviderError>;
 
-/// A route table in memory.
+/// The simulated provider.
 #[derive(Clone, Debug)]
 pub struct Provider {
     profile: Profile,
@@ -151,22 +153,22 @@ impl Provider {
         }
     }
 
-    /// What is in the table.
+    /// The routes by destination.
     pub fn table(&self) -> &BTreeMap<Cidr, Route> {
         &self.table
     }
 
-    /// Changes the table behind everybody's back.
+    /// The table, to change it from outside.
     pub fn table_mut(&mut self) -> &mut BTreeMap<Cidr, Route> {
         &mut self.table
     }
 
-    /// The fewest calls that were ever left.
+    /// The lowest number of calls that was ever left.
     pub fn lowest_balance(&self) -> f64 {
         self.lowest
     }
 
-    /// What the headers of an answer say.
+    /// The rate limit as an answer's headers report it.
     pub fn rate(&self) -> Option<RateLimit> {
         let limit = self.profile.calls_per_hour?;
         let missing = f64::from(limit) - self.tokens;
@@ -296,8 +298,8 @@ impl Provider {
     }
 }
 
-/// The route that comes of a wish. Where no next hop is named, the provider takes the node's
-/// address of the right family, as upstream's providers do.
+/// The route that a create or replacement results in. Where no next hop is named, the provider
+/// takes the node's address of the right family, as upstream's providers do.
 fn made(wanted: &Wanted) -> Result<Route, ProviderError> {
     let next_hop = wanted
         .next_hop

@@ -1,16 +1,18 @@
+//! Model of the work queue of upstream's watch mode, for comparison.
+
 use std::time::Duration;
 
-use crate::{Clockwork, Moment, Node};
+use crate::{Moment, Node, PassEnd, PassTimer};
 
-/// Seconds for one token, and the longest wait for one.
+/// Time in which the bucket gains one token, and the longest wait for one.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// When upstream's watch mode runs a pass: one key in a queue behind a bucket of one token every
-/// ten seconds, each wait capped at ten seconds.
+/// Pass timer of upstream's watch mode: one key in a queue behind a bucket of one token every ten
+/// seconds, each wait capped at ten seconds.
 ///
-/// Every accepted event takes a token, also those that are merged with one that waits; so events
-/// run up a debt during which each of them waits for the full ten seconds. A model for comparison
-/// only; the resync every 12 to 24 hours, one or two passes a day, is left out.
+/// Every accepted event takes a token, also one that is merged with a waiting one; so events run up
+/// a debt during which each of them waits for the full ten seconds. Only a model: the resync every
+/// 12 to 24 hours, one or two passes a day, is left out.
 #[derive(Clone, Debug)]
 pub struct TokenQueue {
     tokens: f64,
@@ -44,7 +46,7 @@ impl TokenQueue {
         self.delayed = Some(self.delayed.map_or(due, |known| known.min(due)));
     }
 
-    /// What was delayed until now is in the queue, where it is merged with what is there.
+    /// Moves the delayed key to the queue when its wait is over; it is merged with a queued one.
     fn settle(&mut self, now: Moment) {
         if let Some(due) = self.delayed
             && due <= now
@@ -54,7 +56,8 @@ impl TokenQueue {
         }
     }
 
-    /// Upstream's filter: every add and delete, and updates of ranges or addresses in any way.
+    /// Upstream's filter of node events: every add and delete, and every update of ranges or
+    /// addresses.
     pub fn accepts(old: Option<&Node>, new: Option<&Node>) -> bool {
         match (old, new) {
             (Some(old), Some(new)) => {
@@ -65,7 +68,7 @@ impl TokenQueue {
     }
 }
 
-impl Clockwork for TokenQueue {
+impl PassTimer for TokenQueue {
     fn node_changed(&mut self, old: Option<&Node>, new: Option<&Node>, now: Moment) {
         if Self::accepts(old, new) {
             self.add(now);
@@ -81,8 +84,8 @@ impl Clockwork for TokenQueue {
         self.queued = None;
     }
 
-    fn ended(&mut self, failed: bool, now: Moment) {
-        if failed {
+    fn ended(&mut self, end: PassEnd, now: Moment) {
+        if end == PassEnd::ListFailed {
             self.add(now);
         }
     }

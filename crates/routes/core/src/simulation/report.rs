@@ -1,11 +1,13 @@
+//! Result of a simulation.
+
 use std::{fmt, time::Duration};
 
 use super::CallKind;
 
-/// How a run went.
+/// Counts and times of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// How long it was.
+    /// Simulated time.
     pub length: Duration,
     /// Calls that reached the provider, refused ones included.
     pub calls: Calls,
@@ -15,36 +17,36 @@ pub struct Report {
     pub needs: usize,
     /// Routes that became superfluous.
     pub releases: usize,
-    /// From "range and address known" to "route present", for each need that was met.
+    /// Time from "range and address known" to "route present", for each need that was met.
     pub waits: Vec<Duration>,
-    /// How long superfluous routes lived.
+    /// Time from "route superfluous" to "route deleted", for each deleted one.
     pub stale: Vec<Duration>,
     /// Needs that were not met at the end.
     pub unmet: usize,
     /// Superfluous routes at the end.
     pub left_over: usize,
-    /// Routes taken from a live node, or from somebody else.
+    /// Routes of live nodes, or foreign routes, that were deleted or led elsewhere.
     pub wrong_deletes: usize,
-    /// Creates of what was there or just being created.
+    /// Creates of routes that existed or were just being created.
     pub double_creates: usize,
-    /// Conditions written.
+    /// Number of condition writes.
     pub conditions: usize,
-    /// Controllers started.
+    /// Number of controller starts.
     pub starts: usize,
     /// The fewest calls that the rate limit ever had left.
     pub lowest_balance: Option<f64>,
 }
 
-/// Calls by kind.
+/// Number of calls by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Lists.
+    /// Reads of the table.
     pub list: usize,
-    /// Creates.
+    /// Create calls.
     pub create: usize,
-    /// Replacements.
+    /// Replace calls.
     pub replace: usize,
-    /// Deletes.
+    /// Delete calls.
     pub delete: usize,
 }
 
@@ -58,15 +60,15 @@ impl Calls {
         } += 1;
     }
 
-    /// All of them.
+    /// Sum over all kinds.
     pub fn total(&self) -> usize {
         self.list + self.create + self.replace + self.delete
     }
 }
 
 impl Report {
-    /// The calls that a run needs at least with verification every `verify`: one for each route
-    /// that comes or goes, one list for each start, and the lists of verification.
+    /// Lower bound of calls with verification every `verify`: one for each route that comes or
+    /// goes, one list for each start, and the lists of verification.
     pub fn ideal_calls(&self, verify: Duration) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
@@ -76,7 +78,7 @@ impl Report {
         changes + self.length.as_secs_f64() / verify.as_secs_f64()
     }
 
-    /// Calls as a multiple of the ideal.
+    /// Calls as a multiple of [`Report::ideal_calls`].
     pub fn call_factor(&self, verify: Duration) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
@@ -86,13 +88,13 @@ impl Report {
         total / self.ideal_calls(verify)
     }
 
-    /// The wait that so many percent of the needs did not exceed; zero if there were none.
+    /// Percentile of `waits`; zero if there are none.
     pub fn wait(&self, percent: usize) -> Duration {
         percentile(&self.waits, percent)
     }
 
-    /// The life of superfluous routes that so many percent did not exceed.
-    pub fn stale_life(&self, percent: usize) -> Duration {
+    /// Percentile of `stale`; zero if there are none.
+    pub fn stale_time(&self, percent: usize) -> Duration {
         percentile(&self.stale, percent)
     }
 
@@ -135,7 +137,7 @@ impl fmt::Display for Report {
             self.mean_wait().as_secs_f64(),
             self.wait(50).as_secs_f64(),
             self.wait(99).as_secs_f64(),
-            self.stale_life(99).as_secs_f64(),
+            self.stale_time(99).as_secs_f64(),
             self.conditions,
             self.unmet,
             self.left_over,

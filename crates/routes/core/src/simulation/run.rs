@@ -1,10 +1,12 @@
+//! Event loop of a simulation.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
 
 use super::{
-    Call, Happening, Provider, Report, Scenario, TokenQueue,
-    ledger::Ledger,
+    Call, ClusterEvent, Provider, Report, Scenario, TokenQueue,
+    oracle::Oracle,
     provider::{Answer, Begun},
 };
 use crate::{
@@ -12,14 +14,14 @@ use crate::{
     Ticket, simulation::Fleet,
 };
 
-/// Who deals with a scenario.
+/// The controller that a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// Upstream with the gate off: a pass every period.
     Polling(Duration),
     /// Upstream with the gate on, as a model.
     UpstreamWatch,
-    /// Ours.
+    /// Our controller in watch mode.
     Ours,
 }
 
@@ -45,40 +47,40 @@ impl Arm {
     }
 }
 
-/// Plays a scenario to its end.
+/// Plays a scenario to its end and reports the result.
 pub fn run(arm: Arm, scenario: &Scenario) -> Report {
-    let mut world = World::new(arm, scenario);
-    while let Some(next) = world.next() {
+    let mut simulation = Simulation::new(arm, scenario);
+    while let Some(next) = simulation.next() {
         if next > scenario.end {
             break;
         }
-        world.now = next.max(world.now);
-        world.hear();
-        world.answer();
-        world.act();
+        simulation.now = next.max(simulation.now);
+        simulation.deliver_events();
+        simulation.answer();
+        simulation.act();
     }
     let length = scenario.end.since_start();
-    world.ledger.close(world.provider.table(), length);
-    let mut report = world.ledger.report;
+    simulation.oracle.close(simulation.provider.table(), length);
+    let mut report = simulation.oracle.report;
     report.lowest_balance = scenario
         .profile
         .calls_per_hour
-        .map(|_| world.provider.lowest_balance());
+        .map(|_| simulation.provider.lowest_balance());
     report
 }
 
-struct World<'a> {
+struct Simulation<'a> {
     arm: Arm,
     scenario: &'a Scenario,
     now: Moment,
     controller: Box<dyn Controller>,
     generation: u64,
-    heard: usize,
-    deaf_until: Option<Moment>,
+    delivered: usize,
+    watch_down_until: Option<Moment>,
     provider: Provider,
     calls: BTreeMap<(Moment, u64), Pending>,
     sequence: u64,
-    ledger: Ledger,
+    oracle: Oracle,
     idle: bool,
 }
 
@@ -89,39 +91,39 @@ struct Pending {
     begun: Begun,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     fn new(arm: Arm, scenario: &'a Scenario) -> Self {
-        let mut ledger = Ledger::default();
+        let mut oracle = Oracle::default();
         let mut provider = Provider::new(scenario.profile, scenario.faults.clone());
-        for route in ledger.start(&scenario.trace.initial) {
+        for route in oracle.start(&scenario.trace.initial) {
             provider
                 .table_mut()
                 .insert(route.destination.clone(), route);
         }
-        let mut world = Self {
+        let mut simulation = Self {
             arm,
             scenario,
             now: Moment::START,
             controller: arm.controller(scenario, 0, Vec::new()),
             generation: 0,
-            heard: 0,
-            deaf_until: None,
+            delivered: 0,
+            watch_down_until: None,
             provider,
             calls: BTreeMap::new(),
             sequence: 0,
-            ledger,
+            oracle,
             idle: false,
         };
-        world.start();
-        world
+        simulation.start();
+        simulation
     }
 
     fn start(&mut self) {
         self.generation += 1;
-        self.ledger.report.starts += 1;
+        self.oracle.report.starts += 1;
         let record = self.controller.record();
         self.controller = self.arm.controller(self.scenario, self.generation, record);
-        let nodes = self.ledger.nodes();
+        let nodes = self.oracle.nodes();
         self.controller.nodes_listed(nodes, self.now);
         self.idle = false;
     }
@@ -130,60 +132,65 @@ impl<'a> World<'a> {
         if !self.idle {
             return Some(self.now);
         }
-        let event = self.scenario.trace.events.get(self.heard);
+        let event = self.scenario.trace.events.get(self.delivered);
         let answer = self.calls.keys().next().map(|(at, _)| *at);
         let wake = self.controller.wake(self.now);
-        [event.map(|(at, _)| *at), answer, wake, self.deaf_until]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            event.map(|(at, _)| *at),
+            answer,
+            wake,
+            self.watch_down_until,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// Lets happen what happens now.
-    fn hear(&mut self) {
-        if self.deaf_until.is_some_and(|until| until <= self.now) {
-            self.deaf_until = None;
-            let nodes = self.ledger.nodes();
+    /// Delivers the events that are due.
+    fn deliver_events(&mut self) {
+        if self.watch_down_until.is_some_and(|until| until <= self.now) {
+            self.watch_down_until = None;
+            let nodes = self.oracle.nodes();
             self.controller.nodes_listed(nodes, self.now);
         }
-        while let Some((at, happening)) = self.scenario.trace.events.get(self.heard)
+        while let Some((at, event)) = self.scenario.trace.events.get(self.delivered)
             && *at <= self.now
         {
-            self.heard += 1;
-            self.happen(happening);
+            self.delivered += 1;
+            self.deliver(event);
         }
     }
 
-    fn happen(&mut self, happening: &Happening) {
-        let deaf = self.deaf_until.is_some();
-        match happening {
-            Happening::Apply(node) => {
-                let node = self.ledger.apply(node, self.now);
-                if !deaf {
+    fn deliver(&mut self, event: &ClusterEvent) {
+        let watch_down = self.watch_down_until.is_some();
+        match event {
+            ClusterEvent::Apply(node) => {
+                let node = self.oracle.apply(node, self.now);
+                if !watch_down {
                     self.controller.node_applied(node, self.now);
                 }
             }
-            Happening::Delete(name) => {
-                self.ledger.delete(name, self.now);
-                if !deaf {
+            ClusterEvent::Delete(name) => {
+                self.oracle.delete(name, self.now);
+                if !watch_down {
                     self.controller.node_deleted(name, self.now);
                 }
             }
-            Happening::WatchCut(length) => self.deaf_until = Some(self.now + *length),
-            Happening::Restart => self.start(),
-            Happening::RouteLost(destination) => {
+            ClusterEvent::WatchCut(length) => self.watch_down_until = Some(self.now + *length),
+            ClusterEvent::Restart => self.start(),
+            ClusterEvent::RouteLost(destination) => {
                 self.provider.table_mut().remove(destination);
-                self.ledger.lost(destination, self.now);
+                self.oracle.lost(destination, self.now);
             }
-            Happening::ForeignRoute(route) => {
-                self.ledger.foreign(route);
+            ClusterEvent::ForeignRoute(route) => {
+                self.oracle.foreign(route);
                 let table = self.provider.table_mut();
                 table.insert(route.destination.clone(), route.clone());
             }
         }
     }
 
-    /// Brings the answers that are due.
+    /// Delivers the answers that are due.
     fn answer(&mut self) {
         while let Some(entry) = self.calls.first_entry()
             && entry.key().0 <= self.now
@@ -219,12 +226,12 @@ impl<'a> World<'a> {
         let before = at(&self.provider);
         let answer = self.provider.end(&pending.call, &pending.begun);
         let after = at(&self.provider);
-        self.ledger
+        self.oracle
             .ended(step, before.as_ref(), after.as_ref(), self.now);
         answer
     }
 
-    /// Does what the controller asks for now.
+    /// Executes the controller's commands.
     fn act(&mut self) {
         let commands = self.controller.poll(self.now);
         self.idle = commands.is_empty();
@@ -232,25 +239,25 @@ impl<'a> World<'a> {
             match command {
                 Command::List => self.begin(None, Call::List),
                 Command::Mutate(ticket, step) => {
-                    self.ledger.begun(&step, self.provider.table());
+                    self.oracle.begun(&step, self.provider.table());
                     self.begin(Some(ticket), Call::Mutate(Box::new(step)));
                 }
                 Command::Write(change) => {
                     // A write comes back through the watch, and must not start anything.
-                    if let Some(node) = self.ledger.write(&change)
-                        && self.deaf_until.is_none()
+                    if let Some(node) = self.oracle.write(&change)
+                        && self.watch_down_until.is_none()
                     {
                         self.controller.node_applied(node, self.now);
                     }
                 }
-                Command::Tell(Notice::Pass(..)) => self.ledger.report.passes += 1,
-                Command::Tell(_) => {}
+                Command::Notify(Notice::Pass(..)) => self.oracle.report.passes += 1,
+                Command::Notify(_) => {}
             }
         }
     }
 
     fn begin(&mut self, ticket: Option<Ticket>, call: Call) {
-        self.ledger.report.calls.count(call.kind());
+        self.oracle.report.calls.count(call.kind());
         let begun = self.provider.begin(&call, self.now);
         let key = (begun.answer_at, self.sequence);
         self.sequence += 1;

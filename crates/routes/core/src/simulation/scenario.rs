@@ -1,3 +1,5 @@
+//! Input of a simulation.
+
 use std::time::Duration;
 
 use crate::{
@@ -5,25 +7,25 @@ use crate::{
     simulation::{Fault, Fleet, Profile, Trace},
 };
 
-/// What a run is about.
+/// Input of a run: cluster events, provider behaviour and faults.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What happens to the cluster.
+    /// Events of the cluster.
     pub trace: Trace,
-    /// How the provider behaves.
+    /// Latencies and limits of the provider.
     pub profile: Profile,
-    /// What goes wrong at the provider.
+    /// Faults of the provider.
     pub faults: Vec<Fault>,
-    /// When it ends.
+    /// End of the run.
     pub end: Moment,
-    /// When our controller runs.
+    /// Intervals of our controller.
     pub timing: Timing,
-    /// The seed of the controllers' jitter.
+    /// Seed of the controllers' jitter.
     pub seed: u64,
 }
 
 impl Scenario {
-    /// A trace on a provider without faults, with two minutes at the end to settle.
+    /// A trace on a provider without faults, that ends two minutes after the last event.
     pub fn new(trace: Trace, profile: Profile) -> Self {
         let last = trace.events.last().map_or(Moment::START, |(at, _)| *at);
         Self {
@@ -36,14 +38,14 @@ impl Scenario {
         }
     }
 
-    /// With something that goes wrong.
+    /// Adds a fault.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
 
-    /// Our rules for it.
+    /// Our planning rules for this scenario.
     pub fn policy(&self) -> Policy {
         Policy {
             quota: self.profile.quota,

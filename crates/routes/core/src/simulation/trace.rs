@@ -1,3 +1,5 @@
+//! Event traces of simulated clusters.
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
@@ -9,34 +11,34 @@ use weft_model::SharedStr;
 
 use crate::{Cidr, Moment, Node, NodeAddress, Random, Route};
 
-/// Something that happens to a cluster or its provider.
+/// An event of a cluster or its provider.
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub enum ClusterEvent {
     /// A node was added or changed.
     Apply(Node),
     /// A node was deleted.
     Delete(SharedStr),
-    /// The watch breaks; it is listed again after this time, and nothing is heard till then.
+    /// The watch breaks; nodes are listed again after this time, and no event arrives until then.
     WatchCut(Duration),
-    /// The controller starts anew and remembers nothing.
+    /// The controller restarts, with the record of routes that are ours and nothing else.
     Restart,
-    /// Somebody deletes a route at the provider.
+    /// A route is deleted at the provider, from outside.
     RouteLost(Cidr),
-    /// Somebody adds a route of theirs at the provider.
+    /// A foreign route is added at the provider.
     ForeignRoute(Route),
 }
 
-/// What happens when.
+/// Initial nodes and timed events of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Nodes that are there at the start, with their routes.
+    /// Nodes that exist at the start, with their routes.
     pub initial: Vec<Node>,
-    /// In order of time.
-    pub events: Vec<(Moment, Happening)>,
+    /// Events in order of time.
+    pub events: Vec<(Moment, ClusterEvent)>,
 }
 
 impl Trace {
-    /// Brings the events into order; those of one moment stay as they were added.
+    /// Sorts the events by time; those of one moment keep their order.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         self.events.sort_by_key(|(at, _)| *at);
@@ -44,24 +46,24 @@ impl Trace {
     }
 }
 
-/// Gives out names, addresses and the lowest free ranges, as an allocator does: a range is used
-/// again soon after it was freed.
+/// Allocates names, addresses and the lowest free range: a range is used again soon after it was
+/// freed.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    born: u32,
+    joined: u32,
     taken: BTreeSet<u32>,
 }
 
 impl Fleet {
-    /// Where all ranges lie.
+    /// The range that contains the ranges of all nodes.
     pub fn cluster_cidr() -> IpNet {
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 64, 0, 0), 10))
     }
 
-    /// A node as it will be when it has joined.
+    /// A new node in its final state, with range and address.
     pub fn join(&mut self) -> Node {
-        let number = self.born;
-        self.born += 1;
+        let number = self.joined;
+        self.joined += 1;
         let mut free = 0;
         while self.taken.contains(&free) {
             free += 1;
@@ -79,7 +81,7 @@ impl Fleet {
         }
     }
 
-    /// The node's range may be given to others.
+    /// Frees the node's range.
     pub fn leave(&mut self, node: &Node) {
         for cidr in &node.pod_cidrs {
             if let Ok(IpNet::V4(net)) = cidr.net() {
@@ -91,21 +93,21 @@ impl Fleet {
     }
 }
 
-/// Nodes that come and go.
+/// Parameters of a trace in which nodes join and leave.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// How many there are at the start.
+    /// Number of nodes at the start.
     pub nodes: usize,
-    /// How many join in an hour, in the mean; as many leave.
+    /// Mean number of nodes that join in an hour; as many leave.
     pub per_hour: f64,
-    /// How many join or leave together.
+    /// Number of nodes that join or leave together.
     pub burst: usize,
-    /// For how long.
+    /// Length of the trace.
     pub length: Duration,
 }
 
 impl Churn {
-    /// A trace of it.
+    /// A random trace with these parameters.
     pub fn trace(&self, seed: u64) -> Trace {
         let mut random = Random::new(seed);
         let mut fleet = Fleet::default();
@@ -135,10 +137,10 @@ impl Churn {
                     alive.push(node);
                 } else if let Some(node) = pick(&mut alive, &mut random) {
                     fleet.leave(&node);
-                    trace.events.push((at, Happening::Delete(node.name)));
+                    trace.events.push((at, ClusterEvent::Delete(node.name)));
                 }
             }
-            // A range is free when its node is gone, not before.
+            // A range is free only when its node is gone.
             now = now + Duration::from_secs(13);
             joining = !joining;
         }
@@ -167,20 +169,20 @@ pub(crate) fn joins(trace: &mut Trace, node: &Node, at: Moment, random: &mut Ran
     };
     let range_at = at + random.between(millis(20), millis(300));
     let address_at = range_at.max(at + random.between(millis(300), millis(2500)));
-    trace.events.push((at, Happening::Apply(bare)));
-    trace.events.push((range_at, Happening::Apply(ranged)));
+    trace.events.push((at, ClusterEvent::Apply(bare)));
+    trace.events.push((range_at, ClusterEvent::Apply(ranged)));
     trace
         .events
-        .push((address_at, Happening::Apply(node.clone())));
+        .push((address_at, ClusterEvent::Apply(node.clone())));
 }
 
-/// Every ten seconds a node that is there from the start reports that it is alive.
+/// Adds a heartbeat every ten seconds, of a node that stays to the end.
 fn heartbeats(trace: &mut Trace, end: Moment) {
     let gone: BTreeSet<SharedStr> = trace
         .events
         .iter()
-        .filter_map(|(_, happening)| match happening {
-            Happening::Delete(name) => Some(name.clone()),
+        .filter_map(|(_, event)| match event {
+            ClusterEvent::Delete(name) => Some(name.clone()),
             _ => None,
         })
         .collect();
@@ -190,7 +192,7 @@ fn heartbeats(trace: &mut Trace, end: Moment) {
     };
     let mut at = Moment::seconds(10);
     while at < end {
-        trace.events.push((at, Happening::Apply(node.clone())));
+        trace.events.push((at, ClusterEvent::Apply(node.clone())));
         at = at + Duration::from_secs(10);
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever a node says, all others are served.
+//! Bad input of one node is refused and affects no other node.
 
 use weft_model::{IpFamily, SharedStr};
 use weft_routes::{Mark, NextHopKind, Node, NodeList, Policy, Reason, RefusalReason};
@@ -9,8 +9,8 @@ fn good() -> Node {
     node("good", &["10.120.9.0/24"], &["10.0.9.1"])
 }
 
-/// The refusal that a bad node gets; the good one beside it must get its route, the bad one the
-/// condition that says so.
+/// Asserts that the good node gets its route and the bad one its condition; returns the refusal of
+/// the bad one.
 fn refusal(bad: Node, policy: &Policy) -> RefusalReason {
     let name = bad.name.clone();
     let nodes = NodeList::complete([bad, good()]);
@@ -30,7 +30,7 @@ fn refusal(bad: Node, policy: &Policy) -> RefusalReason {
 }
 
 #[test]
-fn a_bad_range_or_address_is_refused_by_name_and_costs_nobody_else() {
+fn a_bad_range_or_address_is_refused_by_name_and_affects_no_other_node() {
     let ip = |text: &str| text.parse().unwrap();
     let address = &["10.0.1.1"][..];
     let cases: [(&[&str], &[&str], RefusalReason); 12] = [

@@ -1,4 +1,4 @@
-//! Blocks of pools, routed beside pod CIDRs.
+//! Routes of address pool blocks, next to those of pod CIDRs.
 
 use weft_routes::{
     Blocks, Cidr, Controller as _, Engine, LeftReason, Mark, Moment, Node, NodeList, Policy,
@@ -114,7 +114,7 @@ fn a_node_of_blocks_alone_is_served_and_one_of_which_nothing_is_known_not_blamed
 }
 
 #[test]
-fn a_block_that_others_route_is_no_refusal_and_one_that_overlaps_is() {
+fn a_block_outside_the_cluster_range_is_not_refused_and_an_overlapping_one_is() {
     let elsewhere = holding(n1(&["10.120.1.0/24"]), &["192.168.0.0/28"]);
     let fine = plan([elsewhere], &[], &policy());
     assert_eq!((fine.counts().0, fine.refusals.len()), (1, 0), "{fine}");

@@ -1,4 +1,4 @@
-//! How rate limits are learned and shared out.
+//! Rate limits: learned from answers and shared out by priority.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_provider_that_does_not_say_is_asked_less_and_less_until_it_answers() {
 }
 
 #[test]
-fn whatever_a_provider_says_the_next_call_is_an_hour_away_at_most() {
+fn the_next_call_is_an_hour_away_at_most() {
     let hour = Duration::from_secs(3600);
     let extremes = [0, 1, 2, u32::MAX - 1, u32::MAX];
     let durations = [0, 1, 3600, u64::MAX].map(Duration::from_secs);

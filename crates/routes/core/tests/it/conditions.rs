@@ -1,4 +1,4 @@
-//! When `NetworkUnavailable` is written, and when not.
+//! Rules for writing `NetworkUnavailable`.
 
 use weft_model::SharedStr;
 use weft_routes::{Condition, ConditionPolicy, Node, NodeList, Policy, Reason};

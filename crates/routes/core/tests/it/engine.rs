@@ -1,4 +1,4 @@
-//! Our controller, driven by hand: what it asks for, and when.
+//! The controller in watch mode, driven step by step: its commands and their times.
 
 use std::time::Duration;
 
@@ -49,10 +49,10 @@ impl Bench {
         bench
     }
 
-    /// What it asks for now; notices left out.
+    /// The commands of now, without notices.
     fn poll(&mut self) -> Vec<Command> {
         let mut commands = self.engine.poll(self.now);
-        commands.retain(|command| !matches!(command, Command::Tell(_)));
+        commands.retain(|command| !matches!(command, Command::Notify(_)));
         commands
     }
 
@@ -141,7 +141,7 @@ fn a_node_on_an_idle_controller_is_routed_after_the_debounce_and_without_a_list(
 }
 
 #[test]
-fn passes_keep_their_distance_and_a_storm_starves_nobody() {
+fn passes_keep_their_distance_and_a_storm_starves_no_node() {
     let mut bench = Bench::steady([]);
     let began = bench.now;
     let mut starts = Vec::new();
@@ -460,7 +460,7 @@ fn a_delete_of_what_is_gone_already_is_done() {
     let (_, ticket, _) = mutations(bench.wait(1_000)).remove(0);
     bench.end(ticket, Err(ProviderError::Gone));
     assert!(bench.wait(60_000).is_empty());
-    assert_eq!(bench.engine.shadow().routes().len(), 1);
+    assert_eq!(bench.engine.cache().routes().len(), 1);
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn room_that_a_delete_makes_is_used_at_once() {
 }
 
 #[test]
-fn whoever_waits_already_is_served_before_newcomers_with_lower_ranges() {
+fn a_waiting_route_goes_before_later_ones_with_lower_ranges() {
     let mut bench = Bench::with(0..1, policy(), 1);
     let mut served = Vec::new();
     for i in [50, 40, 30, 20] {
@@ -490,7 +490,7 @@ fn whoever_waits_already_is_served_before_newcomers_with_lower_ranges() {
 }
 
 #[test]
-fn a_route_in_the_way_still_goes_before_whoever_waited() {
+fn a_delete_that_makes_room_still_goes_before_a_waiting_route() {
     let mut bench = Bench::with(0..2, policy(), 1);
     bench.apply(numbered(50));
     let [(_, first, _)] = &mutations(bench.wait(2_000))[..] else {
@@ -515,7 +515,7 @@ fn a_route_in_the_way_still_goes_before_whoever_waited() {
 }
 
 #[test]
-fn whoever_fails_while_others_join_comes_back_to_its_place() {
+fn a_failed_route_keeps_its_place_while_other_nodes_join() {
     let mut bench = Bench::with(0..1, policy(), 1);
     bench.apply(numbered(50));
     let [(_, first, _)] = &mutations(bench.wait(2_000))[..] else {

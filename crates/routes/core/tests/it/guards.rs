@@ -1,4 +1,4 @@
-//! What is not deleted, and in which order the rest happens.
+//! Limits on deletes, and the sequence of steps.
 
 use weft_routes::{
     DeleteCap, LeftReason, Mark, Node, NodeList, Policy, Route, Unmarked, WithheldReason,
@@ -55,7 +55,7 @@ fn more_deletes_than_half_are_withheld_unless_forced() {
 }
 
 #[test]
-fn more_deletes_than_the_number_are_withheld_and_few_are_always_believed() {
+fn more_deletes_than_the_limit_are_withheld_and_few_are_always_accepted() {
     let (nodes, routes) = fleet(20);
     let strict = Policy {
         delete_cap: DeleteCap {
@@ -79,7 +79,7 @@ fn a_capped_pass_still_creates() {
 }
 
 #[test]
-fn routes_of_nobody_we_know_are_left_unless_the_range_is_ours_alone() {
+fn unmarked_routes_are_left_unless_the_range_is_ours_alone() {
     let unmarked = via(route("10.120.200.0/24", ""), "10.0.0.254");
     let left = plan([], std::slice::from_ref(&unmarked), &policy());
     assert!(left.is_empty(), "{left}");
@@ -130,7 +130,7 @@ fn creates_go_before_deletes_except_where_a_delete_makes_room() {
 }
 
 #[test]
-fn the_forecast_sees_the_wall_before_it_is_hit() {
+fn the_forecast_shows_an_overflow_before_it_happens() {
     let (nodes, routes) = fleet(10);
     let with = |quota| Policy {
         quota: Some(quota),

@@ -1,4 +1,4 @@
-//! What holds for every cluster and every table.
+//! Properties of plans for random clusters and tables.
 
 use proptest::prelude::*;
 use weft_routes::{Action, Mark, Node, NodeList, Policy, Route, RoutePlan};
@@ -57,7 +57,7 @@ fn any_world() -> impl Strategy<Value = (Vec<Node>, Vec<Route>)> {
     (prop::collection::vec(any_node(), 0..10), routes)
 }
 
-fn believing() -> Policy {
+fn uncapped() -> Policy {
     Policy {
         force: true,
         ..policy()
@@ -80,29 +80,29 @@ proptest! {
     #[test]
     fn a_plan_that_was_carried_out_leaves_nothing_to_do((nodes, routes) in any_world()) {
         let nodes = NodeList::complete(nodes);
-        let first = weft_routes::plan(&nodes, &routes, &believing());
+        let first = weft_routes::plan(&nodes, &routes, &uncapped());
         let (table, failed) = carry_out(&first, &routes, false);
         prop_assert!(failed.is_empty(), "{first}");
-        let second = weft_routes::plan(&nodes, &table, &believing());
+        let second = weft_routes::plan(&nodes, &table, &uncapped());
         prop_assert!(second.is_empty(), "{first}\nthen\n{second}");
     }
 
     #[test]
     fn the_order_of_routes_does_not_change_a_plan((nodes, mut routes) in any_world()) {
         let nodes = NodeList::complete(nodes);
-        let first = weft_routes::plan(&nodes, &routes, &believing());
+        let first = weft_routes::plan(&nodes, &routes, &uncapped());
         routes.reverse();
-        let second = weft_routes::plan(&nodes, &routes, &believing());
+        let second = weft_routes::plan(&nodes, &routes, &uncapped());
         prop_assert_eq!(first.steps, second.steps);
         prop_assert_eq!(first.verdicts, second.verdicts);
     }
 
     #[test]
-    fn foreign_routes_and_unknown_ones_that_nobody_claims_are_never_touched(
+    fn foreign_routes_and_unmarked_ones_that_no_node_claims_are_never_touched(
         (nodes, routes) in any_world()
     ) {
         let nodes = NodeList::complete(nodes);
-        let plan = weft_routes::plan(&nodes, &routes, &believing());
+        let plan = weft_routes::plan(&nodes, &routes, &uncapped());
         for route in touched(&plan) {
             prop_assert_ne!(route.mark, Mark::Foreign);
         }
@@ -118,7 +118,7 @@ proptest! {
         (nodes, routes) in any_world()
     ) {
         let nodes = NodeList::complete(nodes);
-        let plan = weft_routes::plan(&nodes, &routes, &believing());
+        let plan = weft_routes::plan(&nodes, &routes, &uncapped());
         let changes: Vec<_> = plan.steps.iter().filter(|step| step.wanted().is_some()).collect();
         for (index, step) in changes.iter().enumerate() {
             prop_assert!(policy().covers(&step.destination().net().unwrap()));
@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn a_route_to_a_live_node_that_has_the_range_is_never_deleted((nodes, routes) in any_world()) {
         let nodes = NodeList::complete(nodes);
-        let plan = weft_routes::plan(&nodes, &routes, &believing());
+        let plan = weft_routes::plan(&nodes, &routes, &uncapped());
         for step in &plan.steps {
             let Action::Delete { old, .. } = &step.action else { continue };
             let claimed = nodes.nodes.values().any(|node| {
@@ -148,7 +148,7 @@ proptest! {
     fn nothing_is_deleted_on_an_incomplete_list((nodes, routes) in any_world()) {
         let mut nodes = NodeList::complete(nodes);
         nodes.complete = false;
-        let plan = weft_routes::plan(&nodes, &routes, &believing());
+        let plan = weft_routes::plan(&nodes, &routes, &uncapped());
         prop_assert_eq!(plan.counts().2, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Which changes of a node start a pass.
+//! Node changes that start a pass, and those that do not.
 
 use weft_model::SharedStr;
 use weft_routes::{AddressKind, Condition, NextHopKind, Node, NodeAddress, NodeWatch, Policy};

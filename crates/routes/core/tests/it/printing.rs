@@ -1,4 +1,4 @@
-//! What a person reads before anything is done.
+//! Text of a plan.
 
 use weft_routes::{Mark, Policy};
 

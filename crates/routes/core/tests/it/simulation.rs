@@ -7,7 +7,7 @@ use weft_model::SharedStr;
 use weft_routes::{
     Cidr, Moment, Node, NodeAddress, ProviderError,
     simulation::{
-        Arm, CallKind, Churn, Fault, FaultKind, Fleet, Happening, Profile, Report, Scenario,
+        Arm, CallKind, Churn, ClusterEvent, Fault, FaultKind, Fleet, Profile, Report, Scenario,
         TokenQueue, Trace, run,
     },
 };
@@ -58,11 +58,11 @@ fn passing() -> ProviderError {
 fn arrives(trace: &mut Trace, seconds: u64, node: &Node) {
     trace
         .events
-        .push((at(seconds), Happening::Apply(node.clone())));
+        .push((at(seconds), ClusterEvent::Apply(node.clone())));
 }
 
 fn leaves(trace: &mut Trace, seconds: u64, node: &Node) {
-    let gone = Happening::Delete(node.name.clone());
+    let gone = ClusterEvent::Delete(node.name.clone());
     trace.events.push((at(seconds), gone));
 }
 
@@ -74,7 +74,7 @@ fn harmless(report: &Report) {
 }
 
 #[test]
-fn churn_without_faults_costs_hardly_more_calls_than_it_must_and_nobody_waits() {
+fn churn_without_faults_costs_hardly_more_calls_than_it_must_and_no_node_waits() {
     for (nodes, per_hour, burst) in [
         (20, 4.0, 1),
         (100, 40.0, 1),
@@ -159,7 +159,7 @@ fn the_model_of_upstreams_queue_does_what_the_real_one_was_seen_to_do() {
     let start = Moment::seconds(1000);
     for (millis, node) in [(0, bare), (50, ranged), (550, node)] {
         let when = start + Duration::from_millis(millis);
-        trace.events.push((when, Happening::Apply(node)));
+        trace.events.push((when, ClusterEvent::Apply(node)));
     }
     let report = run(Arm::UpstreamWatch, &scenario(trace, 1100));
     assert_eq!(report.calls.list, 2, "{report}");
@@ -356,7 +356,7 @@ fn a_foreign_route_in_the_range_survives_us_and_not_upstream() {
     let foreign = via(route("10.127.0.0/24", ""), "172.31.9.9");
     trace
         .events
-        .push((at(50), Happening::ForeignRoute(foreign)));
+        .push((at(50), ClusterEvent::ForeignRoute(foreign)));
     let scenario = scenario(trace, 3 * 3600);
     harmless(&run(Arm::Ours, &scenario));
     assert_eq!(run(POLLING, &scenario).wrong_deletes, 1);
@@ -366,7 +366,7 @@ fn a_foreign_route_in_the_range_survives_us_and_not_upstream() {
 fn a_route_deleted_behind_our_back_is_back_after_the_next_verification() {
     let (_, mut trace) = standing(5);
     let lost = trace.initial[2].pod_cidrs[0].clone();
-    trace.events.push((at(100), Happening::RouteLost(lost)));
+    trace.events.push((at(100), ClusterEvent::RouteLost(lost)));
     let report = run(Arm::Ours, &scenario(trace, 3600));
     harmless(&report);
     assert!(report.wait(100) <= VERIFY, "{report}");
@@ -376,13 +376,13 @@ fn a_route_deleted_behind_our_back_is_back_after_the_next_verification() {
 fn deletes_missed_by_a_broken_watch_are_found_by_the_relist() {
     let (_, mut trace) = standing(10);
     let cut = Duration::from_secs(60);
-    trace.events.push((at(100), Happening::WatchCut(cut)));
+    trace.events.push((at(100), ClusterEvent::WatchCut(cut)));
     let gone = trace.initial[3].clone();
     leaves(&mut trace, 120, &gone);
     let report = run(Arm::Ours, &scenario(trace, 300));
     harmless(&report);
     assert!(
-        report.stale_life(100) <= Duration::from_secs(42),
+        report.stale_time(100) <= Duration::from_secs(42),
         "{report}"
     );
 }
@@ -391,12 +391,12 @@ fn deletes_missed_by_a_broken_watch_are_found_by_the_relist() {
 fn a_new_leader_with_five_hundred_nodes_reads_once_and_changes_what_happened_meanwhile() {
     let (mut fleet, mut trace) = standing(500);
     let cut = Duration::from_secs(40);
-    trace.events.push((at(100), Happening::WatchCut(cut)));
+    trace.events.push((at(100), ClusterEvent::WatchCut(cut)));
     let gone = trace.initial[3].clone();
     leaves(&mut trace, 110, &gone);
     let fresh = fleet.join();
     arrives(&mut trace, 120, &fresh);
-    trace.events.push((at(130), Happening::Restart));
+    trace.events.push((at(130), ClusterEvent::Restart));
     let report = run(Arm::Ours, &scenario(trace, 300));
     harmless(&report);
     assert_eq!(report.calls.list, 2, "{report}");
@@ -476,7 +476,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_goes_wrong_for_a_while_nothing_is_harmed_and_all_is_well_in_the_end(
+    fn after_any_passing_faults_nothing_was_harmed_and_every_need_is_met(
         seed in 0..u64::MAX,
         faults in prop::collection::vec(any_fault(), 0..6),
         restart in prop::option::of(100..1700_u64),
@@ -492,15 +492,15 @@ proptest! {
         };
         let mut trace = churn.trace(seed);
         if let Some(seconds) = restart {
-            trace.events.push((at(seconds), Happening::Restart));
+            trace.events.push((at(seconds), ClusterEvent::Restart));
         }
         if let Some((seconds, length)) = cut {
             let length = Duration::from_secs(length);
-            trace.events.push((at(seconds), Happening::WatchCut(length)));
+            trace.events.push((at(seconds), ClusterEvent::WatchCut(length)));
         }
         if let Some(seconds) = lost {
             let cidr: Cidr = trace.initial[0].pod_cidrs[0].clone();
-            trace.events.push((at(seconds), Happening::RouteLost(cidr)));
+            trace.events.push((at(seconds), ClusterEvent::RouteLost(cidr)));
         }
         let profile = if hetzner { Profile::HCLOUD } else { Profile::MEMORY };
         let scenario = Scenario {

@@ -1,4 +1,4 @@
-//! Short words for nodes, routes, and a table that does what a plan says.
+//! Builders of nodes and routes, and a table that carries out plans.
 
 use weft_model::SharedStr;
 use weft_routes::{
@@ -68,8 +68,8 @@ pub(crate) fn steps(plan: &RoutePlan) -> Vec<String> {
     plan.steps.iter().map(ToString::to_string).collect()
 }
 
-/// A table after a plan was carried out by a provider that records addresses if told to. Returns
-/// the numbers of the steps that failed, too.
+/// The table after a plan was carried out, and the indices of the steps that failed.
+/// `records_addresses`: the provider stores the node's addresses with each route.
 pub(crate) fn carry_out(
     plan: &RoutePlan,
     before: &[Route],
@@ -77,8 +77,8 @@ pub(crate) fn carry_out(
 ) -> (Vec<Route>, Vec<usize>) {
     let mut table = before.to_vec();
     let mut failed = Vec::new();
-    // Deletes first, as upstream's test provider sees them often enough; what a plan needs in
-    // another order, it says in one step.
+    // Deletes first, as upstream's test provider often sees them; a plan that needs something else
+    // has one step for it.
     let order = |step: &Action| !matches!(step, Action::Delete { .. });
     let mut numbered: Vec<_> = plan.steps.iter().enumerate().collect();
     numbered.sort_by_key(|(_, step)| order(&step.action));

@@ -1,3 +1,5 @@
+//! Signed calls of EC2's query API.
+
 use std::io;
 
 use bytes::Bytes;
@@ -13,10 +15,11 @@ use crate::{
     http::{Effect, HttpAnswer, HttpClient, shortened},
 };
 
-/// Tags of the largest answer: a page of 40 tables with 1,000 routes each, a dozen tags for a route.
+/// Maximum number of XML tags in an answer: a page of 40 tables with 1,000 routes each, a dozen
+/// tags for a route.
 const MOST_TAGS: usize = 500_000;
 
-/// Signed calls.
+/// Signed calls, counted by operation.
 #[derive(Debug)]
 pub(super) struct Api {
     http: HttpClient,
@@ -25,7 +28,7 @@ pub(super) struct Api {
     calls: Calls,
 }
 
-/// The actions of EC2 that we use.
+/// The EC2 actions in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     DescribeRouteTables,
@@ -50,7 +53,7 @@ impl Operation {
         }
     }
 
-    /// Under which it is counted.
+    /// Value of the metric label `operation`.
     fn counted_as(self) -> &'static str {
         match self {
             Self::DescribeRouteTables => "list",
@@ -64,7 +67,8 @@ impl Operation {
         }
     }
 
-    /// Whether repeating it blindly could do harm. Switching a check off twice is switching it off.
+    /// Effect for the classification of lost answers. Switching a check off twice is harmless, so
+    /// it counts as a read.
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::CreateRoute | Self::ReplaceRoute | Self::DeleteRoute => Effect::Change,
@@ -86,7 +90,7 @@ impl Api {
         })
     }
 
-    /// Makes a call that answers no more than that it is done.
+    /// Makes a call whose answer is only success or failure.
     pub(super) async fn change(
         &self,
         operation: Operation,
@@ -94,7 +98,7 @@ impl Api {
     ) -> Result<(), ProviderError> {
         let reply: wire::Done = self.call(operation, &form).await?;
         if reply.done == Some(false) {
-            return Err(ProviderError::Garbage("neither done nor an error".into()));
+            return Err(ProviderError::Garbage("neither success nor error".into()));
         }
         Ok(())
     }
@@ -109,7 +113,7 @@ impl Api {
             self.signer.sign(&mut request.0, &request.1).await?;
             let request = request.0.map(|()| Full::new(request.1));
             let answer = self.http.send(request).await;
-            let answer = answer.map_err(|error| error.sort(operation.effect()))?;
+            let answer = answer.map_err(|error| error.classify(operation.effect()))?;
             decode(&answer, operation)
         };
         self.calls.count(operation.counted_as(), call).await
@@ -126,8 +130,8 @@ impl Api {
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             )
             .body(());
-        let unspeakable = |_| ProviderError::Invalid("the request cannot be written".into());
-        Ok((request.map_err(unspeakable)?, Bytes::from(body)))
+        let invalid = |_| ProviderError::Invalid("cannot build the request".into());
+        Ok((request.map_err(invalid)?, Bytes::from(body)))
     }
 }
 
@@ -137,7 +141,7 @@ fn decode<T: DeserializeOwned>(
 ) -> Result<T, ProviderError> {
     if answer.status.is_success() {
         let garbage = |reason: &str| ProviderError::Garbage(shortened(reason).as_str().into());
-        // The reader of values does not look at the outermost name, and much may be absent.
+        // The deserializer ignores the name of the root element, and many elements are optional.
         if !is_answer_to(operation, &answer.body) {
             return Err(garbage("not an answer to the request"));
         }
@@ -147,11 +151,11 @@ fn decode<T: DeserializeOwned>(
         let read = quick_xml::de::from_reader(&*answer.body);
         return read.map_err(|error: quick_xml::DeError| garbage(&error.to_string()));
     }
-    let told = quick_xml::de::from_reader::<_, wire::ProblemReply>(&*answer.body).ok();
-    let problem = told.and_then(|reply| reply.errors.errors.into_iter().next());
+    let reply = quick_xml::de::from_reader::<_, wire::ProblemReply>(&*answer.body).ok();
+    let problem = reply.and_then(|reply| reply.errors.errors.into_iter().next());
     Err(problem.map_or_else(
-        || failure::sort_status(answer.status, operation),
-        |problem| failure::sort(&problem, answer.status, operation),
+        || failure::classify_status(answer.status, operation),
+        |problem| failure::classify(&problem, answer.status, operation),
     ))
 }
 
@@ -169,10 +173,10 @@ fn is_answer_to(operation: Operation, body: &[u8]) -> bool {
     name.strip_suffix("Response") == Some(operation.action())
 }
 
-/// Whether an answer becomes values of a size that fits its own: an empty element of seven bytes would
-/// become a route of hundreds.
+/// True if the number of tags is bounded: an empty element of seven bytes would become a route of
+/// hundreds.
 fn is_bounded(body: &[u8]) -> bool {
-    // One part more than tags.
+    // There is one part more than there are tags.
     let mut parts = body.split(|byte| *byte == b'<');
     parts.nth(MOST_TAGS + 1).is_none()
 }
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_somebody_else_is_no_success_though_it_is_well_formed() {
+    fn a_well_formed_page_of_another_server_is_not_a_success() {
         let read = |body| decode::<wire::Done>(&answered(body), Operation::CreateRoute);
         let page = read("<html><body>It works!</body></html>");
         assert!(matches!(page, Err(ProviderError::Garbage(_))), "{page:?}");
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_tables_is_no_empty_list_of_tables() {
+    fn an_answer_without_tables_is_not_an_empty_list_of_tables() {
         let read =
             |body| decode::<wire::RouteTables>(&answered(body), Operation::DescribeRouteTables);
         let bare = read("<DescribeRouteTablesResponse><requestId/></DescribeRouteTablesResponse>");

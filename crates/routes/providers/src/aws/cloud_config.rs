@@ -1,29 +1,30 @@
+//! The cloud configuration file of AWS.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// What we read of the file that cloud-provider-aws takes as `--cloud-config`. The rest of it is
-/// for others and ignored.
+/// The fields that are read of cloud-provider-aws's `--cloud-config` file. All others are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudConfig {
-    /// `RouteTableID`; may be given several times.
+    /// Values of `RouteTableID`, which may be given several times.
     pub route_tables: Vec<String>,
-    /// `KubernetesClusterID`, or the older `KubernetesClusterTag`.
+    /// Value of `KubernetesClusterID`, or of the older `KubernetesClusterTag`.
     pub cluster: Option<String>,
-    /// `Region`, or that of `Zone`.
+    /// Value of `Region`, or the region of `Zone`.
     pub region: Option<String>,
 }
 
-/// What is wrong with the file.
+/// The cloud configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudConfigError {
-    /// It cannot be read.
-    #[error("read {}", path.display())]
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
     /// A line is neither a section nor a key with a value.
@@ -32,7 +33,7 @@ pub enum CloudConfigError {
 }
 
 impl CloudConfig {
-    /// Reads the file.
+    /// Reads and parses the file.
     pub fn read(path: &Path) -> Result<Self, CloudConfigError> {
         let text = fs::read_to_string(path).map_err(|source| CloudConfigError::Unreadable {
             path: path.to_owned(),
@@ -41,7 +42,7 @@ impl CloudConfig {
         Self::parse(&text)
     }
 
-    /// Reads the text of such a file.
+    /// Parses the text of a file.
     pub fn parse(text: &str) -> Result<Self, CloudConfigError> {
         let mut config = Self::default();
         let mut global = false;
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_nothing_is_named() {
+    fn an_error_names_the_line_that_cannot_be_parsed() {
         let error = CloudConfig::parse("[Global]\nRouteTableID\n").unwrap_err();
         assert!(error.to_string().contains("line 2"), "{error}");
     }

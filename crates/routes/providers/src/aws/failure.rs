@@ -1,12 +1,18 @@
+//! Classification of EC2 errors.
+
 use http::StatusCode;
 use weft_routes::ProviderError;
 
 use super::{api::Operation, wire::Problem};
 use crate::http::shortened;
 
-/// What a code of EC2 means for us.
-pub(super) fn sort(problem: &Problem, status: StatusCode, operation: Operation) -> ProviderError {
-    let told = || {
+/// Classifies an error code of EC2.
+pub(super) fn classify(
+    problem: &Problem,
+    status: StatusCode,
+    operation: Operation,
+) -> ProviderError {
+    let message = || {
         shortened(&format!("{}: {}", problem.code, problem.message))
             .as_str()
             .into()
@@ -14,31 +20,35 @@ pub(super) fn sort(problem: &Problem, status: StatusCode, operation: Operation) 
     match problem.code.as_str() {
         "InvalidRoute.NotFound" if operation == Operation::DeleteRoute => ProviderError::Gone,
         "RouteAlreadyExists" | "InvalidRoute.NotFound" => ProviderError::Conflict,
-        // That is how a route is missing that is to be replaced.
+        // The route to be replaced does not exist.
         "InvalidParameterValue" if operation == Operation::ReplaceRoute => ProviderError::Conflict,
-        // The tables of a cluster are read anew with its routes.
+        // The tables of a cluster are read again with its routes.
         "InvalidRouteTableID.NotFound" if is_route(operation) => ProviderError::Conflict,
         "RouteLimitExceeded" => ProviderError::Quota,
-        // Plain: it has several interfaces, or has had one more since it was looked at.
+        // `InvalidInstanceID`: it has several interfaces, or got another one since it was read.
         "InvalidInstanceID"
         | "InvalidInstanceID.NotFound"
         | "IncorrectInstanceState"
         | "IncorrectState"
-        | "InvalidNetworkInterfaceID.NotFound" => ProviderError::NotReady(told()),
+        | "InvalidNetworkInterfaceID.NotFound" => ProviderError::NotReady(message()),
         code if is_throttling(code) => ProviderError::RateLimited { after: None },
         code if is_forbidden(code) => ProviderError::Forbidden,
-        _ if status.is_server_error() => sort_status(status, operation),
-        _ => ProviderError::Invalid(told()),
+        _ if status.is_server_error() => classify_status(status, operation),
+        _ => ProviderError::Invalid(message()),
     }
 }
 
-/// What an answer means that carries no code.
-pub(super) fn sort_status(status: StatusCode, operation: Operation) -> ProviderError {
+/// Classifies a response without an error code.
+pub(super) fn classify_status(status: StatusCode, operation: Operation) -> ProviderError {
     match status {
         StatusCode::TOO_MANY_REQUESTS => ProviderError::RateLimited { after: None },
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProviderError::Forbidden,
         _ if status.is_server_error() => operation.effect().broken(status.as_str()),
-        _ => ProviderError::Garbage(format!("status {status} without a code").as_str().into()),
+        _ => ProviderError::Garbage(
+            format!("status {status} without an error code")
+                .as_str()
+                .into(),
+        ),
     }
 }
 

@@ -1,7 +1,9 @@
+//! Parameters of EC2 calls, form-encoded.
+
 use ipnet::IpNet;
 use weft_routes::{Cidr, ProviderError};
 
-use super::reach::Reach;
+use super::route_target::RouteTarget;
 
 /// The parameters of a call.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +15,8 @@ impl Form {
         self
     }
 
-    /// A destination in a table. EC2 and its doubles do not agree on host bits, so there are none.
+    /// Selects a destination in a table, without host bits: EC2 and its emulators treat them
+    /// differently.
     pub(super) fn route(table: &str, destination: &Cidr) -> Result<Self, ProviderError> {
         let bad = |error: weft_routes::CidrError| {
             ProviderError::Invalid(error.to_string().as_str().into())
@@ -27,14 +30,14 @@ impl Form {
         Ok(table.with(parameter, &net.to_string()))
     }
 
-    pub(super) fn to(self, reach: &Reach) -> Self {
-        match reach {
-            Reach::Instance(id) => self.with("InstanceId", id),
-            Reach::Interface(id) => self.with("NetworkInterfaceId", id),
+    pub(super) fn to(self, target: &RouteTarget) -> Self {
+        match target {
+            RouteTarget::Instance(id) => self.with("InstanceId", id),
+            RouteTarget::Interface(id) => self.with("NetworkInterfaceId", id),
         }
     }
 
-    /// Only what has one of these values. Filters of one call all have to match.
+    /// Adds a filter for one of these values. All filters of a call have to match.
     pub(super) fn filter<'a>(self, name: &str, values: impl IntoIterator<Item = &'a str>) -> Self {
         let number = 1 + self
             .0

@@ -1,3 +1,5 @@
+//! EC2 instances: their IDs and addresses.
+
 use weft_model::SharedStr;
 use weft_routes::ProviderError;
 
@@ -8,10 +10,10 @@ use super::{
 };
 use crate::{InstanceAddresses, pages::Pages};
 
-/// So many values fit into one filter.
-const TOGETHER: usize = 200;
+/// Number of values that fit into one filter.
+const BATCH: usize = 200;
 
-/// The instance that a provider id names: the last element of `aws:///<zone>/<id>` or the id alone.
+/// The instance ID in a provider ID: the last element of `aws:///<zone>/<id>`, or the ID alone.
 pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
     let path = match provider_id.split_once("://") {
         Some(("aws", path)) => path,
@@ -23,15 +25,15 @@ pub(super) fn id(provider_id: &str) -> Option<SharedStr> {
     (!name.is_empty()).then(|| SharedStr::new(id))
 }
 
-/// The addresses of these instances. They are asked for by a filter: a call that names one unknown
+/// The addresses of these instances. They are selected by a filter: a call with one unknown
 /// instance as a parameter fails for all.
 pub(super) async fn addresses(
     api: &Api,
     instances: &[SharedStr],
 ) -> Result<InstanceAddresses, ProviderError> {
     let mut found = InstanceAddresses::new();
-    for together in instances.chunks(TOGETHER) {
-        let ids = together.iter().map(SharedStr::as_str);
+    for batch in instances.chunks(BATCH) {
+        let ids = batch.iter().map(SharedStr::as_str);
         let form = Form::default().filter("instance-id", ids);
         for instance in describe(api, form).await? {
             if instance.state.name != "terminated" {

@@ -1,3 +1,5 @@
+//! Conversion of EC2 route tables to routes.
+
 use std::collections::BTreeMap;
 
 use weft_model::SharedStr;
@@ -5,11 +7,10 @@ use weft_routes::{Cidr, Mark, NextHop, Route, Target};
 
 use super::wire::{RouteTable, TableRoute};
 
-/// The routes of all tables as those of one.
+/// Merges the routes of all tables.
 ///
-/// A destination that is missing in some of them, or leads elsewhere there, is said to be a
-/// blackhole: then it is replaced in all of them if its node is there, and deleted in all of them if
-/// not, which is what has to be done.
+/// A destination that is missing in some tables, or differs between them, is listed as a blackhole:
+/// then it is replaced in all tables if its node exists, and deleted in all tables if not.
 pub(super) fn routes(tables: &[RouteTable]) -> Vec<Route> {
     let mut merged: BTreeMap<Cidr, (Route, usize)> = BTreeMap::new();
     for route in tables.iter().flat_map(|table| &table.routes.items) {
@@ -32,14 +33,14 @@ pub(super) fn routes(tables: &[RouteTable]) -> Vec<Route> {
     routes.collect()
 }
 
-/// A route by instance, or to where an instance was; everything else is somebody else's. `None` for
-/// what is no range, such as a prefix list.
+/// Converts a route. One to an instance, or left over from an instance, may be ours; all others are
+/// foreign. `None` for destinations that are not a range, such as a prefix list.
 fn read(route: &TableRoute) -> Option<Route> {
     let v4 = route.destination_cidr_block.as_deref();
     let destination = v4.or(route.destination_ipv6_cidr_block.as_deref())?;
     let blackhole = route.state.as_deref() == Some("blackhole");
     let instance = filled(route.instance_id.as_ref());
-    // When an instance is terminated its routes keep at most the interface.
+    // Routes of a terminated instance keep at most the interface.
     let ours = instance.is_some() || (blackhole && !leads_elsewhere(route));
     Some(Route {
         destination: Cidr::parse(destination),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_list_is_no_route_of_ours_to_think_about() {
+    fn a_prefix_list_is_not_listed() {
         assert_eq!(read(&TableRoute::default()), None);
     }
 }

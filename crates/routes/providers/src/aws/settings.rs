@@ -1,3 +1,5 @@
+//! Settings of the provider `aws`.
+
 use std::{num::ParseIntError, path::Path, time::Duration};
 
 use aws_config::{BehaviorVersion, Region};
@@ -10,66 +12,66 @@ use http::{Uri, uri::InvalidUri};
 
 use super::cloud_config::{CloudConfig, CloudConfigError};
 
-/// What the provider has to know.
+/// Settings of the provider `aws`.
 #[derive(Clone, Debug)]
 pub struct AwsSettings {
-    /// The region: part of what is signed.
+    /// The region, which is part of the signature.
     pub region: String,
-    /// EC2's query API.
+    /// URL of EC2's query API.
     pub endpoint: Uri,
-    /// Who we are.
+    /// Source of credentials.
     pub credentials: SharedCredentialsProvider,
-    /// Which route tables.
+    /// The route tables to manage.
     pub tables: TableChoice,
-    /// How many routes a table holds, if that shall be forecast.
+    /// Capacity of a table in routes; `None` for no forecast.
     pub quota: Option<usize>,
-    /// How long an answer may take.
+    /// Timeout of one call.
     pub timeout: Duration,
 }
 
-/// Which route tables are the cluster's.
+/// Selection of the cluster's route tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableChoice {
-    /// These.
+    /// Tables with these IDs.
     Ids(Vec<String>),
-    /// Those with the tag `kubernetes.io/cluster/<id>`, or the older `KubernetesCluster=<id>`.
+    /// Tables with the tag `kubernetes.io/cluster/<id>`, or the older `KubernetesCluster=<id>`.
     Cluster(String),
 }
 
-/// What is wrong with the settings.
+/// The settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum AwsSettingsError {
-    /// The file with settings cannot be used.
-    #[error("cloud configuration of AWS")]
+    /// The cloud configuration is invalid.
+    #[error("cannot load the cloud configuration of AWS")]
     CloudConfig(#[from] CloudConfigError),
-    /// Nothing says which route tables.
+    /// No route tables are configured.
     #[error("neither RouteTableID nor KubernetesClusterID is set in the cloud configuration")]
     NoTables,
-    /// Nothing says which region.
+    /// No region is configured.
     #[error("no region: set AWS_REGION, or Zone in the cloud configuration")]
     NoRegion,
-    /// Nothing says who we are.
+    /// No source of credentials was found.
     #[error("no source of credentials")]
     NoCredentials,
-    /// The endpoint is no address.
+    /// The endpoint is not a URL.
     #[error("the endpoint of EC2 is not a URL")]
     Endpoint(#[source] InvalidUri),
-    /// The endpoint is an address without a scheme or a host.
+    /// The endpoint has no scheme or no host.
     #[error("the endpoint of EC2 needs http:// or https:// and a host")]
     IncompleteEndpoint,
-    /// The quota is no number.
+    /// The quota is not a number.
     #[error("WEFT_AWS_ROUTE_QUOTA is not a number")]
     Quota(#[source] ParseIntError),
 }
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a table holds unless AWS was asked for more, by the older of the figures that are around.
+/// Default capacity of a table: the older of the published figures.
 const QUOTA: usize = 50;
 
 impl AwsSettings {
-    /// Reads the cloud configuration, and credentials and region where all AWS tools find them:
-    /// environment, profile, web identity, container, instance.
+    /// Reads the cloud configuration, and credentials and region from where all AWS tools read
+    /// them: environment, profile, web identity, container, instance.
     pub async fn load(
         cloud_config: Option<&Path>,
         variable: impl Fn(&str) -> Option<String>,
@@ -99,7 +101,7 @@ impl AwsSettings {
         })
     }
 
-    /// With the usual time and quota.
+    /// Settings with default timeout and quota.
     pub fn new(
         endpoint: &str,
         region: &str,
@@ -131,8 +133,7 @@ impl TableChoice {
     }
 }
 
-/// With ring, the one cryptography of this program, in place of the default that takes minutes to
-/// compile.
+/// Loads the SDK configuration, with ring for TLS: the default library takes minutes to compile.
 async fn shared_config(region: Option<String>) -> aws_config::SdkConfig {
     let tls = TlsProvider::Rustls(CryptoMode::Ring);
     let client = Builder::new().tls_provider(tls).build_https();

@@ -1,3 +1,5 @@
+//! Signs EC2 requests with AWS Signature Version 4.
+
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::{
@@ -13,12 +15,12 @@ use tokio::sync::Mutex;
 use tracing::warn;
 use weft_routes::ProviderError;
 
-/// Signs requests with credentials that are kept as long as they are good.
+/// Signs requests, and caches credentials until shortly before they expire.
 #[derive(Debug)]
 pub(super) struct Signer {
     region: String,
     source: SharedCredentialsProvider,
-    /// Held while new ones are fetched, so that they are fetched once.
+    /// Locked while new credentials are fetched, so that they are fetched once.
     held: Mutex<Option<Held>>,
 }
 
@@ -28,8 +30,8 @@ struct Held {
     until: SystemTime,
 }
 
-/// Credentials are exchanged so long before they expire; and those that do not say when they do are
-/// looked at so often, because files and environments of others change too.
+/// Credentials are renewed this long before they expire; those without an expiry are read again
+/// after this time, because files and environments change too.
 const MARGIN: Duration = Duration::from_secs(300);
 
 impl Signer {
@@ -58,7 +60,7 @@ impl Signer {
         now: SystemTime,
     ) -> Result<(), ProviderError> {
         let identity = credentials.into();
-        let unsignable = || ProviderError::Invalid("the request cannot be signed".into());
+        let unsignable = || ProviderError::Invalid("cannot sign the request".into());
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
@@ -87,11 +89,11 @@ impl Signer {
             return Ok(held.credentials.clone());
         }
         let credentials = self.source.provide_credentials().await.map_err(|error| {
-            warn!(%error, "no credentials for AWS");
+            warn!(%error, "cannot load AWS credentials");
             match error {
                 CredentialsError::CredentialsNotLoaded(_)
                 | CredentialsError::InvalidConfiguration(_) => ProviderError::Forbidden,
-                _ => ProviderError::Retry("no credentials".into()),
+                _ => ProviderError::Retry("cannot load AWS credentials".into()),
             }
         })?;
         let until = match credentials.expiry() {
@@ -112,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// What botocore (of moto 5.2.5) signs the same request with.
+    /// The expected signatures are botocore's (of moto 5.2.5) for the same request.
     #[test]
     fn a_request_is_signed_as_botocore_signs_it() {
         let table = [

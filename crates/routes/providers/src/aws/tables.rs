@@ -1,3 +1,5 @@
+//! The route tables of a cluster.
+
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -15,16 +17,16 @@ use super::{
 };
 use crate::pages::Pages;
 
-/// Reads may lag behind writes; EC2 promises no bound, and seconds were seen.
+/// Time by which lists may lag behind changes; EC2 promises no bound, and seconds were observed.
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
 
-/// Tables for each page. EC2 allows 100; fewer bound what an answer may become in memory.
+/// Tables for each page. EC2 allows 100; fewer bound the memory that an answer needs.
 const PER_PAGE: &str = "40";
 
-/// The tag by which clusters were known before every cluster had a tag of its own.
+/// The tag of clusters from before every cluster had a tag of its own.
 const LEGACY_TAG: &str = "tag:KubernetesCluster";
 
-/// Which tables are the cluster's: given, or those with its tag, remembered from the last list.
+/// The tables of the cluster: given by ID, or found by tag and remembered from the last list.
 #[derive(Debug)]
 pub(super) struct Tables {
     choice: TableChoice,
@@ -43,7 +45,7 @@ impl Tables {
         }
     }
 
-    /// Every route in them, as one table.
+    /// The routes of all tables, merged into one.
     pub(super) async fn list(&self, api: &Api) -> Result<Vec<Route>, ProviderError> {
         let tables = self.read(api).await?;
         Ok(listing::routes(&tables))
@@ -93,7 +95,7 @@ fn ids_of(tables: &[wire::RouteTable]) -> Vec<SharedStr> {
 }
 
 fn no_table(name: &str) -> ProviderError {
-    ProviderError::Invalid(format!("there is no route table of {name}").as_str().into())
+    ProviderError::Invalid(format!("no route table found for {name}").as_str().into())
 }
 
 async fn tagged(api: &Api, cluster: &str) -> Result<Vec<wire::RouteTable>, ProviderError> {

@@ -1,11 +1,12 @@
-//! What EC2 writes, as far as we read it. What must be there has no default: an answer that is
-//! something else must not look like an empty table.
+//! XML of EC2, reduced to the elements that are read.
+//!
+//! Required elements have no default: another document must not read as an empty table.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// EC2 writes lists as elements named `item`.
+/// A list: EC2 encodes lists as elements named `item`.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub(super) struct Items<T> {
@@ -19,7 +20,7 @@ impl<T> Default for Items<T> {
     }
 }
 
-/// EC2 writes it, its model leaves it out, and so do doubles made from the model.
+/// Response of a change. EC2 sends `return`; its API model, and emulators built from it, do not.
 #[derive(Debug, Deserialize)]
 pub(super) struct Done {
     #[serde(rename = "return", default)]
@@ -35,7 +36,7 @@ pub(super) struct RouteTables {
 }
 
 impl RouteTables {
-    /// The tables and their routes.
+    /// Number of entries for [`Pages`](crate::pages::Pages): tables and routes.
     pub(super) fn entries(&self) -> usize {
         let tables = self.tables.items.iter();
         tables.map(|table| 1 + table.routes.items.len()).sum()
@@ -78,7 +79,7 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    /// The instances, their interfaces and addresses.
+    /// Number of entries for [`Pages`](crate::pages::Pages): instances, interfaces and addresses.
     pub(super) fn entries(&self) -> usize {
         let reservations = self.reservations.items.iter();
         let instances = reservations.flat_map(|one| &one.instances.items);

@@ -1,3 +1,5 @@
+//! Waits for Hetzner actions to end, polled in batches.
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
@@ -15,20 +17,19 @@ use super::{
 };
 use crate::Answer;
 
-/// So many actions fit into one question.
-const TOGETHER: usize = 25;
+/// Number of actions in one poll.
+const BATCH: usize = 25;
 
-/// Waits for actions. All that are outstanding are asked for together by one task, which ends with
-/// this.
+/// Waiters for actions. One task polls all of them together, and ends with this value.
 #[derive(Debug)]
 pub(super) struct Actions {
-    waits: mpsc::UnboundedSender<Wait>,
+    waits: mpsc::UnboundedSender<Waiter>,
     task: JoinHandle<()>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct Waiter {
     id: u64,
     purpose: Purpose,
     deadline: Instant,
@@ -36,7 +37,7 @@ struct Wait {
 }
 
 impl Actions {
-    pub(super) fn start(api: Arc<Api>, interval: Duration, patience: Duration) -> Self {
+    pub(super) fn start(api: Arc<Api>, interval: Duration, timeout: Duration) -> Self {
         let (waits, asked) = mpsc::unbounded_channel();
         let poller = Poller {
             api,
@@ -46,20 +47,20 @@ impl Actions {
         Self {
             waits,
             task: tokio::spawn(poller.run(asked)),
-            patience,
+            timeout,
         }
     }
 
-    /// How an action ended that was just begun.
+    /// Waits for the end of an action that was just started.
     pub(super) async fn wait(&self, purpose: Purpose, action: wire::Action) -> Answer<()> {
         if let Some(result) = ending(purpose, &action) {
             return Answer::from(result);
         }
         let (done, ended) = oneshot::channel();
-        let wait = Wait {
+        let wait = Waiter {
             id: action.id,
             purpose,
-            deadline: Instant::now() + self.patience,
+            deadline: Instant::now() + self.timeout,
             done,
         };
         let uncertain = Answer::from(Err(ProviderError::Uncertain));
@@ -82,8 +83,8 @@ fn ending(purpose: Purpose, action: &wire::Action) -> Option<Result<(), Provider
         ActionStatus::Success => Some(Ok(())),
         ActionStatus::Error => {
             let error = action.error.as_ref();
-            let sort = |problem| failure::sort_action(problem, purpose);
-            Some(Err(error.map_or(ProviderError::Uncertain, sort)))
+            let classify = |problem| failure::classify_action(problem, purpose);
+            Some(Err(error.map_or(ProviderError::Uncertain, classify)))
         }
     }
 }
@@ -91,11 +92,11 @@ fn ending(purpose: Purpose, action: &wire::Action) -> Option<Result<(), Provider
 struct Poller {
     api: Arc<Api>,
     interval: Duration,
-    open: Vec<Wait>,
+    open: Vec<Waiter>,
 }
 
 impl Poller {
-    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Wait>) {
+    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Waiter>) {
         let mut pause = self.interval;
         loop {
             if self.open.is_empty() {
@@ -105,20 +106,20 @@ impl Poller {
                 self.open.push(wait);
                 pause = self.interval;
             }
-            // Nobody waits longer than wanted, however long the limit says to pause.
+            // A waiter's deadline comes before the pause that the rate limit asks for.
             let until = self.open.iter().map(|wait| wait.deadline).min();
             let pause_ends = Instant::now() + pause;
             tokio::time::sleep_until(until.map_or(pause_ends, |until| until.min(pause_ends))).await;
             while let Ok(wait) = asked.try_recv() {
                 self.open.push(wait);
             }
-            self.give_up();
+            self.expire();
             pause = self.ask().await;
         }
     }
 
-    /// Tells those who waited long enough, and forgets those who went away.
-    fn give_up(&mut self) {
+    /// Answers waiters whose deadline has passed, and drops those whose caller is gone.
+    fn expire(&mut self) {
         let now = Instant::now();
         let waits = std::mem::take(&mut self.open);
         for wait in waits.into_iter().filter(|wait| !wait.done.is_closed()) {
@@ -131,21 +132,18 @@ impl Poller {
         }
     }
 
-    /// Asks for all that are open and tells those that ended. Says how long to pause.
+    /// Polls all open actions and answers those that ended. Returns the pause before the next poll.
     async fn ask(&mut self) -> Duration {
         let mut pause = self.interval;
         let mut left = Vec::new();
         let mut rest = std::mem::take(&mut self.open).into_iter();
         loop {
-            let together: Vec<Wait> = rest.by_ref().take(TOGETHER).collect();
-            if together.is_empty() {
+            let batch: Vec<Waiter> = rest.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
                 break;
             }
-            let ids: Vec<String> = together
-                .iter()
-                .map(|wait| format!("id={}", wait.id))
-                .collect();
-            let path = format!("actions?{}&per_page={TOGETHER}", ids.join("&"));
+            let ids: Vec<String> = batch.iter().map(|wait| format!("id={}", wait.id)).collect();
+            let path = format!("actions?{}&per_page={BATCH}", ids.join("&"));
             let answer = self
                 .api
                 .read::<wire::ActionsReply>(Purpose::Poll, &path)
@@ -153,19 +151,19 @@ impl Poller {
             if let Err(ProviderError::RateLimited { after: Some(after) }) = answer.result {
                 pause = pause.max(after);
             }
-            // The next call would be refused, and spend nothing but patience.
+            // The next call would be refused.
             if let Some(rate) = answer.rate.filter(|rate| rate.remaining == 0) {
                 pause = pause.max(next_call_after(rate));
             }
-            left.extend(tell(together, &answer));
+            left.extend(complete(batch, &answer));
         }
         self.open = left;
         pause
     }
 }
 
-/// Tells those whose action ended or will never be heard of; returns the others.
-fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
+/// Answers the waiters whose action ended or is unknown to the API; returns the others.
+fn complete(waits: Vec<Waiter>, answer: &Answer<wire::ActionsReply>) -> Vec<Waiter> {
     let mut left = Vec::new();
     for wait in waits {
         let result = match &answer.result {
@@ -174,13 +172,13 @@ fn tell(waits: Vec<Wait>, answer: &Answer<wire::ActionsReply>) -> Vec<Wait> {
                 None => Some(Err(ProviderError::Uncertain)),
             },
             Err(ProviderError::Forbidden) => Some(Err(ProviderError::Uncertain)),
-            // The question failed, not the action.
+            // The poll failed, not the action.
             Err(_) => None,
         };
         match result {
             Some(result) => {
                 let rate = answer.rate;
-                // Nobody there any more is as good as told.
+                // The caller may be gone.
                 wait.done.send(Answer { result, rate }).ok();
             }
             None => left.push(wait),

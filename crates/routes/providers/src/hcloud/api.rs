@@ -1,3 +1,5 @@
+//! Calls of the Hetzner Cloud API.
+
 use std::{io, time::SystemTime};
 
 use bytes::Bytes;
@@ -18,7 +20,7 @@ use crate::{
     http::{Effect, HttpAnswer, HttpClient, shortened},
 };
 
-/// The calls that we make.
+/// Authenticated calls, counted by purpose.
 #[derive(Debug)]
 pub(super) struct Api {
     http: HttpClient,
@@ -27,7 +29,7 @@ pub(super) struct Api {
     calls: Calls,
 }
 
-/// What a call is for.
+/// Purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     List,
@@ -38,7 +40,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Under which it is counted.
+    /// Value of the metric label `operation`.
     fn operation(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -76,7 +78,7 @@ impl Api {
         self.call(purpose, Method::GET, path, Bytes::new()).await
     }
 
-    /// Begins to add or delete a route.
+    /// Starts the action that adds or deletes a route.
     pub(super) async fn change(
         &self,
         purpose: Purpose,
@@ -108,7 +110,7 @@ impl Api {
             let token = self.token.current();
             let request = self.request(&token, method, path, body)?;
             let answer = self.http.send(request).await;
-            let answer = answer.map_err(|error| error.sort(purpose.effect()))?;
+            let answer = answer.map_err(|error| error.classify(purpose.effect()))?;
             rate = rate_limit(&answer.headers, SystemTime::now());
             decode(&answer, purpose, rate).map_err(|error| without(&token, error))
         };
@@ -132,8 +134,8 @@ impl Api {
                 header::USER_AGENT,
                 concat!("weft/", env!("CARGO_PKG_VERSION")),
             );
-        let unspeakable = |_| ProviderError::Invalid("the request cannot be written".into());
-        request.body(Full::new(body)).map_err(unspeakable)
+        let invalid = |_| ProviderError::Invalid("cannot build the request".into());
+        request.body(Full::new(body)).map_err(invalid)
     }
 }
 
@@ -147,16 +149,16 @@ fn decode<T: DeserializeOwned>(
             |error: serde_json::Error| ProviderError::Garbage(error.to_string().as_str().into());
         return serde_json::from_slice(&answer.body).map_err(garbage);
     }
-    let told = serde_json::from_slice::<wire::ProblemReply>(&answer.body);
-    Err(match told {
-        Ok(reply) => failure::sort(&reply.error, purpose, rate),
-        Err(_) => failure::sort_status(answer.status, purpose, rate),
+    let problem = serde_json::from_slice::<wire::ProblemReply>(&answer.body);
+    Err(match problem {
+        Ok(reply) => failure::classify(&reply.error, purpose, rate),
+        Err(_) => failure::classify_status(answer.status, purpose, rate),
     })
 }
 
-/// The error, without the token should the other side have repeated it.
+/// The error, with the token replaced should the server have repeated it.
 fn without(token: &Secret, error: ProviderError) -> ProviderError {
-    // Shortened afterwards: of half a token the cut would see nothing.
+    // Shortened afterwards: half a token would not be recognised.
     let cut = |text: &str| shortened(&token.cut_from(text)).as_str().into();
     match error {
         ProviderError::Retry(text) => ProviderError::Retry(cut(&text)),

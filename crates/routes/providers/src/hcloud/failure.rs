@@ -1,13 +1,19 @@
+//! Classification of Hetzner API errors.
+
 use http::StatusCode;
 use weft_routes::{ProviderError, RateLimit};
 
 use super::{api::Purpose, rate::next_call_after, wire::Problem};
 use crate::http::shortened;
 
-/// What a code of the API means for us.
-pub(super) fn sort(problem: &Problem, purpose: Purpose, rate: Option<RateLimit>) -> ProviderError {
+/// Classifies an error code of the API.
+pub(super) fn classify(
+    problem: &Problem,
+    purpose: Purpose,
+    rate: Option<RateLimit>,
+) -> ProviderError {
     let effect = purpose.effect();
-    let told = || {
+    let message = || {
         format!("{}: {}", problem.code, problem.message)
             .as_str()
             .into()
@@ -15,18 +21,18 @@ pub(super) fn sort(problem: &Problem, purpose: Purpose, rate: Option<RateLimit>)
     match problem.code.as_str() {
         "rate_limit_exceeded" => limited(rate),
         "locked" => ProviderError::Locked,
-        // Conflict: the network changed while the call ran, and the call did nothing. Which routes
-        // there are is as well known as before, so it is no conflict for us.
-        "conflict" | "maintenance" | "unavailable" => ProviderError::Retry(told()),
+        // Conflict: the network changed while the call ran, and the call did nothing. The cached
+        // routes are as valid as before, so it is not [`ProviderError::Conflict`].
+        "conflict" | "maintenance" | "unavailable" => ProviderError::Retry(message()),
         "not_found" => match purpose {
             Purpose::Delete | Purpose::Instances => ProviderError::Gone,
-            _ => ProviderError::Invalid(told()),
+            _ => ProviderError::Invalid(message()),
         },
         "invalid_input" => match purpose {
-            // Another route or a subnet is in the way, or the route is not what we believed.
+            // Another route or a subnet is in the way, or the route differs from the cached one.
             Purpose::Create if names_field(problem, "destination") => ProviderError::Conflict,
             Purpose::Delete => ProviderError::Conflict,
-            _ => ProviderError::Invalid(told()),
+            _ => ProviderError::Invalid(message()),
         },
         "uniqueness_error" => ProviderError::Conflict,
         "resource_limit_exceeded" => ProviderError::Quota,
@@ -34,13 +40,14 @@ pub(super) fn sort(problem: &Problem, purpose: Purpose, rate: Option<RateLimit>)
         "service_error" | "server_error" | "bad_gateway" | "timeout" => {
             effect.broken(&shortened(&problem.code))
         }
-        _ => ProviderError::Invalid(told()),
+        _ => ProviderError::Invalid(message()),
     }
 }
 
-/// What an action's error means: it was begun, so only what says that nothing changed is believed.
-pub(super) fn sort_action(problem: &Problem, purpose: Purpose) -> ProviderError {
-    let error = sort(problem, purpose, None);
+/// Classifies the error of an action. It was started, so only codes that say that nothing changed
+/// are taken as such.
+pub(super) fn classify_action(problem: &Problem, purpose: Purpose) -> ProviderError {
+    let error = classify(problem, purpose, None);
     match error {
         ProviderError::Invalid(_) | ProviderError::Gone if problem.code != "not_found" => {
             ProviderError::Uncertain
@@ -49,8 +56,8 @@ pub(super) fn sort_action(problem: &Problem, purpose: Purpose) -> ProviderError 
     }
 }
 
-/// What an answer means that carries no code.
-pub(super) fn sort_status(
+/// Classifies a response without an error code.
+pub(super) fn classify_status(
     status: StatusCode,
     purpose: Purpose,
     rate: Option<RateLimit>,
@@ -59,7 +66,11 @@ pub(super) fn sort_status(
         StatusCode::TOO_MANY_REQUESTS => limited(rate),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProviderError::Forbidden,
         _ if status.is_server_error() => purpose.effect().broken(status.as_str()),
-        _ => ProviderError::Garbage(format!("status {status} without a code").as_str().into()),
+        _ => ProviderError::Garbage(
+            format!("status {status} without an error code")
+                .as_str()
+                .into(),
+        ),
     }
 }
 
@@ -87,7 +98,7 @@ mod tests {
 
     /// Every code of the reference, as a create, a delete and a list end with it.
     #[test]
-    fn every_code_is_sorted_by_what_to_do_about_it() {
+    fn every_code_is_classified_by_what_to_do_about_it() {
         let table = [
             ("rate_limit_exceeded", ["rate_limited"; 3]),
             ("conflict", ["retry"; 3]),
@@ -110,14 +121,14 @@ mod tests {
         ];
         for (code, expected) in table {
             let purposes = [Purpose::Create, Purpose::Delete, Purpose::List];
-            let sorted = purposes.map(|purpose| sort(&coded(code), purpose, None).label());
+            let sorted = purposes.map(|purpose| classify(&coded(code), purpose, None).label());
             assert_eq!(sorted, expected, "{code}");
         }
     }
 
     #[test]
     fn an_action_that_failed_for_an_unknown_reason_may_have_changed_something() {
-        let sorted = |code: &str| sort_action(&coded(code), Purpose::Create).label();
+        let sorted = |code: &str| classify_action(&coded(code), Purpose::Create).label();
         assert_eq!(sorted("action_failed"), "uncertain");
         assert_eq!(sorted("resource_limit_exceeded"), "quota");
     }

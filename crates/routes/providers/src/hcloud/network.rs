@@ -1,3 +1,5 @@
+//! The network whose routes are managed, by number or name.
+
 use std::sync::{Mutex, PoisonError};
 
 use weft_routes::ProviderError;
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::Answer;
 
-/// Which network it is: by number, or by a name whose number is asked for once.
+/// Identifier of the network: a number, or a name whose number is looked up once.
 #[derive(Debug)]
 pub(super) struct NetworkId {
     name: Option<String>,
@@ -16,7 +18,7 @@ pub(super) struct NetworkId {
 }
 
 impl NetworkId {
-    /// What looks like a number is one, as for hcloud's own tools.
+    /// A text of digits is a number, as for hcloud's own tools.
     pub(super) fn new(name_or_number: &str) -> Self {
         let number = name_or_number.parse().ok();
         Self {
@@ -25,7 +27,7 @@ impl NetworkId {
         }
     }
 
-    /// The network. The answer to a question by name has it all, so this is one call always.
+    /// Reads the network in one call, also by name: the answer contains the whole network.
     pub(super) async fn read(&self, api: &Api) -> Answer<wire::Network> {
         let Some(number) = self.known() else {
             return self.find(api).await;
@@ -41,7 +43,7 @@ impl NetworkId {
         }
     }
 
-    /// The number, without a call if it is known.
+    /// The number, without a call if it is known already.
     pub(super) async fn number<T>(&self, api: &Api) -> Result<u64, Answer<T>> {
         if let Some(number) = self.known() {
             return Ok(number);
@@ -58,7 +60,7 @@ impl NetworkId {
         let name_encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
         let path = format!("networks?name={name_encoded}");
         let answer = api.read::<wire::NetworksReply>(Purpose::List, &path).await;
-        let missing = || ProviderError::Invalid("there is no network of that name".into());
+        let missing = || ProviderError::Invalid("no network has the configured name".into());
         let result = answer.result.and_then(|reply| {
             let mut networks = reply.networks.into_iter();
             networks
@@ -78,7 +80,7 @@ impl NetworkId {
         *self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A network of that name may be there again under another number.
+    /// Forgets the number: the network may have been created again under another one.
     fn forget(&self) {
         if self.name.is_some() {
             *self.number.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -1,9 +1,11 @@
+//! Rate limit of the Hetzner API, from its response headers.
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
 use weft_routes::{LONGEST_PAUSE, RateLimit};
 
-/// What the headers say about the calls that are left; nothing if one of them is missing.
+/// The rate limit in the headers; `None` if one of them is missing or invalid.
 pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLimit> {
     let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let reset = Duration::from_secs(number("ratelimit-reset")?);
@@ -11,20 +13,19 @@ pub(super) fn rate_limit(headers: &HeaderMap, now: SystemTime) -> Option<RateLim
     Some(RateLimit {
         limit: u32::try_from(number("ratelimit-limit")?).ok()?,
         remaining: u32::try_from(number("ratelimit-remaining")?).ok()?,
-        // The bucket is filled within an hour, so a later reset is a mistake: of the other side, or of
-        // one of the clocks.
+        // The bucket is full within an hour, so a later reset is an error of the server or of a
+        // clock.
         reset_after: reset.saturating_sub(passed).min(LONGEST_PAUSE),
     })
 }
 
-/// How long to wait after a refusal: until the next call fits, not until the bucket is full, because
-/// it is filled continuously.
+/// Time until the next call fits, not until the bucket is full: it is refilled continuously.
 pub(super) fn next_call_after(rate: RateLimit) -> Duration {
     let missing = rate.limit.saturating_sub(rate.remaining).max(1);
     (rate.reset_after / missing).max(Duration::from_secs(1))
 }
 
-/// How long to wait for as many calls as a list took that was broken off.
+/// Time until `calls` calls fit: as many as a list took before it was broken off.
 pub(super) fn calls_after(rate: RateLimit, calls: usize) -> Duration {
     let calls = u32::try_from(calls).unwrap_or(u32::MAX);
     next_call_after(rate)
@@ -32,7 +33,8 @@ pub(super) fn calls_after(rate: RateLimit, calls: usize) -> Duration {
         .min(LONGEST_PAUSE)
 }
 
-/// Whether so few calls are left that they belong to changes: a node waits for each of them.
+/// True if at most a tenth of the calls is left, which is reserved for changes: a node waits for
+/// each of them.
 pub(super) fn is_low(rate: RateLimit) -> bool {
     rate.remaining <= rate.limit / 10
 }

@@ -1,3 +1,5 @@
+//! Addresses of Hetzner servers.
+
 use std::collections::BTreeSet;
 
 use weft_model::SharedStr;
@@ -11,13 +13,13 @@ use super::{
 };
 use crate::{Answer, InstanceAddresses, pages::Pages};
 
-/// Up to so many servers are asked for one by one; for more, pages with all servers of the project
-/// are cheaper.
+/// Number of servers up to which they are read one by one; for more, pages with all servers of the
+/// project are cheaper.
 const FEW: usize = 5;
 
 const PER_PAGE: u32 = 50;
 
-/// The addresses in the network that these servers have.
+/// The addresses of these servers in the network.
 pub(super) async fn addresses(
     api: &Api,
     network: &NetworkId,
@@ -56,7 +58,7 @@ async fn one_by_one(
     rate: &mut Option<RateLimit>,
 ) -> Result<Vec<wire::Server>, ProviderError> {
     let mut servers = Vec::new();
-    // What is no number is no server, and must not become part of a path.
+    // Anything but a number is not a server, and must not become part of a path.
     for id in instances.iter().filter_map(|id| id.parse::<u64>().ok()) {
         let path = format!("servers/{id}");
         let answer = api
@@ -95,7 +97,7 @@ async fn all(
         if turned.is_none() {
             return Ok(servers);
         }
-        // A gap would hide servers, and a way back would never end.
+        // A skipped page would hide servers, and an earlier one would never end.
         page += 1;
         if next != Some(page) {
             let text = format!("next_page is {next:?}: expected {page}");

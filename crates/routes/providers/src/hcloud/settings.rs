@@ -1,51 +1,53 @@
+//! Settings of the provider `hcloud`, from environment variables.
+
 use std::{num::ParseIntError, path::Path, time::Duration};
 
 use http::{Uri, uri::InvalidUri};
 
 use super::token::{HcloudToken, TokenError};
 
-/// What the provider has to know.
+/// Settings of the provider `hcloud`.
 #[derive(Debug)]
 pub struct HcloudSettings {
-    /// The API, with its version: `https://api.hetzner.cloud/v1`.
+    /// Base URL of the API, with its version: `https://api.hetzner.cloud/v1`.
     pub endpoint: Uri,
-    /// The token.
+    /// API token.
     pub token: HcloudToken,
-    /// The network, by name or number.
+    /// Name or number of the network.
     pub network: String,
-    /// How many routes a network holds.
+    /// Capacity of the network, in routes.
     pub quota: usize,
-    /// How long an answer may take.
+    /// Timeout of one call.
     pub timeout: Duration,
-    /// How often outstanding actions are asked for.
+    /// Interval of polling actions.
     pub poll: Duration,
-    /// How long an action may take until nobody waits any more.
+    /// Timeout of an action; after it the outcome is uncertain.
     pub action_timeout: Duration,
 }
 
-/// What is wrong with the settings.
+/// The settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum HcloudSettingsError {
-    /// A variable that must be there is not.
+    /// A required variable is missing.
     #[error("{0} is not set")]
     Missing(&'static str),
-    /// The endpoint is no address.
+    /// The endpoint is not a URL.
     #[error("HCLOUD_ENDPOINT is not a URL")]
     Endpoint(#[source] InvalidUri),
-    /// The endpoint is an address without a scheme or a host.
+    /// The endpoint has no scheme or no host.
     #[error("HCLOUD_ENDPOINT needs http:// or https:// and a host")]
     IncompleteEndpoint,
-    /// The token cannot be used.
-    #[error("no token")]
+    /// The token cannot be read.
+    #[error(transparent)]
     Token(#[from] TokenError),
-    /// The quota is no number.
+    /// The quota is not a number.
     #[error("WEFT_HCLOUD_ROUTE_QUOTA is not a number")]
     Quota(#[source] ParseIntError),
 }
 
 const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
 
-/// Routes of a network, as Hetzner's limits were reported in 2026.
+/// Default capacity of a network, as of Hetzner's limits reported in 2026.
 const QUOTA: usize = 100;
 
 impl HcloudSettings {
@@ -74,7 +76,7 @@ impl HcloudSettings {
         })
     }
 
-    /// With the usual times and quota.
+    /// Settings with default timeouts and quota.
     pub fn new(
         endpoint: &str,
         token: HcloudToken,
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_at_the_start() {
+    fn invalid_settings_are_refused_at_the_start() {
         let with = |name, value| {
             let both = [("HCLOUD_TOKEN", "t0ken"), ("HCLOUD_NETWORK", "prod")];
             read(&[both[0], both[1], (name, value)]).unwrap_err()

@@ -1,3 +1,5 @@
+//! API token of Hetzner Cloud, given or read from a file.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,52 +12,51 @@ use weft_routes::ProviderError;
 
 use crate::Secret;
 
-/// Where the token comes from.
+/// Source of the token.
 #[derive(Debug)]
 pub enum HcloudToken {
-    /// It was given and stays.
+    /// A fixed token.
     Given(Secret),
-    /// It is in a file. The file is read for every call, which costs nothing next to the call: a
-    /// token that was exchanged is used at once, and a file that cannot be read just now does not
-    /// take away the token that was there before.
+    /// A file. It is read for every call, which costs nothing compared with the call: a rotated
+    /// token is used at once, and while the file cannot be read the last token stays in use.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was in it last.
+        /// The token as last read.
         last: Mutex<Secret>,
     },
 }
 
-/// Why there is no token.
+/// The token cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read.
-    #[error("read the token from {}", path.display())]
+    #[error("cannot read the token from {}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// There is nothing in it.
-    #[error("the token is empty")]
+    /// The token or its file is empty.
+    #[error("token is empty")]
     Empty,
 }
 
 impl HcloudToken {
-    /// A token as it is.
+    /// A fixed token.
     pub fn given(token: &str) -> Result<Self, TokenError> {
         filled(token).map(Self::Given)
     }
 
-    /// The token in a file.
+    /// A token in a file, which has to be readable now.
     pub fn in_file(path: &Path) -> Result<Self, TokenError> {
         let last = Mutex::new(read(path)?);
         let path = path.to_owned();
         Ok(Self::File { path, last })
     }
 
-    /// The token of now.
+    /// The current token.
     pub(super) fn current(&self) -> Secret {
         match self {
             Self::Given(token) => token.clone(),
@@ -63,7 +64,9 @@ impl HcloudToken {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 match read(path) {
                     Ok(token) => *last = token,
-                    Err(error) => warn!(%error, "keeping the token that was there"),
+                    Err(error) => {
+                        warn!(%error, "cannot read the token file, keeping the last token")
+                    }
                 }
                 last.clone()
             }
@@ -71,7 +74,7 @@ impl HcloudToken {
     }
 }
 
-/// The header that shows the token, hidden from whoever prints the request.
+/// The `Authorization` header, marked as sensitive so that `Debug` does not show it.
 pub(super) fn authorization(token: &Secret) -> Result<HeaderValue, ProviderError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
         .map_err(|_| ProviderError::Forbidden)?;

@@ -1,4 +1,4 @@
-//! What the API writes, as far as we read it.
+//! JSON of the Hetzner API, reduced to the fields that are read.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ pub(super) struct Problem {
     pub(super) code: String,
     #[serde(default)]
     pub(super) message: String,
-    /// Of another form for every code.
+    /// Its shape depends on the code.
     #[serde(default)]
     pub(super) details: serde_json::Value,
 }
@@ -95,7 +95,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// It and the networks that it is in.
+    /// Number of entries for [`Pages`](crate::pages::Pages): the server and its networks.
     pub(super) fn entries(&self) -> usize {
         1 + self.private_net.len()
     }
@@ -104,7 +104,7 @@ impl Server {
 #[derive(Debug, Deserialize)]
 pub(super) struct PrivateNet {
     pub(super) network: u64,
-    /// Read by the one who needs it: one odd server must not hide the others.
+    /// Parsed where it is needed: one odd server must not hide the others.
     #[serde(default)]
     pub(super) ip: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What the kernel's refusals mean for routes.
+//! Classification of netlink errors.
 
 use std::{error::Error as _, io};
 
@@ -6,12 +6,12 @@ use weft_host::{Errno, NetlinkError};
 use weft_model::SharedStr;
 use weft_routes::ProviderError;
 
-/// A node cannot be routed to for now.
+/// An error for a node that cannot be routed to at the moment.
 pub(super) fn not_ready(reason: &str) -> ProviderError {
     ProviderError::NotReady(SharedStr::new(reason))
 }
 
-/// Why a route was not written.
+/// Classifies the error of a write.
 pub(super) fn writing(error: &NetlinkError) -> ProviderError {
     match error.errno() {
         // The gateway is not on the link, the link is down, or packets to it are prohibited.
@@ -23,7 +23,7 @@ pub(super) fn writing(error: &NetlinkError) -> ProviderError {
     }
 }
 
-/// Why a route was not deleted.
+/// Classifies the error of a delete.
 pub(super) fn deleting(error: &NetlinkError) -> ProviderError {
     match error.errno() {
         Some(Errno::SRCH) => ProviderError::Gone,
@@ -31,7 +31,7 @@ pub(super) fn deleting(error: &NetlinkError) -> ProviderError {
     }
 }
 
-/// Why a list was not read. Reading changes nothing, so nothing is uncertain about it.
+/// Classifies the error of a list. It is never uncertain, because reading changes nothing.
 pub(super) fn reading(error: &NetlinkError) -> ProviderError {
     match common(error) {
         ProviderError::Uncertain => ProviderError::Retry(SharedStr::new(&said(error))),
@@ -42,7 +42,7 @@ pub(super) fn reading(error: &NetlinkError) -> ProviderError {
 fn common(error: &NetlinkError) -> ProviderError {
     match error.errno() {
         Some(Errno::PERM | Errno::ACCESS) => ProviderError::Forbidden,
-        // An interface went while we looked, or the kernel is short of something.
+        // An interface vanished meanwhile, or the kernel is short of a resource.
         Some(
             Errno::NODEV
             | Errno::NXIO
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_sorted_by_what_to_do_about_them() {
+    fn errors_are_classified_by_what_to_do_about_them() {
         let write = |errno| writing(&kernel(errno)).label();
         for errno in [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::INVAL] {
             assert_eq!(write(errno), "not_ready");
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(writing(&silent), ProviderError::Uncertain);
         assert_eq!(
             reading(&silent).to_string(),
-            "passing failure: netlink: cannot list routes: timed out"
+            "temporary failure: netlink: cannot list routes: timed out"
         );
     }
 }

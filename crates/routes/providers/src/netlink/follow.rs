@@ -1,8 +1,8 @@
-//! Tells when the table has to be read again.
+//! Watches kernel events and reports when the table has to be read again.
 //!
-//! On a node links, addresses and routes come and go with every pod, and none of that has to do
-//! with other nodes. What matters is what happens to interfaces with addresses of the node itself,
-//! to routes of ours, and to routes of others where ours are or could be.
+//! On a node links, addresses and routes come and go with every pod, and none of that concerns
+//! other nodes. Relevant are events of interfaces with node addresses, of our routes, and of
+//! foreign routes in the cluster's ranges.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,20 +22,21 @@ use weft_host::{
 
 use super::{Gateways, NetlinkSettings};
 
-/// How long it has to be quiet before somebody is told: changes come in bursts.
+/// Time without relevant events before a change is reported: changes come in bursts.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long a burst may last: a link that never rests must not keep its routes from repair.
+/// Longest delay of a report: a link that keeps flapping must not delay the repair of routes for
+/// ever.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Sorts events into those that may have cost us a route, or gave way to one, and all others.
+/// Filter of events: relevant ones may have removed a route of ours or made room for one.
 #[derive(Debug)]
 pub(super) struct Follower {
     settings: NetlinkSettings,
-    /// What we wrote ourselves is no news.
+    /// Netlink port of our own writes, whose events are ignored.
     own_port: u32,
-    /// The interfaces that have, or had, addresses of the node; `None` if all of them count.
+    /// Interfaces that have, or had, node addresses; `None` if all of them count.
     interfaces: Option<HashSet<u32>>,
-    /// Whether packets pass a link. Links tell of themselves for many reasons.
+    /// Last known state of links: many link events do not change it.
     links: HashMap<u32, bool>,
     changed: Arc<Notify>,
 }
@@ -51,13 +52,13 @@ impl Follower {
         }
     }
 
-    /// Follows events until their connection breaks; after that the table is read by the clock
+    /// Follows events until their connection breaks; after that the table is read periodically
     /// only.
     pub(super) async fn follow(mut self, routing: Routing, mut events: Events) {
         self.learn(&routing).await;
         while let Some(event) = events.next().await {
             if self.matters(&event) {
-                let lost = self.rest(&mut events).await;
+                let lost = self.wait_until_quiet(&mut events).await;
                 self.changed.notify_one();
                 if lost {
                     return;
@@ -68,8 +69,8 @@ impl Follower {
         self.changed.notify_one();
     }
 
-    /// Reads which interfaces are the node's, if that is not known. Those that need no address can
-    /// be any; and if it cannot be read, all of them count.
+    /// Reads which interfaces have node addresses, if that is not known. With on-link gateways, or
+    /// if it cannot be read, all interfaces count.
     async fn learn(&mut self, routing: &Routing) {
         if self.interfaces.is_none()
             && self.settings.gateways == Gateways::Direct
@@ -86,7 +87,8 @@ impl Follower {
         self.interfaces = Some(own.map(|entry| entry.interface).collect());
     }
 
-    /// Whether an address can be one by which other nodes are reached.
+    /// True if other nodes may be reached from this address: not loopback, IPv6 link-local or in
+    /// the cluster's ranges.
     fn is_of_node(&self, address: IpAddr) -> bool {
         let local = match address {
             IpAddr::V4(address) => address.is_loopback(),
@@ -100,8 +102,8 @@ impl Follower {
         known.is_none_or(|known| known.contains(&interface))
     }
 
-    /// Waits for the end of a burst. True if the connection broke.
-    async fn rest(&mut self, events: &mut Events) -> bool {
+    /// Waits for the end of a burst. Returns true if the connection broke.
+    async fn wait_until_quiet(&mut self, events: &mut Events) -> bool {
         let begun = Instant::now();
         let mut until = begun + QUIET;
         loop {
@@ -135,7 +137,8 @@ impl Follower {
                 }
                 own
             }
-            // Among what is lost may be addresses, so until they are read all interfaces count.
+            // Address events may be lost, so all interfaces count until the addresses are read
+            // again.
             Change::Lost => {
                 self.interfaces = None;
                 self.links.clear();
@@ -147,8 +150,8 @@ impl Follower {
         }
     }
 
-    /// Whether a route is ours, or where one of ours could be. Nodes have ranges, and routes to
-    /// single addresses lead to pods of this one.
+    /// True if a route in our table is ours, or could take the place of one. Foreign routes to
+    /// single addresses are ignored: they lead to pods of this node.
     fn is_in_our_way(&self, route: &KernelRoute) -> bool {
         let destination = &route.destination;
         let single = destination.prefix_len() == destination.max_prefix_len();
@@ -194,19 +197,19 @@ mod tests {
     #[test]
     fn a_link_of_the_node_matters_when_packets_begin_or_cease_to_pass() {
         let mut follower = follower();
-        let mut told = |interface, up| {
+        let mut matters = |interface, up| {
             let change = Change::Link { interface, up };
             follower.matters(&Event { change, port: 0 })
         };
-        assert!(told(2, true), "nothing was known of it");
-        assert!(!told(2, true));
-        assert!(told(2, false));
-        assert!(!told(2, false));
-        assert!(told(2, true));
+        assert!(matters(2, true), "nothing was known of it");
+        assert!(!matters(2, true));
+        assert!(matters(2, false));
+        assert!(!matters(2, false));
+        assert!(matters(2, true));
     }
 
     #[test]
-    fn links_and_addresses_of_pods_are_no_news() {
+    fn links_and_addresses_of_pods_are_ignored() {
         let mut follower = follower();
         let known = [
             address("127.0.0.1", 1),
@@ -215,34 +218,34 @@ mod tests {
             address("fe80::1", 4),
         ];
         follower.know(&known);
-        let mut told = |change| follower.matters(&Event { change, port: 0 });
+        let mut matters = |change| follower.matters(&Event { change, port: 0 });
         let link = |interface, up| Change::Link { interface, up };
-        assert!(told(link(2, true)));
-        assert!(!told(link(3, true)));
-        assert!(!told(link(4, true)));
-        assert!(!told(Change::LinkGone { interface: 3 }));
-        assert!(told(Change::LinkGone { interface: 2 }));
-        assert!(!told(Change::Address(address("fe80::9", 5))));
-        assert!(!told(Change::Address(address("10.244.1.1", 5))));
-        assert!(!told(link(5, true)));
-        assert!(told(Change::Address(address("10.0.0.9", 5))));
-        assert!(told(link(5, false)));
-        assert!(told(Change::Lost));
-        assert!(told(link(3, true)), "an address of it may be lost");
+        assert!(matters(link(2, true)));
+        assert!(!matters(link(3, true)));
+        assert!(!matters(link(4, true)));
+        assert!(!matters(Change::LinkGone { interface: 3 }));
+        assert!(matters(Change::LinkGone { interface: 2 }));
+        assert!(!matters(Change::Address(address("fe80::9", 5))));
+        assert!(!matters(Change::Address(address("10.244.1.1", 5))));
+        assert!(!matters(link(5, true)));
+        assert!(matters(Change::Address(address("10.0.0.9", 5))));
+        assert!(matters(link(5, false)));
+        assert!(matters(Change::Lost));
+        assert!(matters(link(3, true)), "an address of it may be lost");
     }
 
     #[test]
-    fn our_own_writes_other_tables_other_ranges_and_single_addresses_are_no_news() {
+    fn our_own_writes_other_tables_other_ranges_and_single_addresses_are_ignored() {
         let mut follower = follower();
-        let mut told = |change, port| follower.matters(&Event { change, port });
+        let mut matters = |change, port| follower.matters(&Event { change, port });
         let ours = route("10.244.1.0/24", 201);
-        assert!(!told(Change::RouteDeleted(ours.clone()), OWN));
-        assert!(!told(Change::RouteWritten(ours.clone()), OWN));
-        assert!(told(Change::RouteDeleted(ours.clone()), 0));
-        assert!(told(Change::RouteWritten(route("10.244.1.0/24", 4)), 9));
-        assert!(!told(Change::RouteWritten(route("10.244.1.7/32", 4)), 9));
-        assert!(!told(Change::RouteWritten(route("192.0.2.0/24", 4)), 9));
+        assert!(!matters(Change::RouteDeleted(ours.clone()), OWN));
+        assert!(!matters(Change::RouteWritten(ours.clone()), OWN));
+        assert!(matters(Change::RouteDeleted(ours.clone()), 0));
+        assert!(matters(Change::RouteWritten(route("10.244.1.0/24", 4)), 9));
+        assert!(!matters(Change::RouteWritten(route("10.244.1.7/32", 4)), 9));
+        assert!(!matters(Change::RouteWritten(route("192.0.2.0/24", 4)), 9));
         let elsewhere = KernelRoute { table: 9, ..ours };
-        assert!(!told(Change::RouteDeleted(elsewhere), 9));
+        assert!(!matters(Change::RouteDeleted(elsewhere), 9));
     }
 }

@@ -1,68 +1,69 @@
+//! Settings of the provider `netlink`.
+
 use ipnet::IpNet;
 use weft_host::routing::MAIN_TABLE;
 
-/// The metric of the routes that catch what no node takes: behind every other one.
+/// Metric of the fallback routes, which the kernel prefers to no other route.
 pub const FALLBACK_METRIC: u32 = u32::MAX - 1;
 
-/// Which routes are ours, and what they may look like.
+/// Attributes of our routes in the kernel, and limits to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetlinkSettings {
     /// The protocol number that marks our routes. Every route with it in the table is taken for
     /// ours, and deleted if no node wants it.
     pub protocol: u8,
-    /// The table.
+    /// Number of the routing table.
     pub table: u32,
-    /// The metric of our routes. Nobody else's routes to pods may have it.
+    /// Metric of our routes. No foreign route to pods may have it.
     pub metric: u32,
-    /// The ranges of all pods. Nothing else is routed.
+    /// Ranges of all pods. Nothing else is routed.
     pub cluster_cidrs: Vec<IpNet>,
-    /// How other nodes are reached.
+    /// Way to reach other nodes.
     pub gateways: Gateways,
-    /// Whether packets to pods of no node are refused here, instead of being sent to where
-    /// everything else goes, from where they may come back.
+    /// Install unreachable routes for the cluster's ranges, so that packets to unassigned ranges do
+    /// not follow the default route, from where they may come back.
     pub fallback: bool,
 }
 
-/// How other nodes are reached.
+/// Way to reach other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Gateways {
-    /// By their addresses: a node whose address is not in a network of a link of ours gets no
-    /// route.
+    /// By its address: a node whose address is not in a network of a local link gets no route.
     #[default]
     Direct,
-    /// Through this interface, whatever the addresses there say: for nodes on one link with
-    /// addresses that share no network.
+    /// Through this interface, regardless of its addresses: for nodes on one link with addresses
+    /// that share no network.
     OnLink {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
 }
 
-/// Why settings are not used.
+/// The settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Routes with that number are somebody else's.
-    #[error("protocol {0} belongs to others, whose routes would be deleted")]
+    /// The protocol number belongs to another program.
+    #[error("protocol {0} belongs to another program, whose routes would be deleted")]
     ProtocolTaken(u8),
-    /// Would be the metric of others' routes, or that of the fallback.
-    #[error("metric {0} cannot tell our routes from others")]
+    /// The metric is that of other programs' routes, or that of the fallback routes.
+    #[error("metric {0} does not separate our routes from foreign ones")]
     Metric(u32),
-    /// Not a table of routes to other machines.
-    #[error("table {0} is not for our routes")]
+    /// The table is not for routes to other machines.
+    #[error("table {0} is reserved by the kernel")]
     Table(u32),
-    /// Nothing could be routed.
+    /// No range is given.
     #[error("no cluster CIDR")]
     NoClusterCidr,
-    /// Everything would be routed.
-    #[error("cluster CIDR {0} is everything")]
+    /// The range has prefix length 0.
+    #[error("cluster CIDR {0} would match all traffic")]
     Everything(IpNet),
 }
 
-/// `RT_TABLE_LOCAL`: the kernel's own.
+/// `RT_TABLE_LOCAL`, which the kernel maintains.
 const LOCAL_TABLE: u32 = 255;
 
 impl NetlinkSettings {
-    /// Our defaults for these ranges.
+    /// Default settings for these ranges.
     pub fn new(cluster_cidrs: impl IntoIterator<Item = IpNet>) -> Self {
         Self {
             protocol: 201,
@@ -78,7 +79,7 @@ impl NetlinkSettings {
         if is_taken(self.protocol) {
             return Err(SettingsError::ProtocolTaken(self.protocol));
         }
-        // 0 is what most people's IPv4 routes have, and for IPv6 it means 1024.
+        // 0 is the usual metric of IPv4 routes, and for IPv6 it means 1024.
         if matches!(self.metric, 0 | 1024 | FALLBACK_METRIC) {
             return Err(SettingsError::Metric(self.metric));
         }
@@ -97,8 +98,8 @@ impl NetlinkSettings {
     }
 }
 
-/// Numbers that linux/rtnetlink.h gives to others, and those that Calico (80), OVN (84) and Open/R
-/// (99) took.
+/// Numbers that linux/rtnetlink.h assigns to other programs, and those that Calico (80), OVN (84)
+/// and Open/R (99) use.
 fn is_taken(protocol: u8) -> bool {
     matches!(protocol, 0..=4 | 8..=18 | 42 | 80 | 84 | 99 | 186..=189 | 192)
 }

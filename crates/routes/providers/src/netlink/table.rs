@@ -1,4 +1,4 @@
-//! Between the kernel's routes and those that are planned with.
+//! Conversion between kernel routes and the routes of plans.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use weft_routes::{Cidr, Mark, NextHop, ProviderError, Route, Target, Wanted};
 
 use super::{FALLBACK_METRIC, NetlinkSettings};
 
-/// How a route with another metric than the configured one is named.
+/// Prefix of the ID of a route whose metric is not the configured one.
 const METRIC: &str = "metric ";
 
 impl NetlinkSettings {
-    /// How a route of the kernel is listed; `None` if it is nobody's business.
+    /// Converts a kernel route; `None` if it is neither ours nor in the cluster's ranges.
     ///
-    /// A route of ours that does not lead to exactly one gateway is listed as one that leads
-    /// nowhere: it is replaced or deleted.
+    /// A route of ours that does not lead to exactly one gateway is listed as a blackhole, so that
+    /// it is replaced or deleted.
     pub(super) fn list(&self, route: &KernelRoute) -> Option<Route> {
         let ours = route.protocol == self.protocol;
         if self.is_fallback(route) || !(ours || self.covers(&route.destination)) {
@@ -49,19 +49,19 @@ impl NetlinkSettings {
             && self.cluster_cidrs.contains(&route.destination)
     }
 
-    /// The metric that a listed route of ours has in the kernel.
+    /// The kernel metric of a listed route of ours.
     pub(super) fn metric_of(&self, route: &Route) -> Result<u32, ProviderError> {
         let Some(id) = &route.id else {
             return Ok(self.metric);
         };
         let metric = id.strip_prefix(METRIC).and_then(|text| text.parse().ok());
-        metric.ok_or_else(|| invalid(&format!("{id} is no route of this table")))
+        metric.ok_or_else(|| invalid(&format!("{id} is not the ID of a route in this table")))
     }
 
-    /// Everything by which the kernel can tell a listed route of ours from others.
+    /// All attributes by which the kernel identifies a listed route of ours.
     pub(super) fn deletion(&self, route: &Route) -> Result<Deletion, ProviderError> {
         if route.mark == Mark::Foreign {
-            return Err(invalid("the route is somebody else's"));
+            return Err(invalid("cannot delete a foreign route"));
         }
         let gateway = match &route.next_hop {
             Some(NextHop::Address(gateway)) => Some(*gateway),
@@ -79,7 +79,7 @@ impl NetlinkSettings {
         })
     }
 
-    /// What a wanted route says to the kernel, unless it would do harm.
+    /// Destination and gateway of a wanted route; an error if it would do harm.
     pub(super) fn destination_and_gateway(
         &self,
         wanted: &Wanted,
@@ -87,21 +87,21 @@ impl NetlinkSettings {
     ) -> Result<(IpNet, IpAddr), ProviderError> {
         let destination = net(&wanted.destination)?;
         if destination.prefix_len() == 0 {
-            return Err(invalid("a default route"));
+            return Err(invalid("would be a default route"));
         }
         if !self.covers(&destination) {
-            return Err(invalid("outside of the cluster's ranges"));
+            return Err(invalid("outside the cluster's ranges"));
         }
         let Some(gateway) = wanted.address() else {
-            return Err(invalid("no address to send packets to"));
+            return Err(invalid("node has no address for the next hop"));
         };
         if IpFamily::of(gateway) != IpFamily::of(destination.addr()) {
-            return Err(invalid("next hop of the other family"));
+            return Err(invalid("next hop is of the other family"));
         }
         if destination.contains(&gateway) {
             return Err(invalid(&format!("contains its own next hop {gateway}")));
         }
-        // Packets to ourselves would still arrive, and those of our neighbours no more.
+        // Packets to this machine would still arrive, but not those to its neighbours.
         if let Some(address) = own.iter().find(|address| destination.contains(*address)) {
             return Err(invalid(&format!("contains {address} of this machine")));
         }
@@ -109,7 +109,7 @@ impl NetlinkSettings {
     }
 }
 
-/// The route that refuses what no other takes.
+/// The unreachable route that catches packets to unassigned ranges.
 pub(super) fn fallback(settings: &NetlinkSettings, destination: IpNet) -> KernelRoute {
     KernelRoute {
         destination,
@@ -122,7 +122,7 @@ pub(super) fn fallback(settings: &NetlinkSettings, destination: IpNet) -> Kernel
     }
 }
 
-/// The routes that a replacement by this one would hit.
+/// The routes that the kernel would replace by this one.
 pub(super) fn in_place_of(route: &KernelRoute, mut routes: Vec<KernelRoute>) -> Vec<KernelRoute> {
     routes.retain(|there| {
         there.destination == route.destination
@@ -253,16 +253,16 @@ mod tests {
         assert!(check("10.244.2.0/24", "10.0.0.2").is_ok());
         assert!(check("fd00:10:0:2::/64", "fd00::2").is_ok());
         for (destination, gateway, reason) in [
-            ("0.0.0.0/0", "10.0.0.2", "refused: a default route"),
+            ("0.0.0.0/0", "10.0.0.2", "refused: would be a default route"),
             (
                 "10.245.0.0/24",
                 "10.0.0.2",
-                "refused: outside of the cluster's ranges",
+                "refused: outside the cluster's ranges",
             ),
             (
                 "10.0.0.0/8",
                 "10.0.0.2",
-                "refused: outside of the cluster's ranges",
+                "refused: outside the cluster's ranges",
             ),
             (
                 "10.244.2.0/24",
@@ -277,7 +277,7 @@ mod tests {
             (
                 "10.244.2.0/24",
                 "fd00::2",
-                "refused: next hop of the other family",
+                "refused: next hop is of the other family",
             ),
             ("10.244.2.0", "10.0.0.2", "refused: not a CIDR"),
         ] {

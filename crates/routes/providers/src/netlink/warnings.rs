@@ -1,4 +1,4 @@
-//! What about this machine would keep packets from passing, however right the routes are.
+//! Warnings about kernel settings that drop pod traffic although the routes are right.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,14 +15,14 @@ use weft_routes::ProviderError;
 
 use super::{NetlinkProvider, NetlinkSettings, failure::reading};
 
-/// Something that an operator should look at. Nothing is changed about it.
+/// A kernel setting for the operator to check. It is never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostWarning {
-    /// Packets of a family that has routes are not passed on between interfaces.
+    /// Forwarding is off for a family that has routes.
     NotForwarding(IpFamily),
-    /// One of several interfaces drops packets that it would not answer through itself.
+    /// Strict reverse path filtering on one of several interfaces.
     StrictReversePath {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
 }
@@ -44,7 +44,7 @@ impl fmt::Display for HostWarning {
 }
 
 impl NetlinkProvider {
-    /// Looks at the machine's settings, those of the calling thread's network namespace.
+    /// Reads the settings of the calling thread's network namespace.
     pub async fn warnings(&self, sysctls: &Settings) -> Result<Vec<HostWarning>, ProviderError> {
         let addresses = self.routing.addresses().await;
         let addresses = addresses.map_err(|error| reading(&error))?;
@@ -64,7 +64,7 @@ impl NetlinkProvider {
 }
 
 impl NetlinkSettings {
-    /// The interfaces with IPv4 addresses that are not for pods.
+    /// The interfaces with IPv4 addresses of the node, not of pods.
     fn node_interfaces(&self, addresses: &[InterfaceAddress], links: &[Link]) -> BTreeSet<String> {
         let names: BTreeMap<u32, &String> = links
             .iter()
@@ -105,7 +105,7 @@ fn is_strict(sysctls: &Settings, interface: &str) -> bool {
     value("all").max(value(interface)) == Some(1)
 }
 
-/// A setting that cannot be read warns of nothing.
+/// A setting that cannot be read causes no warning.
 fn number(sysctls: &Settings, name: &str) -> Option<u64> {
     sysctls.read_number(Setting::Sysctl(name)).ok()
 }

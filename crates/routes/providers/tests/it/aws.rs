@@ -1,4 +1,4 @@
-//! The aws provider against a double of EC2.
+//! The aws provider against a test double of EC2.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -131,7 +131,7 @@ async fn the_older_tag_is_looked_for_when_the_newer_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_is_no_empty_table() {
+async fn a_missing_table_is_not_an_empty_table() {
     let double = double(options()).await;
     for choice in [
         by_id(&["rtb-1", "rtb-404"]),
@@ -248,7 +248,7 @@ async fn the_secret_appears_in_no_debug_text_and_in_no_error() {
 }
 
 #[tokio::test]
-async fn the_controller_is_told_what_ec2_can_do() {
+async fn the_capabilities_are_those_of_ec2() {
     let double = double(options()).await;
     let capabilities = provider(&double).capabilities();
     assert_eq!(capabilities.next_hop, NextHopKind::Instance);

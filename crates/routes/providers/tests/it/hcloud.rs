@@ -1,4 +1,4 @@
-//! The hcloud provider against a double of Hetzner's API.
+//! The hcloud provider against a test double of Hetzner's API.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn a_network_can_be_given_by_its_number() {
 }
 
 #[tokio::test]
-async fn a_network_that_is_not_there_is_no_empty_table() {
+async fn a_missing_network_is_not_an_empty_table() {
     let double = double(HcloudOptions::default()).await;
     for network in ["other", "4712"] {
         let provider = HcloudProvider::new(settings(&double, network), Calls::default()).unwrap();
@@ -165,7 +165,7 @@ async fn routes_of_others_and_nonsense_are_listed_and_do_no_harm() {
 }
 
 #[tokio::test]
-async fn every_answer_tells_the_calls_that_are_left() {
+async fn every_answer_reports_the_calls_that_are_left() {
     let double = double(HcloudOptions {
         calls_per_hour: Some(100),
         ..HcloudOptions::default()

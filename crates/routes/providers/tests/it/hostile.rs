@@ -229,14 +229,14 @@ async fn numbers_that_fit_nowhere_are_garbage() {
         let provider = server.hcloud();
         let listed = provider.list().await;
         assert_eq!(label(&listed), "garbage", "{number}");
-        assert_eq!(listed.rate, None, "a limit that is no limit");
+        assert_eq!(listed.rate, None, "an invalid rate limit");
         let step = create("10.244.1.0/24", via("10.0.0.2"));
         assert_eq!(label(&provider.apply(&step).await), "garbage", "{number}");
     }
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_no_answer() {
+async fn a_body_without_end_is_an_error() {
     let server = Server::start(|_, _| (String::new(), " ".repeat(33 << 20))).await;
     let listed = server.hcloud().list().await;
     assert_eq!(label(&listed), "retry");

@@ -1,4 +1,4 @@
-//! Providers against doubles of what they talk to.
+//! Providers against test doubles of their APIs, and against real kernels.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod aws;

@@ -1,3 +1,5 @@
+//! The memory provider: delays and counted calls.
+
 use std::time::Duration;
 
 use weft_providers::{CallOutcome, Calls, MemoryProvider, Provider};

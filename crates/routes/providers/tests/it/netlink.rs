@@ -75,7 +75,7 @@ fn pods_of_three_nodes_reach_each_other_over_both_families() {
 }
 
 #[test]
-fn somebody_elses_route_survives_and_is_reported() {
+fn a_foreign_route_survives_and_is_reported() {
     lab::inside(|lab| {
         let network = Network::new(lab);
         let node = network.node(1);
@@ -92,7 +92,7 @@ fn somebody_elses_route_survives_and_is_reported() {
             assert_eq!(text(&foreign), format!("{prefix} {gateway}"));
             let step = create(range(2, family), second);
             assert_eq!(node.apply(&step), Err(ProviderError::Conflict));
-            // Believed to be ours, since it was when it was listed.
+            // Taken for ours, since it was when it was listed.
             let mut believed = foreign.clone();
             believed.mark = Mark::Ours;
             let step = replace(&believed, second);
@@ -278,7 +278,8 @@ fn look_up(target: IpAddr, done: &AtomicBool) -> (u64, u64) {
     (looked, lost)
 }
 
-/// Whether a packet to an address would leave. Connecting sends none, and looks for the route.
+/// True if a packet to an address would be sent. Connecting a UDP socket looks up the route and
+/// sends nothing.
 fn has_route(target: IpAddr) -> bool {
     let any = if target.is_ipv4() { "0.0.0.0" } else { "::" };
     let any: IpAddr = any.parse().unwrap();
@@ -346,7 +347,7 @@ fn a_change_of_the_metric_moves_routes_when_they_are_replaced() {
 }
 
 #[test]
-fn changes_by_others_are_told_and_our_own_are_not() {
+fn foreign_changes_are_reported_and_our_own_are_not() {
     lab::inside(|lab| {
         let network = Network::new(lab);
         let node = network.node(1);
@@ -374,7 +375,7 @@ fn changes_by_others_are_told_and_our_own_are_not() {
             node.ip(command);
             node.changes();
         }
-        // Pods come and go, and nobody is told.
+        // Pods come and go without a notification.
         node.settles();
         node.ip("link add pod7 type veth peer name far7");
         node.ip("link set pod7 up");

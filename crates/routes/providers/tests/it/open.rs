@@ -1,6 +1,7 @@
-//! Providers by name.
+//! Opening providers by name.
 //!
-//! Variables are given to child processes, never set in this one: other tests run beside.
+//! Environment variables are given to child processes, never set in this one: other tests run at
+//! the same time.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -8,12 +9,12 @@ use weft_providers::{Calls, OpenError};
 use weft_testkit::clouds::{Ec2Double, Ec2Options, HcloudDouble, HcloudOptions};
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_answered_with_those_that_are() {
+async fn an_unknown_provider_is_an_error_that_lists_the_known_ones() {
     let opened = weft_providers::open("gce", None, Calls::default()).await;
     let error = opened.err().unwrap().to_string();
     assert_eq!(
         error,
-        "no provider is called \"gce\"; there are aws, hcloud, memory, netlink"
+        "\"gce\" is not a provider: expected aws, hcloud or netlink"
     );
 }
 

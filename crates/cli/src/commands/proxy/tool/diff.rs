@@ -10,24 +10,26 @@ use weft_model::IpFamily;
 use weft_proxy::config::Mode;
 use weft_proxy_agent::{
     host,
-    offline::{Outlook, Snapshot},
+    offline::{FamilyState, Snapshot},
     process,
 };
 use weft_runtime::connect;
 
-use super::{ABLE, ObjectFiles, outlook};
-use crate::{commands::proxy::resolve::Resolved, output};
+use super::{ABLE, ObjectFiles, family_state};
+use weft_program::output;
+
+use crate::commands::proxy::resolve::Resolved;
 
 const AFTER_HELP: &str = "\
-Nothing is written. Works beside kube-proxy too: what it wrote is what weft would write. Exits with
-code 1 if there is a difference.";
+Nothing is written. Works with a running kube-proxy too, which writes the same rules. Exits with code
+1 if there is a difference.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(in super::super) struct DiffArguments {
     #[command(flatten)]
     objects: ObjectFiles,
-    /// Print what would mend it, as input of iptables-restore --noflush
+    /// Print the changes that remove the differences, as input of iptables-restore --noflush
     #[arg(long)]
     mend: bool,
 }
@@ -50,8 +52,8 @@ impl DiffArguments {
         let mut count = 0;
         let required = process::required_family(&resolved.config);
         for (family, programs) in host::families(required, variant)? {
-            let outlook = outlook(&snapshot, resolved, family)?;
-            let (findings, plan) = compare(&programs, &outlook)?;
+            let state = family_state(&snapshot, resolved, family)?;
+            let (findings, plan) = compare(&programs, &state)?;
             count += findings.len();
             if self.mend {
                 output::text(&format!("# {family}\n{plan}"))?;
@@ -71,10 +73,10 @@ impl DiffArguments {
     fn nftables(&self, snapshot: &Snapshot, resolved: &Resolved) -> anyhow::Result<()> {
         let mut count = 0;
         for family in IpFamily::ALL {
-            let outlook = outlook(snapshot, resolved, family)?;
+            let state = family_state(snapshot, resolved, family)?;
             let mut kernel = weft_nftables::HostKernel::new(family, weft_nftables::Watch::new());
             let differences =
-                weft_nftables::differences(&mut kernel, &outlook.desired, &outlook.settings)?;
+                weft_nftables::differences(&mut kernel, &state.desired, &state.settings)?;
             count += differences.lines().count();
             if self.mend || !differences.is_empty() {
                 output::text(&format!("# {family}\n{differences}"))?;
@@ -87,8 +89,8 @@ impl DiffArguments {
     }
 }
 
-/// Whoever wrote the rules may or may not have counted packets: what fits better is meant.
-fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Finding>, Plan)> {
+/// The rules may have been written with or without packet counters; the closer match is used.
+fn compare(programs: &Iptables, state: &FamilyState) -> anyhow::Result<(Vec<Finding>, Plan)> {
     let mut best: Option<(Vec<Finding>, Plan)> = None;
     for nfacct in [true, false] {
         let options = Options {
@@ -99,7 +101,7 @@ fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Findin
         };
         let mut kernel = HostKernel::new(programs.clone(), OwnWrites::default());
         let found =
-            weft_iptables::differences(&mut kernel, &outlook.desired, &outlook.settings, options)?;
+            weft_iptables::differences(&mut kernel, &state.desired, &state.settings, options)?;
         if best
             .as_ref()
             .is_none_or(|best| found.0.len() < best.0.len())
@@ -113,7 +115,7 @@ fn compare(programs: &Iptables, outlook: &Outlook) -> anyhow::Result<(Vec<Findin
 fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Snapshot> {
     let kubeconfig = resolved.config.client.kubeconfig.as_ref();
     let kubeconfig = kubeconfig.map(PathBuf::from);
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     let read = runtime.block_on(async {
         let config = weft_process::client::config(kubeconfig, master).await?;
         Snapshot::read(&connect(&config, None)?).await

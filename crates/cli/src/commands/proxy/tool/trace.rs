@@ -14,25 +14,27 @@ use weft_proxy::config::Mode;
 use weft_proxy_agent::{HostAddresses as _, host::HostDevices, offline::Snapshot};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
-use super::{ABLE, ObjectFiles, outlook};
-use crate::{commands::proxy::resolve::Resolved, output};
+use super::{ABLE, ObjectFiles, family_state};
+use weft_program::output;
+
+use crate::commands::proxy::resolve::Resolved;
 
 #[derive(Debug, Args)]
 pub(in super::super) struct TraceArguments {
-    /// Who sends the packet
+    /// Source address of the packet
     #[arg(long = "src", value_name = "IP")]
     source: IpAddr,
     // Not a doc comment, in which the brackets would be a link.
     #[arg(
         long = "dst",
         value_name = "IP:PORT/PROTOCOL",
-        help = "Where to, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp"
+        help = "Destination of the packet, such as 10.96.0.10:53/udp or [fd00::a]:80; without a protocol, tcp"
     )]
     destination: Destination,
-    /// The device it arrives on; without, rules that ask for it are in doubt
+    /// Interface on which the packet arrives; without it, rules that match an interface are undecided
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Follow the rules that are in this host's kernel, whoever wrote them
+    /// Follow the rules in this host's kernel, also those of other programs
     #[arg(long, conflicts_with = "objects", required_unless_present = "objects")]
     live: bool,
     #[command(flatten)]
@@ -77,8 +79,8 @@ impl TraceArguments {
         let rules = if self.live {
             live(family, variant)?
         } else {
-            let outlook = outlook(&self.objects.read()?, resolved, family)?;
-            let plan = weft_iptables::render(&outlook.desired, &outlook.settings, ABLE);
+            let state = family_state(&self.objects.read()?, resolved, family)?;
+            let plan = weft_iptables::render(&state.desired, &state.settings, ABLE);
             let mut rules = Ruleset::new(family);
             rules
                 .restore(&plan.to_string())
@@ -107,13 +109,13 @@ impl TraceArguments {
         } else {
             self.objects.read()?
         };
-        let outlook = outlook(&snapshot, resolved, family)?;
+        let state = family_state(&snapshot, resolved, family)?;
         let trace = if self.live {
             let mut kernel = weft_nftables::HostKernel::new(family, weft_nftables::Watch::new());
-            let trace = weft_nftables::trace_live(&mut kernel, &outlook.settings, &packet)?;
+            let trace = weft_nftables::trace_live(&mut kernel, &state.settings, &packet)?;
             trace.context("there is no nftables table of weft in this kernel")?
         } else {
-            weft_nftables::trace(&outlook.desired, &outlook.settings, &packet)
+            weft_nftables::trace(&state.desired, &state.settings, &packet)
         };
         output::text(&trace.to_string())
     }

@@ -1,4 +1,4 @@
-//! Claims of what was not handed out block by block, and claims that change hands.
+//! Claims for published addresses that are not whole blocks, and transfer of claims.
 
 use ipnet::IpNet;
 
@@ -8,18 +8,19 @@ use crate::{
     allocator::object::{Claim, Holder},
 };
 
-/// More blocks than this are not claimed one by one.
-const MOST: u32 = 16;
+/// Largest difference between the prefix lengths of a block and of a published network: a network
+/// of more than 2^16 blocks is not claimed block by block.
+const MAX_BLOCK_BITS: u32 = 16;
 
 impl Space<'_> {
-    /// Moves on with every claim, also over restarts.
+    /// A number that grows with every claim, also across restarts.
     pub(in crate::allocator) fn turn(&self) -> u64 {
         let numbers = self.drafts.values().map(|draft| draft.shard.sequence);
         numbers.fold(0, u64::wrapping_add)
     }
 
-    /// The parts of something that are claimed one by one: an address, or the blocks that it
-    /// touches. What lies outside of all ranges is left out; nothing if it is beyond all measure.
+    /// The parts of a network that are claimed one by one: an address, or the blocks it touches.
+    /// Parts outside all ranges are left out. None if there are too many blocks.
     pub(in crate::allocator) fn covered(&self, net: IpNet) -> Option<Vec<IpNet>> {
         let mut parts = Vec::new();
         for range in self.ranges {
@@ -36,7 +37,7 @@ impl Space<'_> {
             } else if inner.prefix_len() >= block {
                 let whole = IpNet::new(inner.addr(), block).unwrap_or(inner);
                 parts.push(whole.trunc());
-            } else if u32::from(block - inner.prefix_len()) > MOST {
+            } else if u32::from(block - inner.prefix_len()) > MAX_BLOCK_BITS {
                 return None;
             } else {
                 parts.extend(inner.subnets(block).into_iter().flatten());
@@ -45,9 +46,9 @@ impl Space<'_> {
         Some(parts)
     }
 
-    /// Gives a claim to another config of its node, which publishes it under this name already or
-    /// will under a new one. Whoever writes has to make sure that the former is gone, and that the
-    /// other is as it was seen: the version at which the claim is published is read from it.
+    /// Transfers a claim to another config of its node, which publishes it under this name already
+    /// or will under a new one. The writer must verify that the former config is gone and that the
+    /// other is unchanged: the version at which the claim is published is read from it.
     pub(in crate::allocator) fn hand_over(
         &mut self,
         net: IpNet,

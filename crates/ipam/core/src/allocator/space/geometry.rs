@@ -1,4 +1,4 @@
-//! Where things lie.
+//! Positions of networks, shards and blocks within a range.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Space<'_> {
-    /// Which blocks of a shard nobody can have as a whole: first and last of each run.
+    /// Blocks of a shard that contain reserved addresses and cannot be claimed as a whole: first
+    /// and last of each run.
     pub(super) fn reserved_blocks(&self, range: IpNet, shard: IpNet) -> Vec<(u64, u64)> {
         let width = IpFamily::of(range.addr()).width() - self.pool.block_prefix(range);
         let base = number(shard.network());
@@ -34,7 +35,7 @@ impl Space<'_> {
         runs
     }
 
-    /// The range that something lies in.
+    /// The range that contains a network.
     pub(in crate::allocator) fn range_of(&self, net: IpNet) -> Option<IpNet> {
         self.ranges
             .iter()
@@ -94,7 +95,7 @@ impl Space<'_> {
     }
 }
 
-/// The shards of a range from a number on, in order, without end to speak of for a large one.
+/// The shards of a range from a number on, in order. A large range has very many.
 pub(super) fn shards_of(
     pool: &IpPool,
     range: IpNet,

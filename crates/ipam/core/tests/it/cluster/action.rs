@@ -1,9 +1,9 @@
-//! The words for what happens in a cluster.
+//! The events of the simulated cluster.
 
-/// What may happen next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// A pod is bound and its sandbox made.
+    /// A pod is bound and its sandbox created.
     Ask(usize, usize),
     /// Kubelet repeats an ADD that was answered.
     AskAgain(usize, usize),
@@ -15,54 +15,54 @@ pub(crate) enum Action {
     Vanish(usize, usize),
     /// The daemon makes its records durable.
     Commit(usize),
-    /// The daemon dies.
+    /// The daemon crashes.
     Crash(usize),
     /// The daemon cannot make its records durable.
     FailStore(usize),
     /// The daemon can write again.
     RecoverStore(usize),
-    /// The daemon dies, and its store is unreadable.
+    /// The daemon crashes, and its store is unreadable.
     LoseStore(usize),
-    /// The machine starts again.
+    /// The machine reboots.
     Reboot(usize),
-    /// The daemon sees its config.
+    /// The daemon observes its config.
     See(usize),
-    /// The daemon stops waiting for an answer.
+    /// The daemon stops waiting for a response.
     GiveUp(usize),
-    /// The daemon looks for leaks.
+    /// The daemon sweeps.
     Sweep(usize),
-    /// Mail arrives, and its answer, too.
+    /// A message arrives, and its response, too.
     Deliver(usize),
-    /// Mail arrives, and its answer is lost.
+    /// A message arrives, and its response is lost.
     DeliverSilently(usize),
-    /// Mail arrives, and arrives again later.
+    /// A message arrives, and arrives again later.
     Duplicate(usize),
-    /// Mail is lost.
+    /// A message is lost.
     Lose(usize),
-    /// A controller sees a node's config, and the Node.
+    /// A controller observes a node's config and the Node.
     SeeConfig(usize, usize),
-    /// A controller sees the shards.
+    /// A controller observes the shards.
     SeeShards(usize),
     /// A controller plans, and sends one of its writes.
     Plan(usize, usize),
     /// The Node object is deleted.
     RemoveNode(usize),
-    /// A Node of the same name is made.
+    /// A Node of the same name is created.
     AddNode(usize),
-    /// A Node is deleted and made again, and its daemon lives through it.
+    /// A Node is deleted and recreated while its daemon runs.
     ReplaceNode(usize),
-    /// The daemon hears which Node has its name.
+    /// The daemon learns which Node has its name.
     LearnNode(usize),
-    /// A node becomes another pool's.
+    /// A node moves to another pool.
     Relabel(usize),
     /// A config is deleted by hand.
     DeleteConfig(usize),
-    /// A config is deleted by hand, and its finalizer taken off.
+    /// A config is deleted by hand, and its finalizer removed.
     TearConfig(usize),
-    /// A controller starts again, with nothing in its cache; what it has sent is still on its way.
+    /// A controller restarts with an empty cache; its writes are still in flight.
     RestartController(usize),
     /// A controller lists everything.
     List(usize),
-    /// Time passes: seconds.
+    /// Time passes, in seconds.
     Wait(u64),
 }

@@ -6,20 +6,20 @@ mod store;
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use weft_ipam::{
-    Monitor, MonitorSettings, NodeConfig, Outlook, PodSketch, SpecWrite, Uid,
+    Monitor, MonitorInput, MonitorSettings, NodeConfig, PodSummary, SpecWrite, Uid,
     pool::{
         AddRequest, Event, Identity, Journal, Key, PodIdentity, Pool, Record, Refusal, Reply,
-        Settings, Step, Ticket,
+        RequestId, Settings, Step,
     },
 };
 use weft_model::{IpFamily, Moment, SharedStr};
 
-/// What kubelet thinks of a pod.
+/// State of a pod as kubelet sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Life {
+pub(crate) enum PodPhase {
     /// Not bound to this node.
     Absent,
-    /// A sandbox is being made: its ADD is under way.
+    /// Its sandbox is being created: its ADD is under way.
     Asking,
     /// It runs and has these addresses.
     Running(Vec<IpAddr>),
@@ -31,14 +31,14 @@ pub(crate) enum Life {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
-    pub(crate) life: Life,
-    /// How many sandboxes it had.
+    pub(crate) phase: PodPhase,
+    /// Number of sandboxes it had.
     pub(crate) sandbox: u64,
-    /// When the DEL of the last one was sent first.
+    /// Time at which the DEL of the last one was first sent.
     left: Moment,
-    /// Whether its status shows its addresses, which it does some time after it has them.
-    told: bool,
-    /// Whether the daemon lost what it knew of its sandbox.
+    /// True if its status reports its addresses, which it does with a delay.
+    reported: bool,
+    /// True if the daemon lost its record of the sandbox.
     pub(crate) unknown: bool,
 }
 
@@ -50,28 +50,28 @@ pub(crate) struct Agent {
     pub(crate) monitor: Monitor,
     pub(crate) seen: Option<NodeConfig>,
     pub(crate) pods: Vec<Pod>,
-    /// Processes so far.
+    /// Number of processes so far.
     pub(crate) process: u64,
     pub(crate) boot: u64,
-    /// What survives a crash. Where every step is made durable at once it is not kept, since the
-    /// pool itself says it.
+    /// Records that survive a crash. Not kept if every step is durable at once, because the pool
+    /// itself has the same content.
     log: Option<Vec<Record>>,
-    /// What does not, yet.
+    /// Steps that are not durable yet.
     open: Vec<(Step, Option<SpecWrite>)>,
-    /// Whether nothing can be written to the store.
+    /// True if the store cannot be written.
     pub(crate) broken: bool,
-    /// Whether a store was ever lost.
+    /// True if a store was ever lost.
     pub(crate) lost: bool,
-    /// Sandboxes whose DEL was answered, and until when an ADD of them is late.
+    /// Sandboxes whose DEL was answered, with the time until which an ADD is late.
     pub(crate) deleted: BTreeMap<Key, Moment>,
-    /// What was found wrong while something else went on.
-    pub(crate) flaw: Option<Complaint>,
+    /// A violation found while another action was carried out.
+    pub(crate) flaw: Option<Violation>,
     settings: Settings,
     monitoring: MonitorSettings,
 }
 
-/// What kubelet finds wrong.
-pub(crate) type Complaint = String;
+/// A violated rule.
+pub(crate) type Violation = String;
 
 impl Agent {
     pub(crate) fn new(
@@ -90,10 +90,10 @@ impl Agent {
         let journal = Journal::Kept(first.clone());
         let pool = Pool::restore(settings.clone(), identity(0), journal, Moment::START).pool;
         let absent = Pod {
-            life: Life::Absent,
+            phase: PodPhase::Absent,
             sandbox: 0,
             left: Moment::START,
-            told: false,
+            reported: false,
             unknown: false,
         };
         Self {
@@ -132,23 +132,23 @@ impl Agent {
     }
 
     fn demand(&self) -> u32 {
-        let bound = |pod: &&Pod| !matches!(pod.life, Life::Absent | Life::Gone);
+        let bound = |pod: &&Pod| !matches!(pod.phase, PodPhase::Absent | PodPhase::Gone);
         u32::try_from(self.pods.iter().filter(bound).count()).unwrap()
     }
 
-    /// Whether something was decided that is not durable yet.
+    /// True if a decision is not durable yet.
     pub(crate) fn has_open_steps(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Hands an event to the daemon, which then looks at its pool's size, too.
+    /// Passes an event to the daemon, which then evaluates its pool's size, too.
     pub(crate) fn handle(&mut self, event: Event, exhausted: bool, now: Moment) {
         let step = self.pool.handle(event, now);
         self.take(step, None);
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
     }
 
-    /// What is decided is kept until it is durable.
+    /// Keeps a decision until it is durable.
     fn take(&mut self, step: Step, write: Option<SpecWrite>) {
         self.check_origin(&step);
         if step != Step::default() || write.is_some() {
@@ -156,27 +156,27 @@ impl Agent {
         }
     }
 
-    pub(crate) fn look(&mut self, exhausted: bool, now: Moment) {
+    pub(crate) fn evaluate(&mut self, exhausted: bool, now: Moment) {
         let Some(config) = self.seen.clone() else {
             return;
         };
-        let outlook = Outlook {
+        let input = MonitorInput {
             config: &config,
             pods: Some(self.demand()),
             synced: true,
             exhausted,
         };
-        let offered = IpFamily::ALL.map(|family| self.pool.census(family).releasing);
-        let verdict = self.monitor.look(&mut self.pool, outlook, now);
+        let offered = IpFamily::ALL.map(|family| self.pool.address_counts(family).releasing);
+        let decision = self.monitor.evaluate(&mut self.pool, input, now);
         for (family, before) in IpFamily::ALL.into_iter().zip(offered) {
-            if self.pool.census(family).releasing > before {
+            if self.pool.address_counts(family).releasing > before {
                 self.check_buffer(family, &config, exhausted);
             }
         }
-        self.take(verdict.step, verdict.write);
+        self.take(decision.step, decision.write);
     }
 
-    /// The config as it is now; `None` if there is none any more.
+    /// The current config; `None` if it no longer exists.
     pub(crate) fn see(&mut self, config: Option<&NodeConfig>, exhausted: bool, now: Moment) {
         match (config, &mut self.seen) {
             (Some(config), seen) => *seen = Some(config.clone()),
@@ -195,14 +195,14 @@ impl Agent {
         }
     }
 
-    /// The daemon hears of the Node that has its name now.
+    /// The daemon learns which Node has its name now.
     pub(crate) fn learn(&mut self, uid: Uid, exhausted: bool, now: Moment) {
         self.settings.node = uid.clone();
         self.pool.set_node(uid);
         self.observe(exhausted, now);
     }
 
-    /// Whether the daemon knows which Node it serves.
+    /// True if the daemon knows which Node it serves.
     pub(crate) fn serves(&self, uid: &Uid) -> bool {
         self.settings.node == *uid
     }
@@ -226,22 +226,22 @@ impl Agent {
             .monitor
             .answered(attempt, accepted, &mut self.pool, now);
         self.take(step, None);
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
     }
 
-    /// Kubelet makes a sandbox.
+    /// Kubelet creates a sandbox.
     pub(crate) fn ask(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let state = &mut self.pods[pod];
         state.sandbox += 1;
-        (state.life, state.told, state.unknown) = (Life::Asking, false, false);
+        (state.phase, state.reported, state.unknown) = (PodPhase::Asking, false, false);
         self.ask_again(pod, exhausted, now);
     }
 
-    /// Kubelet asks again, as after an answer that was lost on its way; or the ADD of a sandbox that
-    /// is gone comes late.
+    /// Kubelet repeats an ADD whose response was lost, or the ADD of a removed sandbox arrives
+    /// late.
     pub(crate) fn ask_again(&mut self, pod: usize, exhausted: bool, now: Moment) {
         let request = AddRequest {
-            ticket: Ticket(2 * ticket(pod, self.pods[pod].sandbox)),
+            id: RequestId(2 * id(pod, self.pods[pod].sandbox)),
             key: self.key(pod),
             pod: self.identity_of(pod),
             desired: Vec::new(),
@@ -252,85 +252,85 @@ impl Agent {
 
     /// Kubelet removes the sandbox.
     pub(crate) fn leave(&mut self, pod: usize, exhausted: bool, now: Moment) {
-        if self.pods[pod].life != Life::Leaving {
+        if self.pods[pod].phase != PodPhase::Leaving {
             self.pods[pod].left = now;
         }
-        self.pods[pod].life = Life::Leaving;
-        let ticket = Ticket(2 * ticket(pod, self.pods[pod].sandbox) + 1);
-        self.handle(Event::Delete(ticket, self.key(pod)), exhausted, now);
+        self.pods[pod].phase = PodPhase::Leaving;
+        let id = RequestId(2 * id(pod, self.pods[pod].sandbox) + 1);
+        self.handle(Event::Delete(id, self.key(pod)), exhausted, now);
     }
 
     /// The pod and its sandbox are gone, and no DEL was ever sent.
     pub(crate) fn vanish(&mut self, pod: usize) {
-        self.pods[pod].life = Life::Gone;
+        self.pods[pod].phase = PodPhase::Gone;
     }
 
-    /// A minute or less has passed: kubelet has told of all addresses, and the daemon looks at pods.
+    /// A minute or less has passed: kubelet has reported all addresses, and the daemon sweeps.
     pub(crate) fn pass(&mut self, exhausted: bool, now: Moment) {
         self.handle(Event::Tick, exhausted, now);
         for pod in &mut self.pods {
-            pod.told = true;
+            pod.reported = true;
         }
         self.sweep(exhausted, now);
         self.deleted.retain(|_, until| *until > now);
     }
 
     pub(crate) fn sweep(&mut self, exhausted: bool, now: Moment) {
-        let sketch = |pod: usize| PodSketch {
+        let summary = |pod: usize| PodSummary {
             identity: self.identity_of(pod),
-            addresses: match &self.pods[pod].life {
-                Life::Running(addresses) if self.pods[pod].told => addresses.clone(),
+            addresses: match &self.pods[pod].phase {
+                PodPhase::Running(addresses) if self.pods[pod].reported => addresses.clone(),
                 _ => Vec::new(),
             },
-            ..PodSketch::default()
+            ..PodSummary::default()
         };
         let live = (0..self.pods.len())
-            .filter(|pod| !matches!(self.pods[*pod].life, Life::Absent | Life::Gone));
-        let pods = live.map(sketch).collect();
+            .filter(|pod| !matches!(self.pods[*pod].phase, PodPhase::Absent | PodPhase::Gone));
+        let pods = live.map(summary).collect();
         self.handle(Event::Sweep(pods), exhausted, now);
     }
 
-    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Complaint> {
-        let (pod, sandbox, delete) = pod_of(ticket);
+    fn reply(&mut self, id: RequestId, reply: Reply) -> Result<(), Violation> {
+        let (pod, sandbox, delete) = pod_of(id);
         let key = self.key(pod);
         let now = self.pods[pod].clone();
         if now.sandbox != sandbox {
             return Ok(());
         }
-        match (now.life, reply, delete) {
-            (Life::Leaving, Reply::Released, true) => {
-                self.pods[pod].life = Life::Gone;
+        match (now.phase, reply, delete) {
+            (PodPhase::Leaving, Reply::Released, true) => {
+                self.pods[pod].phase = PodPhase::Gone;
                 let late = self.pods[pod].left + self.settings.tombstone;
                 self.deleted.insert(key.clone(), late);
                 if self.pool.attachments().contains_key(&key) {
                     return Err(format!("I7: {key} was deleted and is there"));
                 }
             }
-            (Life::Asking, Reply::Assigned(leases), false) => {
+            (PodPhase::Asking, Reply::Assigned(leases), false) => {
                 let addresses = leases.iter().map(|lease| lease.address).collect();
-                self.pods[pod].life = Life::Running(addresses);
+                self.pods[pod].phase = PodPhase::Running(addresses);
             }
-            (Life::Running(held), Reply::Assigned(leases), false) => {
+            (PodPhase::Running(held), Reply::Assigned(leases), false) => {
                 let addresses: Vec<IpAddr> = leases.iter().map(|lease| lease.address).collect();
                 if addresses != held {
                     return Err(format!("I6: {key} had {held:?} and gets {addresses:?}"));
                 }
             }
-            (Life::Asking, Reply::Refused(refusal), false) => {
+            (PodPhase::Asking, Reply::Refused(refusal), false) => {
                 let held = self.pool.attachments().contains_key(&key);
                 if held && refusal != Refusal::FormerNode {
                     return Err(format!("I24: {key} was refused and holds something"));
                 }
-                // The sandbox is torn down; the next attempt is another one.
-                self.pods[pod].life = Life::Absent;
+                // The sandbox is torn down; the next attempt has another one.
+                self.pods[pod].phase = PodPhase::Absent;
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Starts anew for a new Node of the same name.
-    pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Complaint> {
+    /// Starts again for a new Node of the same name.
+    pub(crate) fn rejoin(&mut self, uid: Uid, now: Moment) -> Result<(), Violation> {
         self.settings.node = uid;
         self.crash(now)
     }
@@ -339,8 +339,8 @@ impl Agent {
         self.pods
             .iter()
             .enumerate()
-            .filter_map(|(pod, state)| match &state.life {
-                Life::Running(addresses) => Some((pod, addresses)),
+            .filter_map(|(pod, state)| match &state.phase {
+                PodPhase::Running(addresses) => Some((pod, addresses)),
                 _ => None,
             })
     }
@@ -353,12 +353,12 @@ fn identity(boot: u64) -> Identity {
     }
 }
 
-fn ticket(pod: usize, sandbox: u64) -> u64 {
+fn id(pod: usize, sandbox: u64) -> u64 {
     sandbox * 1000 + pod as u64
 }
 
-fn pod_of(ticket: Ticket) -> (usize, u64, bool) {
-    let (number, delete) = (ticket.0 / 2, ticket.0 % 2 == 1);
+fn pod_of(id: RequestId) -> (usize, u64, bool) {
+    let (number, delete) = (id.0 / 2, id.0 % 2 == 1);
     (
         usize::try_from(number % 1000).unwrap(),
         number / 1000,

@@ -1,4 +1,4 @@
-//! An API server in a few lines: objects, versions, conditional writes.
+//! A minimal API server: objects, versions, conditional writes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Api {
     pub(crate) view: View,
 }
 
-/// Somebody else was there first.
+/// The precondition of a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict;
 
@@ -53,7 +53,7 @@ impl Api {
         uid
     }
 
-    /// A config is deleted by hand; it stays while it has a finalizer, unless that is taken off, too.
+    /// A config is deleted by hand; it stays while it has a finalizer, unless that is removed, too.
     pub(crate) fn delete_config(&mut self, name: &str, entirely: bool) {
         self.next();
         if entirely {
@@ -64,7 +64,7 @@ impl Api {
         }
     }
 
-    /// Gives a node a label, or takes it off.
+    /// Sets a label of a node, or removes it.
     pub(crate) fn relabel(&mut self, name: &str, key: &str, there: bool) {
         self.next();
         if let Some(node) = self.view.nodes.get_mut(&name.into()) {
@@ -95,7 +95,7 @@ impl Api {
         config.version = revision.into();
     }
 
-    /// A node's write, which always moves its object on.
+    /// A node's write, which always changes its object.
     pub(crate) fn write_spec(&mut self, write: &SpecWrite) -> Result<NodeConfig, Conflict> {
         let config = self.view.configs.get_mut(&write.name).ok_or(Conflict)?;
         if config.precondition() != write.precondition {
@@ -173,7 +173,7 @@ impl Api {
                 shard.version = Some(stored.map_or(1.into(), |stored| after(&stored)));
                 self.view.shards.insert(key, shard);
             }
-            Write::OwnConfig {
+            Write::SetConfigOwner {
                 name,
                 precondition,
                 owner,
@@ -193,18 +193,18 @@ impl Api {
                 config.deleting = true;
                 config.version = after(&config.version);
             }
-            Write::RemoveFinalizer { name, precondition } => {
+            Write::RemoveConfigFinalizer { name, precondition } => {
                 let config = self.view.configs.get(name).ok_or(Conflict)?;
                 if config.precondition() != *precondition {
                     return Err(Conflict);
                 }
                 self.view.configs.remove(name);
             }
-            Write::HoldPool(pool) => {
+            Write::AddPoolFinalizer(pool) => {
                 let pool = self.view.pools.get_mut(pool).ok_or(Conflict)?;
                 pool.finalized = true;
             }
-            Write::ReleasePool(pool) => {
+            Write::RemovePoolFinalizer(pool) => {
                 let pool = self.view.pools.remove(pool).ok_or(Conflict)?;
                 assert!(pool.deleting);
             }
@@ -233,8 +233,8 @@ impl Api {
     }
 }
 
-/// Versions count the writes of one object, so that the order of writes to different ones leaves no
-/// trace.
+/// The next version. Versions count the writes of one object, so that the order of writes to
+/// different objects leaves no trace.
 fn after(version: &ResourceVersion) -> ResourceVersion {
     let number: u64 = version.as_str().parse().unwrap();
     (number + 1).into()

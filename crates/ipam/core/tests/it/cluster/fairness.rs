@@ -1,4 +1,4 @@
-//! I21, seen from outside: what a plan claims, and for whom.
+//! I21, checked on a plan: what it claims, and for which node.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use weft_ipam::{
 };
 use weft_model::IpFamily;
 
-use super::Complaint;
+use super::Violation;
 
 fn size(net: IpNet) -> u64 {
     1 << (net.max_prefix_len() - net.prefix_len())
 }
 
-/// How many addresses of a family each config gets by these writes of a pool.
+/// Number of addresses of a family each config gets by these writes of a pool.
 fn claimed(writes: &[Write], pool: &IpPool, family: IpFamily) -> BTreeMap<Uid, u64> {
     let mut claimed = BTreeMap::new();
     for write in writes {
@@ -33,7 +33,7 @@ fn claimed(writes: &[Write], pool: &IpPool, family: IpFamily) -> BTreeMap<Uid, u
     claimed
 }
 
-/// What a config keeps of a family: published and not offered, then also what is claimed for it.
+/// Addresses that a config keeps of a family: published and not offered; then with claims added.
 fn kept(view: &View, config: &NodeConfig, family: IpFamily) -> (u64, u64) {
     let of_family = |net: &IpNet| IpFamily::of(net.addr()) == family;
     let entries = config.status.entries().map(|(_, entry)| entry);
@@ -46,7 +46,7 @@ fn kept(view: &View, config: &NodeConfig, family: IpFamily) -> (u64, u64) {
         for (net, claim) in shard.claims(prefix).filter(|(net, _)| of_family(net)) {
             let mut entries = config.status.entries();
             let out = entries.all(|(_, entry)| entry.name != claim.id);
-            // Those of a config that was made again are moved before anything is shared.
+            // Claims of a recreated config are moved before anything is shared.
             let theirs = claim.holder.config == config.uid
                 || Some(&claim.holder.node_uid) == config.owner.as_ref();
             if claim.state == ClaimState::Held && theirs && out {
@@ -57,8 +57,8 @@ fn kept(view: &View, config: &NodeConfig, family: IpFamily) -> (u64, u64) {
     (published, published + pending)
 }
 
-/// I21: while somebody lacks addresses for pods that are there, nobody gets any for pods to come.
-pub(crate) fn check(view: &View, writes: &[Write]) -> Result<(), Complaint> {
+/// I21: while a node lacks addresses for existing pods, no node gets any for future pods.
+pub(crate) fn check(view: &View, writes: &[Write]) -> Result<(), Violation> {
     let claims = |write: &Write| match write {
         Write::Shard { changes, .. } => changes
             .iter()

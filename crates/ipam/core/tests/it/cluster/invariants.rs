@@ -1,4 +1,4 @@
-//! What must hold, numbered as in the list of crash-safety rules.
+//! Invariants of the simulated cluster, numbered as in the table of `docs/ipam.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,11 +13,11 @@ use weft_ipam::{
 };
 use weft_model::{IpFamily, Moment};
 
-use super::{Agent, Cluster, Complaint, Life};
+use super::{Agent, Cluster, PodPhase, Violation};
 
 impl Cluster {
-    /// After every step.
-    pub(crate) fn check(&self) -> Result<(), Complaint> {
+    /// Checks the invariants that are met after every step.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
         self.one_owner_each()?;
         self.one_config_each()?;
         self.nothing_offered_in_use()?;
@@ -25,9 +25,9 @@ impl Cluster {
         self.published_is_claimed()
     }
 
-    /// I8: what was deleted is not made again by an ADD that comes late. I22 is looked at when the
-    /// daemon decides.
-    fn nothing_comes_back(&self) -> Result<(), Complaint> {
+    /// I8: a deleted attachment is not made again by a late ADD. I22 is checked when the daemon
+    /// decides.
+    fn nothing_comes_back(&self) -> Result<(), Violation> {
         for agent in &self.agents {
             if let Some(flaw) = &agent.flaw {
                 return Err(flaw.clone());
@@ -42,8 +42,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// I1: no address is two sandboxes', on one node or on two; I9: all families or none.
-    fn one_owner_each(&self) -> Result<(), Complaint> {
+    /// I1: no address belongs to two sandboxes, on one node or on two; I9: all families or none.
+    fn one_owner_each(&self) -> Result<(), Violation> {
         let mut owners: BTreeMap<IpAddr, String> = BTreeMap::new();
         for agent in &self.agents {
             for (pod, addresses) in agent.running() {
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// I2: no address is in two statuses.
-    fn one_config_each(&self) -> Result<(), Complaint> {
+    fn one_config_each(&self) -> Result<(), Violation> {
         let mut published: Vec<(IpNet, &NodeName)> = Vec::new();
         for config in self.api.view.configs.values() {
             for (_, entry) in config.status.entries() {
@@ -91,8 +91,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// I4: what a node offers, nobody there has.
-    fn nothing_offered_in_use(&self) -> Result<(), Complaint> {
+    /// I4: an offered address is not in use.
+    fn nothing_offered_in_use(&self) -> Result<(), Violation> {
         for agent in &self.agents {
             let Some(config) = self.api.view.configs.get(&agent.node.as_str().into()) else {
                 continue;
@@ -121,9 +121,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// I18: what is published is claimed, by whoever publishes it. I19: claims do not overlap, and
-    /// lie in the pool beside what is reserved. What is in a Node's own CIDR needs no claim.
-    fn published_is_claimed(&self) -> Result<(), Complaint> {
+    /// I18: published addresses are claimed for their publisher. I19: claims do not overlap, and
+    /// lie in the pool outside reserved addresses. Addresses of a Node's own CIDR need no claim.
+    fn published_is_claimed(&self) -> Result<(), Violation> {
         let claims = self.claims();
         for (index, (net, id, ..)) in claims.iter().enumerate() {
             for (other, ..) in &claims[..index] {
@@ -151,7 +151,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Every claim: what, under which name, for which config and Node, and whether it is held.
+    /// Every claim: network, name, config and Node, and whether it is held.
     fn claims(&self) -> Vec<(IpNet, GrantName, (Uid, Uid), bool)> {
         let mut claims = Vec::new();
         let wall = self.wall();
@@ -174,12 +174,13 @@ impl Cluster {
         claims
     }
 
-    /// I5: only what was offered is taken, unless the Node is gone. I23: no name is used twice.
+    /// I5: only offered addresses are withdrawn, unless the Node is gone. I23: no name is used
+    /// twice.
     pub(crate) fn check_write(
         &mut self,
         write: &Write,
         before: &BTreeMap<NodeName, NodeConfig>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), Violation> {
         let Write::Status { name, status, .. } = write else {
             return Ok(());
         };
@@ -221,9 +222,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// At rest. I10: nothing is stuck; I19: every address is somewhere; I20: who lacks something is
-    /// told so, and nothing is left that could be given.
-    pub(crate) fn check_settled(&self) -> Result<(), Complaint> {
+    /// In quiescence. I10: nothing is stuck; I19: every address is accounted for; I20: a node that
+    /// lacks addresses is reported, and no free address is left that it could get.
+    pub(crate) fn check_settled(&self) -> Result<(), Violation> {
         let claims = self.claims();
         for agent in &self.agents {
             let name = agent.node.as_str().into();
@@ -251,16 +252,16 @@ impl Cluster {
             else {
                 continue;
             };
-            let waits = agent.pods.iter().any(|pod| pod.life == Life::Asking);
+            let waits = agent.pods.iter().any(|pod| pod.phase == PodPhase::Asking);
             let full = Some(config.spec.requested) >= pool.scaler.max_ip_count;
-            let families = IpFamily::ALL.map(|family| agent.pool.census(family).cooling);
+            let families = IpFamily::ALL.map(|family| agent.pool.address_counts(family).cooling);
             if waits && !full && families == [0, 0] {
                 let mut results = config.status.containers.iter();
-                let told = results.any(|nc| nc.result == Some(ContainerResult::SubnetFull));
+                let reported = results.any(|nc| nc.result == Some(ContainerResult::SubnetFull));
                 let free = self.free_addresses(pool);
-                if !told || free > 0 {
+                if !reported || free > 0 {
                     return Err(format!(
-                        "I20: {} waits, told {told}, {free} free",
+                        "I20: {} waits, reported {reported}, {free} free",
                         agent.node
                     ));
                 }
@@ -282,7 +283,7 @@ impl Cluster {
             if held && !published && lives {
                 return Err(format!("I10: {id} ({net}) is claimed and not published"));
             }
-            // Those of a config that was made again are the new one's by now.
+            // Claims of a recreated config were moved to the new one.
             if held
                 && owner.is_none()
                 && self.api.view.nodes.values().any(|node| node.uid == tenant)
@@ -295,8 +296,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// I10: what Nodes had that are gone for longer than the grace is nobody's.
-    pub(crate) fn check_orphans(&self) -> Result<(), Complaint> {
+    /// I10: addresses of Nodes that are gone for longer than the grace period are free.
+    pub(crate) fn check_orphans(&self) -> Result<(), Violation> {
         let present: BTreeSet<&Uid> = self.api.view.nodes.values().map(|node| &node.uid).collect();
         for (net, id, (_, tenant), held) in self.claims() {
             if held && !present.contains(&tenant) {
@@ -308,9 +309,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// I5: what pods have was not taken, also by a config that was made again. Only in a Node's own
-    /// CIDR nobody else could have it.
-    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Complaint> {
+    /// I5: addresses of pods were not withdrawn, also by a recreated config. In a Node's own CIDR
+    /// no other node could have them.
+    fn pods_are_covered(&self, agent: &Agent, config: &NodeConfig) -> Result<(), Violation> {
         let nets: Vec<IpNet> = (config.status.entries())
             .filter_map(|(_, entry)| entry.net().ok())
             .collect();
@@ -329,7 +330,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// How many of a pool are free, of the family that has the fewest.
+    /// Number of free addresses of a pool, of the family that has the fewest.
     fn free_addresses(&self, pool: &IpPool) -> u64 {
         let PoolSource::Ranges(ranges) = &pool.source else {
             return 0;

@@ -1,11 +1,11 @@
-//! The traces: what kind of day a cluster has.
+//! The kinds of traces: steady, quiet, waves, failures and the short rehearsal.
 
 use std::time::Duration;
 
 use super::{Event, Machine, Step, Trace};
 
-/// How often a kubelet tells that it lives, in seconds.
-const BEAT: f64 = 10.0;
+/// Interval of heartbeats.
+const HEARTBEAT_SECONDS: f64 = 10.0;
 const ALL: &[&str] = &[
     "get_network",
     "list_networks",
@@ -17,12 +17,12 @@ const ALL: &[&str] = &[
 ];
 const CHANGES: &[&str] = &["add_route", "delete_route"];
 
-/// Heartbeats and labels, and nothing that would matter to a route.
+/// Heartbeats and labels, which do not affect routes.
 pub(crate) fn steady(seed: u64) -> Trace {
     Writer::new(seed, 20).trace("steady", "20 nodes, heartbeats and labels only", 600.0)
 }
 
-/// Now and then a node comes or goes, or gets another address.
+/// Nodes join, leave or change their address, one at a time.
 pub(crate) fn quiet(seed: u64) -> Trace {
     let mut writer = Writer::new(seed, 20);
     for turn in 0..6 {
@@ -42,7 +42,7 @@ pub(crate) fn quiet(seed: u64) -> Trace {
     )
 }
 
-/// An autoscaler's waves, and nodes that are replaced by others with the same ranges.
+/// Waves of an autoscaler, and nodes that are replaced by others with the same ranges.
 pub(crate) fn waves(seed: u64) -> Trace {
     let mut writer = Writer::new(seed, 40);
     for wave in 0..4 {
@@ -70,7 +70,7 @@ pub(crate) fn waves(seed: u64) -> Trace {
     )
 }
 
-/// The provider has a bad day.
+/// The provider refuses calls at times.
 pub(crate) fn failures(seed: u64) -> Trace {
     let mut writer = Writer::new(seed, 20);
     writer.join_refused_once(20.0);
@@ -99,7 +99,7 @@ pub(crate) fn failures(seed: u64) -> Trace {
     )
 }
 
-/// The least that shows that everything works.
+/// A short trace that shows that the comparison works.
 pub(crate) fn rehearsal(seed: u64) -> Trace {
     let mut writer = Writer::new(seed, 3);
     let at = writer.between(1.0, 2.0);
@@ -113,21 +113,21 @@ pub(crate) fn rehearsal(seed: u64) -> Trace {
     )
 }
 
-/// Puts a trace together.
+/// Builder of a trace.
 struct Writer {
     random: fastrand::Rng,
     initial: Vec<Machine>,
-    /// Those that can still be chosen to leave or change.
-    living: Vec<Machine>,
-    lives: Vec<Life>,
+    /// Initial nodes that can still be chosen to leave or change their address.
+    candidates: Vec<Machine>,
+    lifetimes: Vec<Lifetime>,
     events: Vec<(f64, Step)>,
     next_number: u16,
     next_range: u8,
     refused_once: Vec<Machine>,
 }
 
-/// From when until when a node sends heartbeats.
-struct Life {
+/// Start and end of a node's heartbeats, in seconds.
+struct Lifetime {
     machine: Machine,
     from: f64,
     until: f64,
@@ -138,8 +138,8 @@ impl Writer {
         let mut writer = Self {
             random: fastrand::Rng::with_seed(seed),
             initial: Vec::new(),
-            living: Vec::new(),
-            lives: Vec::new(),
+            candidates: Vec::new(),
+            lifetimes: Vec::new(),
             events: Vec::new(),
             next_number: 1,
             next_range: 1,
@@ -147,9 +147,9 @@ impl Writer {
         };
         for _ in 0..nodes {
             let machine = writer.fresh();
-            writer.live(machine, 0.0);
+            writer.start_heartbeats(machine, 0.0);
             writer.initial.push(machine);
-            writer.living.push(machine);
+            writer.candidates.push(machine);
         }
         writer
     }
@@ -172,29 +172,29 @@ impl Writer {
         self.events.push((at, step));
     }
 
-    fn live(&mut self, machine: Machine, from: f64) {
-        self.lives.push(Life {
+    fn start_heartbeats(&mut self, machine: Machine, from: f64) {
+        self.lifetimes.push(Lifetime {
             machine,
             from,
             until: f64::INFINITY,
         });
     }
 
-    /// Whoever joins stays.
+    /// Adds a node that stays until the end.
     fn join(&mut self, at: f64) -> Machine {
         let machine = self.fresh();
         self.join_as(machine, at);
         machine
     }
 
-    /// A range follows the Node within 0.3 s, an address within 2.5 s.
+    /// The Node gets a range within 0.3 s and an address within 2.5 s.
     fn join_as(&mut self, machine: Machine, at: f64) {
         let range = at + self.between(0.02, 0.3);
         let known = at + self.between(0.31, 2.5);
         self.at(at, Step::Register(machine));
         self.at(range, Step::Range(machine));
         self.at(known, Step::Identify(machine));
-        self.live(machine, known + 0.1);
+        self.start_heartbeats(machine, known + 0.1);
     }
 
     fn join_refused_once(&mut self, at: f64) {
@@ -208,13 +208,13 @@ impl Writer {
         self.refused_once.push(machine);
     }
 
-    /// Somebody who was there from the beginning and is not needed for anything else.
+    /// Takes one of the candidates, so that no node is chosen twice.
     fn choose(&mut self) -> Machine {
-        let index = self.random.usize(..self.living.len());
-        self.living.swap_remove(index)
+        let index = self.random.usize(..self.candidates.len());
+        self.candidates.swap_remove(index)
     }
 
-    /// In half of the cases the server goes first, and the Node when that is noticed.
+    /// In half of the cases the server is removed first and the Node later, otherwise the reverse.
     fn leave(&mut self, at: f64) -> Machine {
         let machine = self.choose();
         let later = at + self.between(2.0, 5.0);
@@ -225,14 +225,14 @@ impl Writer {
         };
         self.at(server, Step::Terminate(machine));
         self.at(node, Step::Delete(machine));
-        let lives = self.lives.iter_mut();
-        for life in lives.filter(|life| life.machine == machine) {
-            life.until = at;
+        let lifetimes = self.lifetimes.iter_mut();
+        for lifetime in lifetimes.filter(|lifetime| lifetime.machine == machine) {
+            lifetime.until = at;
         }
         machine
     }
 
-    /// A new node gets the range of one that just left.
+    /// A node leaves, and a new one gets its range.
     fn replace(&mut self, at: f64) {
         let machine = self.leave(at);
         let later = at + self.between(5.1, 8.0);
@@ -243,9 +243,9 @@ impl Writer {
     fn change_address(&mut self, at: f64) {
         let mut machine = self.choose();
         machine.moved = 1;
-        let told = at + self.between(0.5, 1.5);
-        self.at(at, Step::Move(machine));
-        self.at(told, Step::Tell(machine));
+        let reported = at + self.between(0.5, 1.5);
+        self.at(at, Step::ChangeAddress(machine));
+        self.at(reported, Step::ReportAddress(machine));
     }
 
     fn refuse(
@@ -265,8 +265,8 @@ impl Writer {
     }
 
     fn trace(mut self, name: &'static str, about: &'static str, length: f64) -> Trace {
-        for life in std::mem::take(&mut self.lives) {
-            self.noise(&life, length);
+        for lifetime in std::mem::take(&mut self.lifetimes) {
+            self.noise(&lifetime, length);
         }
         self.events.sort_by(|one, other| one.0.total_cmp(&other.0));
         Trace {
@@ -279,16 +279,16 @@ impl Writer {
         }
     }
 
-    /// Heartbeats in a rhythm of its own, and now and then a label.
-    fn noise(&mut self, life: &Life, length: f64) {
-        let until = life.until.min(length);
-        let mut at = life.from + self.between(0.0, BEAT);
+    /// Heartbeats from a random offset on, and a label with one in twenty of them.
+    fn noise(&mut self, lifetime: &Lifetime, length: f64) {
+        let until = lifetime.until.min(length);
+        let mut at = lifetime.from + self.between(0.0, HEARTBEAT_SECONDS);
         while at < until {
-            self.at(at, Step::Beat(life.machine));
+            self.at(at, Step::Heartbeat(lifetime.machine));
             if self.random.u8(..20) == 0 {
-                self.at(at, Step::Label(life.machine));
+                self.at(at, Step::Label(lifetime.machine));
             }
-            at += BEAT;
+            at += HEARTBEAT_SECONDS;
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Parameters of a call to the EC2 query API.
+
 use ipnet::IpNet;
 
 use super::refusal::Refusal;
@@ -53,7 +55,7 @@ impl Form {
         value.parse().map_err(bad)
     }
 
-    /// Which part of a list is asked for: from where, and how many at most.
+    /// Offset and size of the requested page of a list.
     pub(super) fn page(&self, largest: usize) -> (usize, usize) {
         let number = |name| self.parameter(name).and_then(|text| text.parse().ok());
         let size = number("MaxResults").unwrap_or(largest);

@@ -1,26 +1,28 @@
+//! Options of the EC2 double, and the tables, routes and instances that it starts with.
+
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// How the double behaves.
+/// Options of the EC2 double.
 #[derive(Clone, Debug)]
 pub struct Ec2Options {
-    /// Where it listens on loopback; 0 takes a free port.
+    /// Loopback port to listen on; 0 selects a free one.
     pub port: u16,
-    /// The route tables.
+    /// Route tables at the start and after a reset.
     pub tables: Vec<Ec2Table>,
-    /// The instances.
+    /// Instances at the start.
     pub instances: Vec<Ec2Instance>,
-    /// How many routes fit into a table.
+    /// Most routes in a table.
     pub quota: usize,
-    /// How many tables or instances a page holds at most.
+    /// Most tables or instances on a page.
     pub page: usize,
-    /// How long a call takes.
+    /// Time that every call takes.
     pub latency: Duration,
-    /// How long reads lag behind writes.
+    /// Time after a write for which reads of route tables return the state before it.
     pub lag: Duration,
-    /// How many reads of a kind are allowed, and how many writes; no limit if absent.
+    /// Limits for each reading and each writing action; no limits if absent.
     pub throttle: Option<(Throttle, Throttle)>,
 }
 
@@ -42,14 +44,14 @@ impl Default for Ec2Options {
 /// A token bucket for each action.
 #[derive(Clone, Copy, Debug)]
 pub struct Throttle {
-    /// Calls at once.
+    /// Capacity of the bucket.
     pub burst: u32,
-    /// Calls a second in the long run.
+    /// Tokens added per second.
     pub per_second: f64,
 }
 
 impl Throttle {
-    /// About what the real one allows for reads and for writes.
+    /// Approximate limits of the real API, for reads and for writes.
     pub const REAL: (Self, Self) = (
         Self {
             burst: 100,
@@ -65,18 +67,18 @@ impl Throttle {
 /// A route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ec2Table {
-    /// `rtb-…`.
+    /// ID of the route table, `rtb-…`.
     pub id: String,
-    /// `vpc-…`.
+    /// ID of its VPC, `vpc-…`.
     pub vpc: String,
-    /// Its tags.
+    /// Tags by key.
     pub tags: BTreeMap<String, String>,
-    /// Its routes by destination.
+    /// Routes by destination.
     pub routes: BTreeMap<IpNet, Ec2Target>,
 }
 
 impl Ec2Table {
-    /// An empty table that is tagged as a cluster's.
+    /// An empty table with the tag of a cluster.
     pub fn tagged(id: &str, cluster: &str) -> Self {
         let tag = (
             format!("kubernetes.io/cluster/{cluster}"),
@@ -91,13 +93,13 @@ impl Ec2Table {
     }
 }
 
-/// Where a route leads.
+/// Target of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Ec2Target {
-    /// `i-…`.
+    /// ID of the instance, `i-…`.
     Instance(String),
-    /// `eni-…` that belongs to no instance of ours.
+    /// `eni-…` of no known instance.
     Interface(String),
     /// `local`, `igw-…`.
     Gateway(String),
@@ -106,28 +108,28 @@ pub enum Ec2Target {
 /// A route, with the table it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ec2Route {
-    /// `rtb-…`.
+    /// ID of the route table, `rtb-…`.
     pub table: String,
-    /// Where packets are going to.
+    /// Destination CIDR.
     pub destination: IpNet,
-    /// Where they are sent to.
+    /// Target to which the packets are sent.
     pub target: Ec2Target,
 }
 
 /// An instance. As JSON: `{"id": "i-1", "ip": "10.0.0.2"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ec2Instance {
-    /// `i-…`.
+    /// ID of the instance, `i-…`.
     pub id: String,
-    /// Its private address.
+    /// Private address.
     pub ip: Ipv4Addr,
-    /// `eni-…`, the first one having the address; absent means one that nobody names.
+    /// `eni-…`; the first one has the address. Empty for a single interface without an ID.
     #[serde(default)]
     pub interfaces: Vec<String>,
-    /// Whether packets of others are dropped.
+    /// True if the instance drops packets that are not from or to its own address.
     #[serde(default = "yes")]
     pub source_dest_check: bool,
-    /// Whether it was terminated: its routes lead nowhere.
+    /// True if it was terminated. Its routes are then in the state `blackhole`.
     #[serde(default)]
     pub terminated: bool,
 }
@@ -137,7 +139,7 @@ fn yes() -> bool {
 }
 
 impl Ec2Instance {
-    /// A running instance as it is after its start.
+    /// A running instance, with the source/destination check on.
     pub fn new(id: &str, ip: Ipv4Addr) -> Self {
         Self {
             id: id.to_owned(),

@@ -1,9 +1,11 @@
+//! Error responses of the EC2 query API.
+
 use http::StatusCode;
 
 use super::xml;
 use crate::clouds::server::Reply;
 
-/// An error as the API writes it.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     code: String,

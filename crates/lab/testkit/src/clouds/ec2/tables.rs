@@ -1,12 +1,14 @@
+//! Route tables of the EC2 double, with reads that lag behind writes.
+
 use std::time::{Duration, Instant};
 
 use super::{Ec2Instance, Ec2Route, Ec2Table, Ec2Target, form::Form, refusal::Refusal, xml};
 
-/// The route tables, and what readers see of them while they lag behind.
+/// Current route tables, and the earlier states that reads still return.
 #[derive(Debug)]
 pub(super) struct Tables {
     now: Vec<Ec2Table>,
-    /// What they were, with the time until which that may still be read.
+    /// Earlier states, each with the time until which reads return it.
     earlier: Vec<(Instant, Vec<Ec2Table>)>,
     lag: Duration,
 }
@@ -20,7 +22,7 @@ impl Tables {
         }
     }
 
-    /// What readers see.
+    /// The state that reads return.
     pub(super) fn visible(&mut self) -> &[Ec2Table] {
         let now = Instant::now();
         self.earlier.retain(|(until, _)| *until > now);
@@ -111,7 +113,7 @@ impl Tables {
     }
 }
 
-/// The one target that a call names.
+/// The target that a call names: an interface or an instance.
 fn target(form: &Form, instances: &[Ec2Instance]) -> Result<Ec2Target, Refusal> {
     if let Some(interface) = form.parameter("NetworkInterfaceId") {
         let owner = instances
@@ -127,7 +129,10 @@ fn target(form: &Form, instances: &[Ec2Instance]) -> Result<Ec2Target, Refusal> 
     let found = instances.iter().find(|instance| instance.id == id);
     let instance = found.ok_or_else(|| Refusal::no_instance(id))?;
     if instance.terminated {
-        return Err(Refusal::new("IncorrectInstanceState", "it is not running"));
+        return Err(Refusal::new(
+            "IncorrectInstanceState",
+            "the instance is not running",
+        ));
     }
     if instance.interfaces.len() > 1 {
         return Err(Refusal::several_interfaces(id));

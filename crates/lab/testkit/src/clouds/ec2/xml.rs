@@ -1,3 +1,5 @@
+//! Responses of the EC2 query API as XML.
+
 use std::fmt::Write as _;
 
 use http::StatusCode;
@@ -30,7 +32,7 @@ fn response(action: &str, inside: &str) -> String {
     )
 }
 
-/// The answer of an action that has nothing to say.
+/// The response of an action that returns nothing else.
 pub(super) fn done(action: &str) -> String {
     response(action, "<return>true</return>")
 }
@@ -97,7 +99,7 @@ fn route(destination: &IpNet, target: &Ec2Target, instances: &[Ec2Instance]) -> 
         Ec2Target::Instance(id) if alive(id) => {
             (format!("<instanceId>{id}</instanceId>"), "active")
         }
-        // Of a terminated instance nothing is told.
+        // The API does not name a terminated instance.
         Ec2Target::Instance(_) => (String::new(), "blackhole"),
         Ec2Target::Interface(id) => (
             format!("<networkInterfaceId>{id}</networkInterfaceId>"),

@@ -1,3 +1,5 @@
+//! The network of the Hetzner Cloud double: its routes, and the actions that change them.
+
 use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
@@ -8,7 +10,7 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use super::{HcloudOptions, HcloudRoute, HcloudServer, paging::Page, refusal::Refusal};
-use crate::clouds::{fault::FaultKind, server::Asked};
+use crate::clouds::{fault::FaultKind, server::ApiCall};
 
 /// A network, its routes, and the actions on it.
 #[derive(Debug)]
@@ -52,12 +54,12 @@ impl Network {
         }
     }
 
-    pub(super) fn is_called(&self, id: &str) -> Result<(), Refusal> {
+    pub(super) fn check_id(&self, id: &str) -> Result<(), Refusal> {
         let same = id == self.id.to_string();
         same.then_some(()).ok_or_else(|| Refusal::code("not_found"))
     }
 
-    /// Lets the actions end whose time has come.
+    /// Completes the actions that are due.
     pub(super) fn settle(&mut self, now: Instant) {
         let due = self.actions.values_mut();
         for action in due.filter(|action| !action.ended && action.ends <= now) {
@@ -70,7 +72,7 @@ impl Network {
         }
     }
 
-    /// Begins a change that is acceptable; it locks the network until it has happened.
+    /// Validates a change and starts its action, which locks the network until it ends.
     pub(super) fn begin(
         &mut self,
         change: Change,
@@ -131,7 +133,7 @@ impl Network {
     }
 
     /// The actions that a poll names, by `id` parameters or in the path.
-    pub(super) fn actions(&self, asked: &Asked, path: &[&str]) -> Result<Value, Refusal> {
+    pub(super) fn actions(&self, call: &ApiCall, path: &[&str]) -> Result<Value, Refusal> {
         let json = |id: &str| {
             let id = id.parse().ok()?;
             Some(self.action_json(id, self.actions.get(&id)?))
@@ -140,9 +142,9 @@ impl Network {
             let action = json(id).ok_or_else(|| Refusal::code("not_found"))?;
             return Ok(json!({"action": action}));
         }
-        let ids = asked.query.iter().filter(|(name, _)| name == "id");
+        let ids = call.query.iter().filter(|(name, _)| name == "id");
         let found = ids.filter_map(|(_, id)| json(id)).collect();
-        Ok(Page::of(asked, found).to_json("actions"))
+        Ok(Page::of(call, found).to_json("actions"))
     }
 
     fn action_json(&self, id: u64, action: &Action) -> Value {
@@ -156,7 +158,7 @@ impl Network {
             (true, Some(_)) => "error",
             (true, None) => "success",
         };
-        let error = failed.map(|code| json!({"code": code, "message": "the double says so"}));
+        let error = failed.map(|code| json!({"code": code, "message": "injected fault"}));
         json!({
             "id": id, "command": command, "status": status,
             "progress": if action.ended { 100 } else { 0 },

@@ -1,6 +1,8 @@
+//! Pages of a list in the Hetzner Cloud API.
+
 use serde_json::{Value, json};
 
-use crate::clouds::server::Asked;
+use crate::clouds::server::ApiCall;
 
 /// A page of a list, as `page` and `per_page` ask for it.
 #[derive(Debug)]
@@ -15,9 +17,9 @@ const DEFAULT_SIZE: usize = 25;
 const LARGEST_SIZE: usize = 50;
 
 impl Page {
-    pub(super) fn of(asked: &Asked, all: Vec<Value>) -> Self {
+    pub(super) fn of(call: &ApiCall, all: Vec<Value>) -> Self {
         let number = |name, default| {
-            let given = asked.parameter(name).and_then(|text| text.parse().ok());
+            let given = call.parameter(name).and_then(|text| text.parse().ok());
             given.filter(|number| *number > 0).unwrap_or(default)
         };
         let (number, size) = (

@@ -1,9 +1,11 @@
+//! Error responses of the Hetzner Cloud API.
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::clouds::server::Reply;
 
-/// An error as the API writes it.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) code: String,
@@ -27,10 +29,11 @@ impl Refusal {
     }
 
     pub(super) fn reply(&self) -> Reply {
-        let details = self.field.map_or(Value::Null, |name| {
-            json!({"fields": [{"name": name, "messages": [format!("{name} is not acceptable")]}]})
-        });
-        let message = format!("the double says {}", self.code);
+        let details = self.field.map_or(
+            Value::Null,
+            |name| json!({"fields": [{"name": name, "messages": [format!("{name} is invalid")]}]}),
+        );
+        let message = format!("refused by the double: {}", self.code);
         let error = json!({"code": self.code, "message": message, "details": details});
         Reply::json(self.status(), &json!({"error": error})).counted_as(&self.code)
     }

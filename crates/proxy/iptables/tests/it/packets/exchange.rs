@@ -1,4 +1,4 @@
-//! Servers that say who they are and whom they see, and clients that ask them.
+//! Servers that reply with their name and the client's address, and clients for them.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -20,17 +20,17 @@ use weft_model::Protocol;
 /// Far beyond what a packet in this machine needs; waited out only where something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long silence is listened to. An answer that comes later makes no test fail.
+/// Time without a reply that counts as silence. A later reply does not fail a test.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 
-/// What a client got.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// An answer: who gave it, and which address it saw.
     From { server: String, seen: IpAddr },
     /// The port is unreachable.
     Refused,
-    /// Nothing.
+    /// No reply in time.
     Silence,
 }
 
@@ -86,7 +86,7 @@ fn stream_socket(to: SocketAddr, protocol: Protocol) -> io::Result<OwnedFd> {
     Ok(socket(family, SocketType::STREAM, Some(protocol))?)
 }
 
-/// Whether this kernel has the protocol at all, apart from filtering it.
+/// True if this kernel supports the protocol, apart from filtering it.
 pub(crate) fn speaks(protocol: Protocol) -> bool {
     stream_socket(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), protocol).is_ok()
 }

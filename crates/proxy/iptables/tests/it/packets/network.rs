@@ -28,7 +28,7 @@ use crate::{
 /// On which all servers listen.
 pub(crate) const SERVER_PORT: u16 = 8080;
 
-/// Who asks.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     PodA,
@@ -41,7 +41,7 @@ pub(crate) enum Sender {
 
 use Sender::{Client, ClientAs, Node, PodA, PodB};
 
-/// An address of the network, by what stands in its place in each family.
+/// An address of the network by place name, in either family.
 pub(crate) fn at(family: IpFamily, place: &str) -> IpAddr {
     let text = match (family, place) {
         (IpFamily::V4, "pod-a") => "10.244.0.11",
@@ -141,7 +141,7 @@ impl Network {
         }
     }
 
-    /// In whose namespace somebody is.
+    /// The namespace of a sender.
     pub(crate) fn namespace(&self, sender: Sender) -> &Namespace {
         match sender {
             PodA => &self.pods[0],
@@ -177,7 +177,7 @@ impl Network {
         })
     }
 
-    /// Asks, and holds what happens against what the rules promise.
+    /// Sends a request and compares the outcome with a trace through the rules.
     pub(crate) fn ask(&mut self, sender: Sender, target: SocketAddr, protocol: Protocol) -> Reply {
         let source = self.source(sender, target);
         let promised = self.promised(sender, source, target, protocol);
@@ -194,7 +194,7 @@ impl Network {
         reply
     }
 
-    /// Asks, whatever the rules promise.
+    /// Sends a request without comparing the outcome with the rules.
     pub(crate) fn ask_for(
         &self,
         sender: Sender,
@@ -259,7 +259,7 @@ impl Network {
                 };
                 endpoint.ip() == at(self.family, server) && right_source
             }
-            // What is let through to the node itself finds nobody who listens.
+            // Traffic that is accepted for the node itself finds no listener.
             (Verdict::Rejected | Verdict::Accepted, Reply::Refused)
             | (Verdict::Dropped, Reply::Silence) => true,
             _ => false,
@@ -267,8 +267,7 @@ impl Network {
     }
 }
 
-/// A namespace whose addresses can be used at once, and in which nobody minds where packets
-/// come from.
+/// Turns off duplicate address detection, redirects and the reverse path filter of a namespace.
 fn quiet(namespace: Namespace) -> Namespace {
     namespace.run(|| {
         for scope in ["all", "default"] {
@@ -287,7 +286,7 @@ fn forward(family: IpFamily) {
         IpFamily::V4 => {
             set("ipv4/ip_forward", "1");
             set("ipv4/conf/all/route_localnet", "1");
-            // So many refusals in so short a time would not all be told.
+            // The rate limit would suppress some of the refusals that tests wait for.
             set("ipv4/icmp_ratelimit", "0");
         }
         IpFamily::V6 => {
@@ -304,7 +303,7 @@ fn set(setting: &str, value: &str) {
     }
 }
 
-/// How addresses and routes are laid out.
+/// The layout of addresses and routes.
 struct Plan {
     family: IpFamily,
 }

@@ -1,4 +1,4 @@
-//! A Service as its users think of it. Knows no chain and no rule.
+//! A model of the outcome of packets to Services, as users see it. Knows no chain and no rule.
 
 use std::{
     collections::HashMap,
@@ -11,51 +11,51 @@ use weft_ruleset::{Entry, Packet, Verdict};
 
 use crate::world::World;
 
-/// What can happen to a packet, and whether under an address of this node: how likely.
+/// Probability of each verdict, with and without masquerading.
 pub(super) type Fates = HashMap<(Verdict, bool), f64>;
 
-/// The way in which a packet asks for a Service.
+/// The kind of address by which a packet reaches a Service.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum Access {
     Cluster,
     External,
     LoadBalancer,
     Node,
 }
 
-/// What a Service does with a packet that asks for it.
+/// The treatment of a packet to a Service.
 enum Answer<'a> {
     /// One of these gets it, each as likely as the others.
     OneOf {
         endpoints: &'a [SocketAddr],
         masquerade: bool,
     },
-    /// Nobody gets it.
+    /// No endpoint gets it.
     Refused(Verdict),
-    /// The Service has nothing to say.
+    /// No Service rule applies.
     None,
 }
 
-/// What happens to a packet whose client was last served by `before`; `None` where several
-/// Services claim the address.
+/// The outcome for a packet whose client was last served by `before`; `None` if several Services
+/// claim the address.
 pub(super) fn expected(
     world: &World,
     packet: &Packet,
     before: Option<SocketAddr>,
 ) -> Option<Fates> {
     let ports = world.desired.values().flat_map(|service| &service.ports);
-    let mut asked = ports.flat_map(|port| doors(port, packet).map(move |door| (port, door)));
+    let mut asked = ports.flat_map(|port| accesses(port, packet).map(move |access| (port, access)));
     let settings = &world.settings;
     let first = asked.next();
     if asked.next().is_some() {
         return None;
     }
-    let answer = first.map_or(Answer::None, |(port, door)| {
-        answer(port, door, packet, settings)
+    let answer = first.map_or(Answer::None, |(port, access)| {
+        answer(port, access, packet, settings)
     });
     let certain = |verdict| HashMap::from([((verdict, false), 1.0)]);
     Some(match answer {
-        // Loopback addresses are not for strangers, whatever the Service says.
+        // Packets from outside to loopback addresses are dropped in any case.
         Answer::Refused(_) | Answer::None if is_martian(packet, settings) => {
             certain(Verdict::Dropped)
         }
@@ -89,7 +89,7 @@ fn spread(endpoints: &[SocketAddr], masquerade: bool, packet: &Packet) -> Fates 
     fates
 }
 
-fn doors(port: &ServicePort, packet: &Packet) -> impl Iterator<Item = Door> {
+fn accesses(port: &ServicePort, packet: &Packet) -> impl Iterator<Item = Access> {
     let frontend = &port.frontend;
     let same_protocol = frontend.protocol == packet.protocol;
     let to_port = same_protocol && frontend.port == packet.destination_port;
@@ -98,24 +98,24 @@ fn doors(port: &ServicePort, packet: &Packet) -> impl Iterator<Item = Door> {
         && frontend.node_port == Some(packet.destination_port)
         && packet.is_local(packet.destination);
     let open = [
-        (is(&[frontend.cluster_ip]), Door::Cluster),
-        (is(&frontend.external_ips), Door::External),
-        (is(&frontend.load_balancer_ips), Door::LoadBalancer),
-        (to_node, Door::Node),
+        (is(&[frontend.cluster_ip]), Access::Cluster),
+        (is(&frontend.external_ips), Access::External),
+        (is(&frontend.load_balancer_ips), Access::LoadBalancer),
+        (to_node, Access::Node),
     ];
     open.into_iter()
-        .filter_map(|(open, door)| open.then_some(door))
+        .filter_map(|(open, access)| open.then_some(access))
 }
 
 fn answer<'a>(
     port: &'a ServicePort,
-    door: Door,
+    access: Access,
     packet: &Packet,
     settings: &Settings,
 ) -> Answer<'a> {
-    match door {
-        Door::Cluster => inside(port, packet, settings),
-        _ => outside(port, door, packet, settings),
+    match access {
+        Access::Cluster => inside(port, packet, settings),
+        _ => outside(port, access, packet, settings),
     }
 }
 
@@ -143,13 +143,13 @@ fn inside<'a>(port: &'a ServicePort, packet: &Packet, settings: &Settings) -> An
 /// A client that uses an address from outside.
 fn outside<'a>(
     port: &'a ServicePort,
-    door: Door,
+    access: Access,
     packet: &Packet,
     settings: &Settings,
 ) -> Answer<'a> {
-    let answered = door != Door::Node || answers_as_node(packet.destination, settings);
+    let answered = access != Access::Node || answers_as_node(packet.destination, settings);
     if port.has_endpoints && answered {
-        if door == Door::LoadBalancer && !may_enter(port, packet, settings) {
+        if access == Access::LoadBalancer && !may_enter(port, packet, settings) {
             return Answer::Refused(Verdict::Dropped);
         }
         let cluster = |masquerade| Answer::OneOf {

@@ -1,4 +1,4 @@
-//! How calls go wrong.
+//! Failed calls of EC2, and their classification.
 
 use weft_providers::Answer;
 use weft_testkit::clouds::Throttle;
@@ -89,7 +89,7 @@ async fn what_is_there_or_missing_is_seen_by_the_double_itself() {
     assert_eq!(
         double.calls_of("CreateRoute"),
         1,
-        "a missing route is not made up for"
+        "a missing route is not created instead"
     );
     let gone = provider.apply(&delete("10.244.2.0/24", to("i-1"))).await;
     assert_eq!(gone.result, Err(ProviderError::Gone));
@@ -161,7 +161,7 @@ async fn a_lost_answer_to_a_change_is_uncertain_and_to_a_question_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_that_makes_no_sense_is_no_empty_table_and_no_success() {
+async fn an_invalid_answer_is_neither_an_empty_table_nor_a_success() {
     let double = double(options()).await;
     let provider = provider(&double);
     for action in ["DescribeRouteTables", "CreateRoute", "DeleteRoute"] {

@@ -1,4 +1,5 @@
-//! Instances: their addresses, and what has to be switched off before they are routed to.
+//! EC2 instances: their addresses, and the source/destination check that is switched off before
+//! they are routed to.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The provider against moto, somebody else's idea of EC2.
+//! The aws provider against moto, an independent emulator of EC2.
 //!
 //! `make conformance` starts moto's server and sets `WEFT_MOTO_URL`.
 

@@ -1,4 +1,4 @@
-//! How calls go wrong.
+//! Failed calls of Hetzner's API, and their classification.
 
 use weft_providers::Answer;
 use weft_testkit::clouds::HcloudLatency;
@@ -128,7 +128,7 @@ async fn an_action_that_fails_fails_the_step() {
 }
 
 #[tokio::test]
-async fn a_failed_question_is_no_failed_action() {
+async fn a_failed_poll_is_not_a_failed_action() {
     let double = double(HcloudOptions::default()).await;
     double.add_fault(Fault::fail("get_actions", 2, "bad_gateway"));
     double.add_fault(Fault::on("get_actions", FaultKind::Garbage));
@@ -141,7 +141,7 @@ async fn a_failed_question_is_no_failed_action() {
 }
 
 #[tokio::test]
-async fn an_action_that_nobody_can_ask_for_is_uncertain() {
+async fn an_action_that_cannot_be_polled_is_uncertain() {
     let double = double(HcloudOptions::default()).await;
     double.add_fault(Fault::fail("get_actions", 1, "forbidden"));
     let answer = provider(&double)
@@ -172,7 +172,7 @@ async fn an_action_that_never_ends_is_uncertain_in_the_end() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_an_action_until_a_spent_limit_has_recovered() {
+async fn a_wait_for_an_action_ends_at_its_timeout_although_the_rate_limit_is_spent() {
     let double = double(HcloudOptions {
         latency: HcloudLatency {
             action: Duration::from_secs(3600),
@@ -241,7 +241,7 @@ async fn a_lost_answer_to_a_change_is_uncertain_and_to_a_question_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_that_makes_no_sense_is_no_empty_table() {
+async fn an_invalid_answer_is_not_an_empty_table() {
     let double = double(HcloudOptions::default()).await;
     let provider = provider(&double);
     provider.list().await.result.unwrap();
@@ -255,7 +255,7 @@ async fn an_answer_that_makes_no_sense_is_no_empty_table() {
 }
 
 #[tokio::test]
-async fn nobody_listening_changed_nothing() {
+async fn a_refused_connection_changed_nothing() {
     let stopped = double(HcloudOptions::default()).await;
     let settings = settings(&stopped, "4711");
     drop(stopped);

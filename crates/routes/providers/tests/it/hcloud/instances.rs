@@ -1,4 +1,4 @@
-//! Which addresses servers really have.
+//! Addresses of servers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -54,7 +54,7 @@ async fn many_servers_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn dedicated_servers_are_no_machines_of_a_network() {
+async fn dedicated_servers_are_not_instances() {
     let double = double(HcloudOptions::default()).await;
     let provider = provider(&double);
     assert_eq!(provider.instance("hcloud://123"), Some("123".into()));

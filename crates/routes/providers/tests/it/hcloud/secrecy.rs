@@ -1,4 +1,4 @@
-//! The token is sent to the API and shown to nobody.
+//! The token is sent to the API and appears in no error or debug text.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ async fn the_token_appears_in_no_debug_text_and_in_no_error() {
     assert!(!format!("{settings:?}").contains(TOKEN));
     let provider = HcloudProvider::new(settings, Calls::default()).unwrap();
     assert!(!format!("{provider:#?}").contains(TOKEN));
-    // A server that repeats what it was told.
+    // A server that repeats the request in its answer.
     double.add_fault(Fault::fail(
         "list_networks",
         1,

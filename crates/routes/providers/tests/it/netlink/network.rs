@@ -80,7 +80,7 @@ impl Network {
         }
     }
 
-    /// Begins anew on a node, as after a restart with other settings.
+    /// Opens the provider of a node again, as after a restart with other settings.
     pub(crate) fn open(&mut self, number: u8, settings: NetlinkSettings) {
         let provider = open(&self.runtime, self.pods.node(number), settings);
         self.providers[usize::from(number - 1)] = provider;
@@ -139,9 +139,9 @@ impl Node<'_> {
         self.namespace.run(warnings).unwrap()
     }
 
-    /// Waits until the provider tells of a change.
+    /// Waits until the provider reports a change.
     pub(crate) fn changes(self) {
-        assert!(self.changes_within(PATIENCE), "no change was told");
+        assert!(self.changes_within(PATIENCE), "no change was reported");
     }
 
     pub(crate) fn changes_within(self, limit: Duration) -> bool {
@@ -149,7 +149,7 @@ impl Node<'_> {
         self.runtime.block_on(changed).is_ok()
     }
 
-    /// Waits until nothing more is told.
+    /// Waits until no more changes are reported.
     pub(crate) fn settles(self) {
         while self.changes_within(Duration::from_millis(600)) {}
     }
@@ -190,7 +190,7 @@ pub(crate) fn delete(old: &Route) -> Step {
     }
 }
 
-/// What `ip` needs to show a family.
+/// The option of `ip` that selects a family.
 pub(crate) fn option(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "-4",

@@ -1,16 +1,15 @@
-//! What is wrong with what a daemon decides, whoever hears of it.
+//! Rules checked on every decision of a daemon.
 
 use weft_ipam::{
     NodeConfig, ScalingMode,
-    pool::{Record, Reply, Step, Ticket},
+    pool::{Record, Reply, RequestId, Step},
 };
 use weft_model::IpFamily;
 
 use super::{Agent, pod_of};
 
 impl Agent {
-    /// I22: nobody gets or is told of an address that came from another config than the one which is
-    /// known to be this Node's.
+    /// I22: no pod gets an address of a config other than the one known to be this Node's.
     pub(super) fn check_origin(&mut self, step: &Step) {
         let ours = |config: &&NodeConfig| {
             config.owner.as_ref() == Some(&self.settings.node) && !config.deleting
@@ -22,15 +21,15 @@ impl Agent {
             }
             _ => false,
         };
-        let told = |(ticket, reply): &(Ticket, Reply)| {
-            let (pod, sandbox, _) = pod_of(*ticket);
+        let reported = |(id, reply): &(RequestId, Reply)| {
+            let (pod, sandbox, _) = pod_of(*id);
             let held = self.pool.attachments().get(&self.key(pod));
             let former = |config: &NodeConfig| held.is_some_and(|held| held.epoch != config.uid);
             matches!(reply, Reply::Assigned(_))
                 && self.pods[pod].sandbox == sandbox
                 && seen.is_some_and(former)
         };
-        if step.records.iter().any(made) || step.replies.iter().any(told) {
+        if step.records.iter().any(made) || step.replies.iter().any(reported) {
             self.flaw = Some(format!(
                 "I22: {} honours what is of a former node",
                 self.node
@@ -38,7 +37,7 @@ impl Agent {
         }
     }
 
-    /// I13: what is offered leaves the addresses of pods that are there, and their buffer.
+    /// I13: an offer leaves addresses for existing pods and their buffer.
     pub(super) fn check_buffer(&mut self, family: IpFamily, config: &NodeConfig, exhausted: bool) {
         let scaler = config.status.scaler.unwrap_or_default();
         let (batch, percent) = if exhausted {
@@ -50,16 +49,19 @@ impl Agent {
             )
         };
         let most = scaler.max_ip_count.unwrap_or_default();
-        let census = self.pool.census(family);
-        // The reactive rule knows nothing of pods, and rounds.
+        let address_counts = self.pool.address_counts(family);
+        // The reactive rule does not know pods, and rounds.
         let (demand, slack) = match self.monitoring.mode {
-            ScalingMode::Pods => (census.assigned.max(self.demand()), 0),
-            ScalingMode::Requests => (census.assigned, 50),
+            ScalingMode::Pods => (address_counts.assigned.max(self.demand()), 0),
+            ScalingMode::Requests => (address_counts.assigned, 50),
         };
         let least = (i64::from(demand) * 100 + percent * batch).min(most * 100);
-        let kept = i64::from(census.kept());
-        if kept < i64::from(census.assigned) || kept * 100 + slack < least {
-            self.flaw = Some(format!("I13: {} keeps {census:?} of {demand}", self.node));
+        let kept = i64::from(address_counts.kept());
+        if kept < i64::from(address_counts.assigned) || kept * 100 + slack < least {
+            self.flaw = Some(format!(
+                "I13: {} keeps {address_counts:?} of {demand}",
+                self.node
+            ));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the daemon's store does: it keeps records, fails, is lost, and survives the daemon.
+//! The daemon's store in the simulation: it keeps records, fails, is lost, and survives the daemon.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use weft_ipam::{
 };
 use weft_model::Moment;
 
-use super::{Agent, Complaint, Life, identity, pod_of};
+use super::{Agent, PodPhase, Violation, identity, pod_of};
 
 impl Agent {
-    /// Makes everything durable that is not, then lets answers and writes out. A store that is
-    /// broken keeps nothing, and deletions go on.
-    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Complaint> {
+    /// Makes all open steps durable, then releases replies and writes. A broken store keeps
+    /// nothing, and deletions go on.
+    pub(crate) fn commit(&mut self) -> Result<Vec<SpecWrite>, Violation> {
         let mut writes = Vec::new();
         let open = std::mem::take(&mut self.open);
         if let Some(log) = &mut self.log
@@ -24,17 +24,17 @@ impl Agent {
             }
         }
         for (step, write) in open {
-            for (ticket, reply) in step.replies {
-                self.reply(ticket, reply)?;
+            for (id, reply) in step.replies {
+                self.reply(id, reply)?;
             }
             writes.extend(write);
         }
         Ok(writes)
     }
 
-    /// What is open cannot be made durable: whoever got an address in it gets none, and what was
-    /// decided on it is not sent.
-    pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Complaint> {
+    /// Open steps cannot be made durable: an ADD in them gets no address, and their writes are not
+    /// sent.
+    pub(crate) fn fail_store(&mut self, exhausted: bool, now: Moment) -> Result<(), Violation> {
         let mut open = std::mem::take(&mut self.open);
         let records = open.iter().flat_map(|(step, _)| &step.records);
         let made: BTreeSet<Key> = records
@@ -47,8 +47,8 @@ impl Agent {
         let failed = self
             .pool
             .handle(Event::StoreFailed(made.iter().cloned().collect()), now);
-        for (ticket, reply) in open.iter_mut().flat_map(|(step, _)| &mut step.replies) {
-            let (pod, ..) = pod_of(*ticket);
+        for (id, reply) in open.iter_mut().flat_map(|(step, _)| &mut step.replies) {
+            let (pod, ..) = pod_of(*id);
             if matches!(reply, Reply::Assigned(_)) && made.contains(&self.key(pod)) {
                 *reply = Reply::Refused(Refusal::Closed);
             }
@@ -62,13 +62,13 @@ impl Agent {
             }
         }
         open.push((failed, None));
-        for (ticket, reply) in open.into_iter().flat_map(|(step, _)| step.replies) {
-            self.reply(ticket, reply)?;
+        for (id, reply) in open.into_iter().flat_map(|(step, _)| step.replies) {
+            self.reply(id, reply)?;
         }
         if self.pool.is_ready() {
             return Err("I17: nothing can be written, and ADD is open".to_owned());
         }
-        self.look(exhausted, now);
+        self.evaluate(exhausted, now);
         Ok(())
     }
 
@@ -90,15 +90,15 @@ impl Agent {
         self.log.clone().unwrap_or_else(|| self.pool.snapshot())
     }
 
-    /// The daemon dies and starts again. Whoever waited sees the connection break.
-    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Complaint> {
-        // What was deleted while nothing could be written is there again, until it is swept.
+    /// The daemon crashes and restarts. Waiting clients lose their connection.
+    pub(crate) fn crash(&mut self, now: Moment) -> Result<(), Violation> {
+        // Attachments deleted while the store could not be written reappear until they are swept.
         if std::mem::take(&mut self.broken) {
             self.deleted.clear();
         }
         self.start(Journal::Kept(self.durable()), now);
         for pod in 0..self.pods.len() {
-            let Life::Running(held) = &self.pods[pod].life else {
+            let PodPhase::Running(held) = &self.pods[pod].phase else {
                 continue;
             };
             let key = self.key(pod);
@@ -114,21 +114,21 @@ impl Agent {
         Ok(())
     }
 
-    /// The daemon dies, and its store cannot be read any more: nobody knows who has what.
-    pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Complaint> {
+    /// The daemon crashes, and its store cannot be read any more: the assignments are unknown.
+    pub(crate) fn lose_store(&mut self, now: Moment) -> Result<(), Violation> {
         (self.broken, self.lost) = (false, true);
         self.deleted.clear();
         self.start(Journal::Lost, now);
         for pod in &mut self.pods {
-            pod.unknown = matches!(pod.life, Life::Running(_) | Life::Leaving);
+            pod.unknown = matches!(pod.phase, PodPhase::Running(_) | PodPhase::Leaving);
         }
         if self.pool.is_ready() || self.pool.attached() > 0 {
-            return Err("I17: a lost store is believed".to_owned());
+            return Err("I17: a lost store is trusted".to_owned());
         }
         Ok(())
     }
 
-    /// A new process, with what the store has.
+    /// A new process with the contents of the store.
     fn start(&mut self, journal: Journal, now: Moment) {
         self.open.clear();
         self.process += 1;
@@ -140,24 +140,24 @@ impl Agent {
         self.monitor = Monitor::new(self.monitoring);
         self.seen = None;
         for pod in &mut self.pods {
-            if pod.life == Life::Asking {
-                pod.life = Life::Absent;
+            if pod.phase == PodPhase::Asking {
+                pod.phase = PodPhase::Absent;
             }
         }
     }
 
-    /// The machine starts again: no sandbox is left.
-    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Complaint> {
+    /// The machine reboots: no sandbox is left.
+    pub(crate) fn reboot(&mut self, now: Moment) -> Result<(), Violation> {
         self.boot += 1;
         self.deleted.clear();
-        // Whose a store is that was made anew is written when pods were looked at; tombstones of
-        // before live through a reboot, in which nobody misses what they refuse.
+        // The identity of a new store is written when the pods were listed. Older tombstones
+        // survive a reboot, which does no harm.
         let looked = |record: &Record| matches!(record, Record::Identity(_));
         let looked = self.durable().iter().any(looked);
         for pod in &mut self.pods {
-            pod.life = match pod.life {
-                Life::Gone | Life::Leaving => Life::Gone,
-                _ => Life::Absent,
+            pod.phase = match pod.phase {
+                PodPhase::Gone | PodPhase::Leaving => PodPhase::Gone,
+                _ => PodPhase::Absent,
             };
         }
         self.crash(now)?;

@@ -1,0 +1,218 @@
+//! Write-ahead record of route ownership: a route is recorded before it is created.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use ipnet::IpNet;
+
+use crate::{Moment, NextHop, RoutePlan, Step, Ticket, Wanted, WriteOutcome};
+
+/// Destination and next hop of a route that is ours.
+pub type Entry = (IpNet, NextHop);
+
+/// Time between a failed write of the record and the next, unless a mutation waits for it.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The stored record, the record to store, and the mutations that wait for it.
+///
+/// Routes are recorded before they are created: a process that dies in between leaves no route of
+/// unknown owner. Entries of deleted routes are removed when nothing else is under way.
+#[derive(Debug)]
+pub struct Ledger {
+    /// The stored entries, as of the last successful write.
+    recorded: BTreeSet<Entry>,
+    /// The routes of the last plan, so that a burst of routes is one write.
+    intended: BTreeSet<Entry>,
+    /// Mutations that wait for their entries to be stored.
+    held: Vec<(Ticket, Step)>,
+    saving: Option<BTreeSet<Entry>>,
+    not_before: Moment,
+}
+
+/// Work of the controller besides the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Nothing is under way.
+    Idle,
+    /// Calls are under way: the record is written only if a mutation waits for it.
+    Busy,
+}
+
+impl Ledger {
+    /// Starts from the stored record.
+    pub fn new(recorded: BTreeSet<Entry>) -> Self {
+        Self {
+            recorded,
+            intended: BTreeSet::new(),
+            held: Vec::new(),
+            saving: None,
+            not_before: Moment::START,
+        }
+    }
+
+    /// A pass was planned.
+    pub fn planned(&mut self, plan: &RoutePlan) {
+        let wanted = plan.executable().iter().filter_map(Step::wanted);
+        self.intended = wanted.filter_map(Wanted::key).collect();
+    }
+
+    /// Holds a mutation until its route is recorded.
+    pub fn hold(&mut self, ticket: Ticket, step: Step) {
+        self.held.push((ticket, step));
+    }
+
+    /// Takes the mutations that may start: their routes are recorded, or have no entry because the
+    /// provider chooses the next hop.
+    pub fn release(&mut self) -> Vec<(Ticket, Step)> {
+        let (recorded, saving) = (&self.recorded, &self.saving);
+        let written = |(_, step): &mut (Ticket, Step)| {
+            let key = step.wanted().and_then(Wanted::key);
+            // The write under way may remove the entry.
+            let stays = |key: &Entry| saving.as_ref().is_none_or(|saving| saving.contains(key));
+            key.is_none_or(|key| recorded.contains(&key) && stays(&key))
+        };
+        self.held.extract_if(.., written).collect()
+    }
+
+    /// The entries to store, given the routes that the controller knows to be ours.
+    fn wanted(&self, ours: Vec<Entry>) -> BTreeSet<Entry> {
+        let held = self.held.iter().filter_map(|(_, step)| step.wanted());
+        let mut entries: BTreeSet<Entry> = ours.into_iter().collect();
+        entries.extend(held.filter_map(Wanted::key));
+        entries.extend(self.intended.iter().cloned());
+        entries
+    }
+
+    /// The entries to write now, if any. Report the result with [`Ledger::saved`].
+    pub fn save(
+        &mut self,
+        ours: Vec<Entry>,
+        activity: Activity,
+        now: Moment,
+    ) -> Option<BTreeSet<Entry>> {
+        let may = activity == Activity::Idle && self.not_before <= now;
+        if self.saving.is_some() || self.held.is_empty() && !may {
+            return None;
+        }
+        let wanted = self.wanted(ours);
+        self.saving = (wanted != self.recorded).then_some(wanted);
+        self.saving.clone()
+    }
+
+    /// Time of the next write, if the record is out of date.
+    pub fn wake(&self, ours: Vec<Entry>) -> Option<Moment> {
+        (self.wanted(ours) != self.recorded).then_some(self.not_before)
+    }
+
+    /// A write of the record ended. Returns the mutations that cannot start.
+    pub fn saved(
+        &mut self,
+        entries: BTreeSet<Entry>,
+        outcome: WriteOutcome,
+        now: Moment,
+    ) -> Vec<Ticket> {
+        self.saving = None;
+        if outcome == WriteOutcome::Written {
+            self.recorded = entries;
+            return Vec::new();
+        }
+        // The write may have happened all the same: only entries in both versions are certain.
+        self.recorded = self.recorded.intersection(&entries).cloned().collect();
+        self.not_before = now + RETRY;
+        let held = std::mem::take(&mut self.held).into_iter();
+        held.map(|(ticket, _)| ticket).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Action, Cidr, CreateReason, NextHop, Wanted};
+
+    use super::*;
+
+    fn entry(number: u8) -> Entry {
+        let net = format!("10.244.{number}.0/24").parse().unwrap();
+        let hop = format!("10.0.0.{number}").parse().unwrap();
+        (net, NextHop::Address(hop))
+    }
+
+    fn create(number: u8) -> Step {
+        let (net, hop) = entry(number);
+        let new = Wanted {
+            destination: Cidr::from(net),
+            node: "node".into(),
+            uid: "uid".into(),
+            next_hop: Some(hop),
+            addresses: Vec::new(),
+            provider_id: None,
+        };
+        let reason = CreateReason::Missing;
+        Step {
+            action: Action::Create { new, reason },
+        }
+    }
+
+    fn released(ledger: &mut Ledger) -> Vec<Ticket> {
+        let released = ledger.release().into_iter();
+        released.map(|(ticket, _)| ticket).collect()
+    }
+
+    #[test]
+    fn a_route_is_recorded_before_it_is_created() {
+        let mut ledger = Ledger::new(BTreeSet::new());
+        ledger.hold(Ticket(1), create(1));
+        assert_eq!(released(&mut ledger), []);
+        let entries = ledger
+            .save(Vec::new(), Activity::Busy, Moment::START)
+            .unwrap();
+        assert_eq!(entries, BTreeSet::from([entry(1)]));
+        assert_eq!(released(&mut ledger), [], "not written yet");
+        assert_eq!(
+            ledger.saved(entries, WriteOutcome::Written, Moment::START),
+            []
+        );
+        assert_eq!(released(&mut ledger), [Ticket(1)]);
+    }
+
+    #[test]
+    fn a_route_that_cannot_be_recorded_is_not_created() {
+        let mut ledger = Ledger::new(BTreeSet::new());
+        ledger.hold(Ticket(1), create(1));
+        let entries = ledger
+            .save(Vec::new(), Activity::Busy, Moment::START)
+            .unwrap();
+        assert_eq!(
+            ledger.saved(entries, WriteOutcome::Failed, Moment::START),
+            [Ticket(1)]
+        );
+        assert_eq!(released(&mut ledger), []);
+    }
+
+    #[test]
+    fn after_a_lost_answer_entries_that_may_have_been_removed_do_not_count_as_recorded() {
+        let mut ledger = Ledger::new([entry(1), entry(2)].into());
+        let entries = ledger
+            .save(vec![entry(2)], Activity::Idle, Moment::START)
+            .unwrap();
+        ledger.hold(Ticket(1), create(1));
+        assert_eq!(released(&mut ledger), [], "its entry is being removed");
+        let given_up = ledger.saved(entries, WriteOutcome::Failed, Moment::START);
+        assert_eq!(given_up, [Ticket(1)]);
+        ledger.hold(Ticket(2), create(1));
+        assert_eq!(released(&mut ledger), [], "it has to be written again");
+        let entries = ledger
+            .save(vec![entry(2)], Activity::Busy, Moment::START)
+            .unwrap();
+        assert!(entries.contains(&entry(1)));
+    }
+
+    #[test]
+    fn entries_of_deleted_routes_are_removed_only_when_idle() {
+        let mut ledger = Ledger::new([entry(1)].into());
+        assert_eq!(ledger.save(Vec::new(), Activity::Busy, Moment::START), None);
+        assert_eq!(ledger.wake(Vec::new()), Some(Moment::START));
+        let entries = ledger
+            .save(Vec::new(), Activity::Idle, Moment::START)
+            .unwrap();
+        assert!(entries.is_empty());
+    }
+}
