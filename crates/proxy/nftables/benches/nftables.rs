@@ -1,5 +1,5 @@
-//! What a change of a Service costs in the nftables mode, next to the bare netlink write of the
-//! same elements; loads, restarts and repairs of whole clusters.
+//! Costs of the nftables mode: a change of a Service next to the bare netlink write of the same
+//! elements; loads, restarts and repairs of whole clusters.
 //!
 //! Everything happens in a network namespace of its own.
 #![expect(

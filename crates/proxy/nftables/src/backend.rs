@@ -389,7 +389,7 @@ fn node_port_addresses(settings: &Settings) -> impl Iterator<Item = Entry> {
 
 fn has_sets(structure: &Structure, program: &Program) -> bool {
     let is_there = |set| structure.sets.contains(set);
-    // Sets that another program added disturb nobody.
+    // Sets that another program added do no harm.
     program.sets.iter().all(is_there)
 }
 

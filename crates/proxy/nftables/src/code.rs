@@ -16,9 +16,9 @@ use crate::{
 };
 
 const FIRST: Register = Register(0);
-/// `RTN_LOCAL`.
+/// `RTN_LOCAL` of rtnetlink: an address of this host.
 const LOCAL_ADDRESS: u32 = 2;
-/// `IPS_DST_NAT`.
+/// `IPS_DST_NAT` of conntrack: the destination was changed.
 const DESTINATION_CHANGED: u32 = 0x20;
 /// The kernel's length of device names.
 const DEVICE_NAME: usize = 16;

@@ -1,4 +1,4 @@
-//! What would be written, without writing it.
+//! A sync that writes nothing and prints what it would write.
 
 use weft_host::nftables::{Change, Element, Value};
 use weft_proxy::{Backend as _, Desired, Scope, Settings, SyncError};

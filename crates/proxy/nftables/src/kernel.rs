@@ -28,7 +28,7 @@ pub trait Kernel: Send {
 pub struct Structure {
     /// Sets and maps.
     pub sets: Vec<Set>,
-    /// Chains.
+    /// Chains, with and without hooks.
     pub chains: Vec<Chain>,
     /// Rules, in their order within each chain.
     pub rules: Vec<Rule>,
@@ -44,7 +44,7 @@ pub enum KernelError {
         change: usize,
         /// Of a change to elements, which.
         element: Option<usize>,
-        /// Why.
+        /// The kernel's error by what can be done about it.
         reason: Reason,
         /// What was said about it.
         message: String,

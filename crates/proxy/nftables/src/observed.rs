@@ -1,4 +1,4 @@
-//! What the kernel holds, as far as it was read.
+//! The contents of the kernel's table, as far as they were read.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

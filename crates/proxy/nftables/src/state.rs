@@ -1,4 +1,4 @@
-//! What was written, Service by Service, and what several Services share.
+//! The record of what was written, Service by Service, and of what several Services share.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

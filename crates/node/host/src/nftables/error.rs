@@ -8,9 +8,9 @@ use crate::NetlinkError;
 /// One message that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which.
+    /// The change, and of elements the one that was refused.
     pub place: Place,
-    /// Why.
+    /// The kernel's error by what can be done about it.
     pub reason: Reason,
     /// The kernel's number for it.
     pub errno: Errno,

@@ -52,7 +52,7 @@ pub enum Header {
 /// A property of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meta {
-    /// `skb->priority`.
+    /// `skb->priority`, which queueing disciplines read.
     Priority,
     /// The packet mark.
     Mark,

@@ -148,7 +148,7 @@ pub struct Set {
 /// What belongs to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Datum {
-    /// Data.
+    /// Fields of the types that the map names.
     Value(Value),
     /// A verdict.
     Verdict(Verdict),

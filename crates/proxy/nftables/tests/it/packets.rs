@@ -227,7 +227,7 @@ fn the_internal_policy_local_stays_on_the_node() {
 }
 
 #[test]
-fn source_ranges_let_in_whom_they_name_and_nobody_else() {
+fn source_ranges_let_in_the_sources_they_name_and_no_others() {
     lab::inside(|lab| {
         for mut network in networks(lab) {
             let family = network.family;

@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    /// In whose namespace somebody is.
+    /// The namespace of a sender.
     pub(crate) fn namespace(&self, sender: Sender) -> &Namespace {
         match sender {
             PodA => &self.pods[0],
@@ -146,7 +146,7 @@ impl Network {
         }
     }
 
-    /// What somebody sends first.
+    /// The first packet of a sender.
     pub(crate) fn packet(&self, sender: Sender, target: SocketAddr, protocol: Protocol) -> Packet {
         let device = match sender {
             PodA => Some("pod-a"),
