@@ -37,7 +37,7 @@ pub enum HostError {
     Nftables {
         /// The family.
         family: IpFamily,
-        /// What is missing.
+        /// The feature that is missing.
         reason: String,
     },
     /// The programs exist, but the kernel does not support them.

@@ -17,7 +17,7 @@ use crate::{
     process::{KUBE_PROXY_TABLE, remove_iptables_rules, remove_table, required_family},
 };
 
-/// How long notifications are waited for before the listener looks whether it is still needed.
+/// Time to wait for notifications before the listener checks that it is still needed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The families in which this kernel can do everything that the table needs: at least one, and the

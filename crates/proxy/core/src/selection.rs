@@ -17,7 +17,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Whether an endpoint is in one of the lists.
+    /// True if an endpoint is in one of the lists.
     pub(crate) fn contains(&self, address: SocketAddr) -> bool {
         self.cluster.contains(&address) || self.local.contains(&address)
     }

@@ -74,7 +74,7 @@ struct World {
     backend: Nftables<Recording>,
 }
 
-/// What something cost, in microseconds.
+/// Times in microseconds.
 #[derive(Clone, Copy)]
 struct Cost {
     wall: f64,

@@ -29,9 +29,9 @@ use crate::{
 #[derive(Debug)]
 pub struct Nftables<K> {
     kernel: K,
-    /// What is in the kernel, as far as we know. `None` before the first sync and after a failure.
+    /// The known state of the kernel. `None` before the first sync and after a failure.
     known: Option<Known>,
-    /// How closely the next full sync reads: the kernel may have refused something that should not
+    /// Depth of the next full read: the kernel may have refused something that should not
     /// have been there.
     depth: Depth,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Branches {
     pub(crate) timeouts: BTreeSet<u32>,
 }
 
-/// What was written.
+/// Totals of the commits of one sync.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: usize,

@@ -23,7 +23,7 @@ const DESTINATION_CHANGED: u32 = 0x20;
 /// The kernel's length of device names.
 const DEVICE_NAME: usize = 16;
 
-/// Which address of a packet.
+/// Source or destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,

@@ -52,7 +52,7 @@ pub(crate) enum Dispatch {
 /// identity of Service port and endpoint.
 pub(crate) const CLIENTS: &str = "clients";
 
-/// How many clients are remembered, over all Services. More are served without affinity.
+/// Maximum number of remembered clients, over all Services. More are served without affinity.
 pub(crate) const CLIENT_LIMIT: u32 = 1 << 18;
 
 impl Collection {
@@ -145,7 +145,7 @@ impl Collection {
         }
     }
 
-    /// Whether its keys have several fields.
+    /// True if its keys have several fields.
     pub(crate) fn is_concatenation(self) -> bool {
         !matches!(self, Self::ClusterIps | Self::NodePortAddresses)
     }

@@ -57,7 +57,7 @@ pub fn render(desired: &Desired, settings: &Settings) -> Result<String, SyncErro
     written(None, desired, settings)
 }
 
-/// What a sync would change in the kernel, in the words of `nft -f`. Empty if nothing.
+/// The changes that a sync would make, in the words of `nft -f`. Empty if there are none.
 pub fn differences(
     kernel: &mut dyn Kernel,
     desired: &Desired,

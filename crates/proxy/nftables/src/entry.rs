@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub(crate) content: Content,
 }
 
-/// What an element holds besides its key.
+/// The content of an element besides its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Nothing,
@@ -108,7 +108,7 @@ pub(crate) fn read_endpoint(family: IpFamily, value: &Value) -> Option<SocketAdd
     Some(SocketAddr::new(address, u16::from_be_bytes([high, low])))
 }
 
-/// How the endpoints of one port are numbered, and under which identity clients stay with them.
+/// The numbers of the endpoints of one port, and the identity of the port for affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbering {
     /// `None` stands for the order of the port's own list.
@@ -161,7 +161,7 @@ pub(crate) fn fronts<'a>(
     })
 }
 
-/// Why a Service cannot be written at all.
+/// Refuses a Service that cannot be written at all.
 pub(crate) fn check(service: &Service) -> Result<(), String> {
     for port in &service.ports {
         let id = service.port_id(port);

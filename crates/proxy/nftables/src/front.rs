@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use weft_host::nftables::Value;
 use weft_model::{IpFamily, Protocol};
 
-/// How packets are recognised.
+/// The fields by which packets are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum FrontKind {
     /// By address, protocol and port.
@@ -17,7 +17,7 @@ pub(crate) enum FrontKind {
 impl FrontKind {
     pub(crate) const ALL: [Self; 2] = [Self::Address, Self::NodePort];
 
-    /// How names of its chains and maps begin.
+    /// Prefix of the names of its chains.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Address => "",
@@ -26,7 +26,7 @@ impl FrontKind {
     }
 }
 
-/// What a client addresses. One Service port has several.
+/// An address, protocol and port that clients use. One Service port has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Front {
     /// `None` for a NodePort.

@@ -16,7 +16,7 @@ pub trait Kernel: Send {
     /// The elements with these keys; those that do not exist are left out.
     fn get_elements(&mut self, set: &str, keys: &[Value]) -> Result<Vec<Element>, KernelError>;
 
-    /// How many elements fit into one commit.
+    /// Maximum number of elements in one commit.
     fn element_limit(&self) -> usize;
 
     /// Rises when another process may have changed the table. `None` if that is not known.
@@ -46,7 +46,7 @@ pub enum KernelError {
         element: Option<usize>,
         /// The kernel's error by what can be done about it.
         reason: Reason,
-        /// What was said about it.
+        /// The message about it.
         message: String,
     },
     /// Anything else: nothing is known of the input, or of whether it was committed.

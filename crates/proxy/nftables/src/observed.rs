@@ -23,10 +23,10 @@ use crate::{
 /// and those that fronts lead to are asked for one by one.
 const LISTED: usize = 20_000;
 
-/// How closely maps of endpoints are read.
+/// The depth to which maps of endpoints are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// What fronts lead to: all that packets can reach.
+    /// Elements that fronts lead to: all that packets can reach.
     Reachable,
     /// Also what a process left behind that ended in the middle of a change.
     Everything,
@@ -88,7 +88,7 @@ impl Observed {
         self.elements.entry(collection).or_default().extend(entries);
     }
 
-    /// What is left to do of a step that adds an element.
+    /// The rest of a step that adds an element.
     pub(crate) fn compare(&mut self, step: Step) -> Option<Step> {
         let Step::Add(entry) = step else {
             return Some(step);
@@ -137,7 +137,7 @@ impl Observed {
         keys
     }
 
-    /// How a port was numbered, as its ClusterIP shows.
+    /// The former numbering of a port, as its fronts show it.
     pub(crate) fn numbering(&self, port: &ServicePort, settings: &Settings) -> Numbering {
         let internal = Front {
             address: Some(port.frontend.cluster_ip),

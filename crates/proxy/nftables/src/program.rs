@@ -23,11 +23,11 @@ const MARK: &str = "mark-for-masquerade";
 const NO_ENDPOINTS: &str = "no-endpoints";
 const TCP: u8 = 6;
 
-/// Where destinations are changed, and sources.
+/// Priorities of the chains that change destinations and sources.
 const DESTINATION_PRIORITY: i32 = -100;
 const SOURCE_PRIORITY: i32 = 100;
 
-/// What is always there.
+/// The sets, chains and rules that are always there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) sets: Vec<Set>,

@@ -28,27 +28,27 @@ pub(crate) struct Applied {
     pub(crate) numbering: Box<[Numbering]>,
 }
 
-/// What was written.
+/// The record of what was written.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) services: HashMap<ObjectKey, Applied>,
-    /// Whose each front is. The first Service that names a front has it.
+    /// The owner of each front: the first Service that named it.
     claims: HashMap<Front, ObjectKey>,
     /// Services that name a front of another.
     waiting: BTreeMap<Front, BTreeSet<ObjectKey>>,
-    /// How many ports need an element.
+    /// Number of ports that need an element.
     shared: HashMap<(Collection, Value), u32>,
-    /// How many fronts have so many endpoints.
+    /// Number of fronts by number of endpoints.
     pub(crate) counts: BTreeMap<u32, usize>,
-    /// How many fronts have this timeout.
+    /// Number of fronts by timeout.
     pub(crate) timeouts: BTreeMap<u32, usize>,
     identities: HashMap<u16, u32>,
     pub(crate) element_count: usize,
     pub(crate) without_local_endpoints: WithoutLocalEndpoints,
 }
 
-/// How a Service changes.
+/// The change of a Service.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     pub(crate) steps: Vec<Step>,

@@ -10,7 +10,7 @@ use weft_model::IpFamily;
 
 use crate::program::TABLE;
 
-/// How many chains and rules a change is about are not printed one by one: they are the same for
+/// Prints changes. Chains and rules are counted and not printed: they are the same for
 /// every cluster, and `nft -t list ruleset` shows them.
 pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String {
     let table = match family {

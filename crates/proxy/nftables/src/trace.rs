@@ -29,7 +29,7 @@ use crate::{
 pub struct Packet {
     /// Its sender.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Its destination.
     pub destination: SocketAddr,
     /// Its protocol.
     pub protocol: Protocol,
@@ -39,7 +39,7 @@ pub struct Packet {
     pub local_addresses: BTreeSet<IpAddr>,
 }
 
-/// What becomes of a packet.
+/// The outcome for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// No Service is meant: it goes on as it is.
@@ -55,11 +55,11 @@ pub enum Fate {
 /// A packet's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What was looked at, in order.
+    /// The decisions in order.
     pub steps: Vec<String>,
-    /// How it ends.
+    /// The outcome.
     pub fate: Fate,
-    /// Whether the endpoint sees this node's address instead of the sender's. An endpoint that
+    /// True if the endpoint sees this node's address instead of the sender's. An endpoint that
     /// reaches itself always does.
     pub masqueraded: bool,
 }

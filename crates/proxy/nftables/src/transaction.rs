@@ -12,7 +12,7 @@ use crate::{
     program::{Branch, TABLE},
 };
 
-/// What happens to one element.
+/// A change of one element.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Add(Entry),
@@ -85,7 +85,7 @@ impl Transaction {
         is_unchanged && self.after.is_empty() && self.steps == 0
     }
 
-    /// How many elements it touches.
+    /// Number of elements that it touches.
     pub(crate) fn len(&self) -> usize {
         self.steps
     }
@@ -207,7 +207,7 @@ impl Transaction {
         &self.owners[index]
     }
 
-    /// What it does, a line for each change.
+    /// A line for each change.
     pub(crate) fn describe(&self) -> String {
         let (changes, _) = self.changes();
         let lines = changes.iter().map(|change| match change {

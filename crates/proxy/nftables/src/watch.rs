@@ -60,7 +60,7 @@ impl Watch {
         own.insert(port);
     }
 
-    /// How many were counted. `None` if none can be.
+    /// The number of foreign changes. `None` if they cannot be counted.
     pub(crate) fn foreign_changes(&self, family: IpFamily) -> Option<u64> {
         let is_listening = self.0.is_listening.load(Ordering::Acquire);
         is_listening.then(|| self.counter(family).load(Ordering::Acquire))

@@ -25,7 +25,7 @@ const SPARE_CHAINS: usize = 64;
 /// A commit that failed.
 pub(crate) struct Failure {
     pub(crate) error: SyncError,
-    /// Whether the state is what the kernel holds, after the changes in question were taken back.
+    /// True if the state is what the kernel holds, after the changes in question were taken back.
     pub(crate) is_known: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) branches: Branches,
     pub(crate) transaction: Transaction,
     pub(crate) written: Written,
-    /// How Services were before what is not committed yet.
+    /// Former values of Services whose changes are not committed yet.
     pub(crate) undo: Vec<(ObjectKey, Option<Applied>)>,
 }
 

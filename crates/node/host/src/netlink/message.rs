@@ -46,7 +46,7 @@ impl Request {
         self
     }
 
-    /// How many bytes it has so far.
+    /// Bytes written so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

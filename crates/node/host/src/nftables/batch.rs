@@ -31,7 +31,7 @@ pub enum Change {
         family: IpFamily,
         /// The table.
         table: String,
-        /// What changes.
+        /// The change inside of the table.
         change: TableChange,
     },
 }
@@ -53,7 +53,7 @@ pub enum TableChange {
     AddElements {
         /// The set.
         set: String,
-        /// Whether its keys are concatenations.
+        /// True if its keys are concatenations.
         is_concatenation: bool,
         /// The elements.
         elements: Vec<Element>,
@@ -62,7 +62,7 @@ pub enum TableChange {
     DeleteElements {
         /// The set.
         set: String,
-        /// Whether its keys are concatenations.
+        /// True if its keys are concatenations.
         is_concatenation: bool,
         /// The elements; only keys count.
         elements: Vec<Element>,
@@ -91,14 +91,14 @@ pub(super) const LIST_ELEMENTS: u16 = 3;
 /// A list of elements is split here: the length of an attribute has 16 bits.
 const LIST_LIMIT: usize = 60_000;
 
-/// Where in a batch elements are.
+/// The place of elements in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Position {
     /// The change that they belong to.
     change: usize,
     /// The first of them, among the elements of the change.
     first: usize,
-    /// Where each begins, from the beginning of its message.
+    /// The beginning of each, from the beginning of its message.
     starts: Vec<u32>,
 }
 
@@ -138,12 +138,12 @@ impl Batch {
         self
     }
 
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// How many bytes the messages have.
+    /// Size of all messages in bytes.
     pub fn len(&self) -> usize {
         self.messages.iter().map(Request::len).sum()
     }
@@ -246,7 +246,7 @@ impl Batch {
         }
     }
 
-    /// How many messages it becomes, with those that frame it.
+    /// Number of messages, with those that frame the batch.
     pub(super) fn message_count(&self) -> u32 {
         u32::try_from(self.messages.len() + 2).unwrap_or(u32::MAX)
     }
@@ -290,7 +290,7 @@ impl Batch {
     }
 }
 
-/// Where in a batch something was refused.
+/// The place in a batch of something that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The change, in the order of adding.

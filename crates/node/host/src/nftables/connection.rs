@@ -39,7 +39,7 @@ const ERROR_HEADER: usize = 20;
 /// Enough for the largest transaction. Costs nothing until it is used.
 const SEND_BUFFER: i32 = 8 << 20;
 const RECEIVE_BUFFER: i32 = 8 << 20;
-/// What every socket may send at once.
+/// Bytes that every socket may send at once.
 const DEFAULT_SEND_LIMIT: usize = 200_000;
 
 /// So many keys are asked for at once: all answers fit into the default receive buffer.
@@ -78,7 +78,7 @@ impl Nftables {
         Ok(Self { netfilter, limit })
     }
 
-    /// How many bytes a batch may have.
+    /// Largest size of a batch in bytes.
     pub fn batch_limit(&self) -> usize {
         self.limit
     }
@@ -292,7 +292,7 @@ fn error_number(payload: &[u8]) -> Option<Errno> {
     (number != 0).then(|| Errno::from_raw_os_error(number.wrapping_neg()))
 }
 
-/// Where in its message the kernel found the error, if it says so.
+/// The offset of the error in its message, if the kernel reports it.
 fn offset(flags: u16, payload: &[u8]) -> Option<u32> {
     if flags & FLAG_DETAILS == 0 {
         return None;

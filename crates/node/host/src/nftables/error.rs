@@ -16,7 +16,7 @@ pub struct Refused {
     pub errno: Errno,
 }
 
-/// Why a message was refused.
+/// The reason of a refusal, by what can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It exists already, with other data.

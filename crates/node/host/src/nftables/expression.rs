@@ -40,7 +40,7 @@ impl Register {
     }
 }
 
-/// Where a packet's bytes are counted from.
+/// The header that payload offsets are counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The IP header.
@@ -62,7 +62,7 @@ pub enum Meta {
     Protocol,
 }
 
-/// Which address a routing table is asked about.
+/// The address that a routing table is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibAddress {
     /// The source.
@@ -71,7 +71,7 @@ pub enum FibAddress {
     Destination,
 }
 
-/// What a packet is refused with.
+/// The answer to a packet that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// ICMP port unreachable, of this family.
@@ -80,19 +80,19 @@ pub enum Rejection {
     TcpReset,
 }
 
-/// What happens to a map from within a rule.
+/// An operation of a rule on an element of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapChange {
     /// Adds the element, or sets back the clock of one that exists, whose data stays.
     Update {
-        /// When it expires, in milliseconds.
+        /// Time until it expires, in milliseconds.
         timeout: u64,
     },
     /// Deletes it.
     Delete,
 }
 
-/// Where a packet goes from a rule.
+/// The next place of a packet after a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Lost without a word.
@@ -114,9 +114,9 @@ pub enum Expression {
         header: Header,
         /// The first.
         offset: u32,
-        /// How many.
+        /// Number of bytes or values.
         length: u32,
-        /// Where to.
+        /// The destination register.
         to: Register,
     },
     /// Loads a property.
@@ -127,7 +127,7 @@ pub enum Expression {
     ConnectionStatus(Register),
     /// Ends the rule unless the register holds this value, or does not hold it.
     Compare {
-        /// Whether it should hold it.
+        /// True to continue on a match, false to continue without one.
         equal: bool,
         /// The register.
         register: Register,
@@ -149,7 +149,7 @@ pub enum Expression {
         set: String,
         /// The key.
         key: Register,
-        /// Whether it should hold it.
+        /// True to continue on a match, false to continue without one.
         expected: bool,
     },
     /// Loads from a map what belongs to a key; ends the rule if nothing does.
@@ -158,7 +158,7 @@ pub enum Expression {
         map: String,
         /// The key.
         key: Register,
-        /// Where the data goes.
+        /// The register that receives the data.
         to: Register,
     },
     /// Does what a verdict map says, if it says anything.
@@ -172,7 +172,7 @@ pub enum Expression {
     ChangeMap {
         /// The map.
         map: String,
-        /// What happens.
+        /// The operation on the element.
         change: MapChange,
         /// The key.
         key: Register,
@@ -185,11 +185,11 @@ pub enum Expression {
     Verdict(Verdict),
     /// A random number from `offset`, one of this many.
     Random {
-        /// How many.
+        /// Number of bytes or values.
         modulus: u32,
         /// The least of them.
         offset: u32,
-        /// Where to.
+        /// The destination register.
         to: Register,
     },
     /// Changes the destination of the connection.

@@ -22,7 +22,7 @@ const GROUP: u32 = 1 << (7 - 1);
 const NEW_GENERATION: u8 = 15;
 const RECEIVE_BUFFER: i32 = 16 << 20;
 
-/// What a notification says.
+/// The content of a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Another process changed something in this table, or the table itself.

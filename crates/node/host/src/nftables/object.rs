@@ -18,11 +18,11 @@ pub struct Table {
     pub family: IpFamily,
     /// Its name.
     pub name: String,
-    /// What `nft` prints beside it.
+    /// A comment that `nft` prints.
     pub comment: Option<String>,
 }
 
-/// Where packets enter a chain of type nat.
+/// The hook of a chain of type nat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Packets that come in, before they are routed.
@@ -50,7 +50,7 @@ impl Hook {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where packets enter, and with which priority among others; otherwise by jumps alone.
+    /// Hook and priority; `None` for a chain that is reached by jumps alone.
     pub hook: Option<(Hook, i32)>,
 }
 
@@ -61,7 +61,7 @@ pub struct Rule {
     pub chain: String,
     /// Its instructions.
     pub expressions: Vec<Expression>,
-    /// What `nft` prints beside it.
+    /// A comment that `nft` prints.
     pub comment: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Field {
     }
 }
 
-/// What a key leads to.
+/// The kind of data that keys lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// To nothing: a set.
@@ -126,9 +126,9 @@ pub enum Kind {
 /// Properties of a set that are not part of its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// Whether elements are ranges.
+    /// True if elements are ranges.
     pub is_interval: bool,
-    /// Whether rules add elements, which then expire; and how many there may be.
+    /// Maximum number of elements that rules add and that expire; `None` if rules add none.
     pub dynamic: Option<u32>,
 }
 
@@ -139,13 +139,13 @@ pub struct Set {
     pub name: String,
     /// The fields of a key.
     pub key: Vec<Field>,
-    /// What a key leads to.
+    /// The kind of data that keys lead to.
     pub kind: Kind,
     /// The rest.
     pub traits: Traits,
 }
 
-/// What belongs to a key.
+/// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Datum {
     /// Fields of the types that the map names.
@@ -161,9 +161,9 @@ pub struct Element {
     pub key: Value,
     /// The last of a range.
     pub end: Option<Value>,
-    /// What belongs to it.
+    /// Its data, in a map.
     pub datum: Option<Datum>,
-    /// What `nft` prints beside it.
+    /// A comment that `nft` prints.
     pub comment: Option<Arc<str>>,
 }
 

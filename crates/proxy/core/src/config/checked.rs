@@ -14,7 +14,7 @@ use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ProxyConfig {
-    /// What programs the Services.
+    /// The kernel interface that Services are programmed through.
     pub mode: Mode,
     /// The node's name; `None` takes the host's.
     pub hostname_override: Option<String>,
@@ -54,7 +54,7 @@ pub struct ProxyConfig {
     pub client: ClientConfig,
 }
 
-/// What programs the Services.
+/// The kernel interface that Services are programmed through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Chains of iptables.

@@ -349,7 +349,7 @@ fn affinity_with_the_policy_local_stays_on_the_node() {
     });
 }
 
-/// How many clients are remembered.
+/// The number of remembered clients.
 fn remembered(network: &Network) -> usize {
     let family = network.family;
     network.node.run(|| {

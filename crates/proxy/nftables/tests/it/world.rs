@@ -146,7 +146,7 @@ impl<K: Kernel> World<K> {
     }
 }
 
-/// How many elements a sync wrote.
+/// The number of elements that a sync wrote.
 pub(crate) fn written(report: &SyncReport) -> usize {
     report.rules.iter().map(|(_, count)| count.written).sum()
 }

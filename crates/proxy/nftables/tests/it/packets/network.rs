@@ -23,7 +23,7 @@ use crate::world::World;
 /// On which all servers listen.
 pub(crate) const SERVER_PORT: u16 = 8080;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     PodA,
@@ -247,7 +247,7 @@ fn set(setting: &str, value: &str) {
     }
 }
 
-/// How addresses and routes are laid out.
+/// The layout of addresses and routes.
 struct Plan {
     family: IpFamily,
 }

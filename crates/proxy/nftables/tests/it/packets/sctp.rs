@@ -54,7 +54,7 @@ impl Receiver {
         Self { socket, family }
     }
 
-    /// Where the next INIT goes to.
+    /// The destination port of the next INIT.
     pub(crate) fn destination_port(&self, patience: Duration) -> Option<u16> {
         set_socket_timeout(&self.socket, Timeout::Recv, Some(patience)).unwrap();
         let mut packet = [0; 200];
