@@ -48,14 +48,28 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         let limit = SERVICE_LIMIT.min(self.kernel.element_limit());
         let chunk = CHUNK.min(limit);
+        if self.transaction.len() + steps.len() > limit {
+            self.commit_earlier(owner)?;
+        }
         if steps.len() > limit {
             return self.add_large(owner, steps, limit);
         }
-        let together = self.transaction.len() + steps.len();
         self.transaction.extend(owner, steps);
-        if together >= chunk {
+        if self.transaction.len() >= chunk {
             self.commit()?;
         }
+        Ok(())
+    }
+
+    /// Commits what was added before the Service that is in the state already.
+    fn commit_earlier(&mut self, current: Option<&ObjectKey>) -> Result<(), Failure> {
+        let last = self.undo.pop_if(|(key, _)| Some(&*key) == current);
+        // The order of taking back is lost with it: after a failure everything is read.
+        self.commit().map_err(|failure| Failure {
+            is_known: failure.is_known && last.is_none(),
+            ..failure
+        })?;
+        self.undo.extend(last);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use weft_host::nftables::{Change, Element, Nftables as Connection, Value as Key};
+use weft_host::nftables::{Change, Element, Nftables as Connection, TableChange, Value as Key};
 use weft_model::IpFamily;
 use weft_nftables::{
     HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
@@ -303,6 +303,15 @@ impl Kernel for Killed {
             return Err(KernelError::Failed("killed".to_owned()));
         }
         self.commits -= 1;
+        let added = changes.iter().map(|change| match change {
+            Change::Within {
+                change: TableChange::AddElements { set, elements, .. },
+                ..
+            } if set != "pick" && !set.contains("sticky") => elements.len(),
+            _ => 0,
+        });
+        let added: usize = added.sum();
+        assert!(added <= self.element_limit(), "{added} elements at once");
         self.kernel.commit(changes)
     }
 
@@ -445,7 +454,7 @@ impl Kernel for Picky {
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
         for (place, change) in changes.iter().enumerate() {
             if let Change::Within {
-                change: weft_host::nftables::TableChange::AddElements { elements, .. },
+                change: TableChange::AddElements { elements, .. },
                 ..
             } = change
             {
