@@ -4,13 +4,15 @@ use std::{collections::BTreeSet, path::Path};
 
 use crate::tree;
 
+/// The crate of a row of the code map.
+fn row(line: &str) -> Option<&str> {
+    let (name, _) = line.strip_prefix("| `crates/")?.split_once('`')?;
+    Some(name)
+}
+
 /// The crates in the code map of ARCHITECTURE.md: rows that begin with `` | `crates/<name>` ``.
 fn mapped(text: &str) -> Vec<String> {
-    let mut names: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `crates/")?.split_once('`'))
-        .map(|(name, _)| name.to_owned())
-        .collect();
+    let mut names: Vec<String> = text.lines().filter_map(row).map(str::to_owned).collect();
     names.sort();
     names
 }
@@ -21,6 +23,85 @@ fn the_code_map_lists_exactly_the_crates() {
         mapped(&tree::read("ARCHITECTURE.md")),
         tree::crate_directories()
     );
+}
+
+#[test]
+fn a_crate_uses_only_those_below_it_in_the_code_map() {
+    let text = tree::read("ARCHITECTURE.md");
+    let rows: Vec<&str> = text.lines().filter_map(row).collect();
+    let metadata = tree::metadata(true);
+    let packages = metadata["packages"].as_array().unwrap();
+    let position = |name: &str| {
+        let package = packages.iter().find(|package| package["name"] == name)?;
+        let manifest = package["manifest_path"].as_str().unwrap();
+        let directory = manifest.strip_suffix("/Cargo.toml").unwrap();
+        rows.iter()
+            .position(|row| directory.ends_with(&format!("/crates/{row}")))
+    };
+    let mut compared = 0;
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let target = dependency["name"].as_str().unwrap();
+            if let (true, Some(user), Some(used)) = (
+                dependency["kind"].is_null(),
+                position(name),
+                position(target),
+            ) {
+                assert!(
+                    user < used,
+                    "{name} uses {target}, whose row is above its own"
+                );
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 50, "only {compared} dependencies were compared");
+}
+
+/// The most files that a walk through a product may need.
+const WALKS: [(&str, usize); 3] = [
+    ("crates/proxy/README.md", 22),
+    ("crates/ipam/README.md", 18),
+    ("crates/routes/README.md", 22),
+];
+
+/// The source files that the numbered steps of a page name, in their order.
+fn walk(text: &str) -> Vec<&str> {
+    let begins = |line: &str| {
+        let (number, _) = line.split_once(". ").unwrap_or_default();
+        !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
+    };
+    let steps = text
+        .lines()
+        .filter(|line| begins(line) || line.starts_with("  "));
+    let named = steps.flat_map(|line| line.split('`').skip(1).step_by(2));
+    let mut files: Vec<&str> = Vec::new();
+    for file in named.filter(|name| name.contains("/src/")) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+#[test]
+fn the_walks_through_products_are_short_and_name_files_that_exist() {
+    for (page, most) in WALKS {
+        let text = tree::read(page);
+        let files = walk(&text);
+        assert!(files.len() > 10, "{page}: found only {files:?}");
+        assert!(
+            files.len() <= most,
+            "{page}: {} files: {files:?}",
+            files.len()
+        );
+        let product = tree::root().join(page).parent().unwrap().to_owned();
+        for file in files {
+            let exists = product.join(file).exists() || product.join("..").join(file).exists();
+            assert!(exists, "{page}: there is no {file}");
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{
     scaling::{DEFAULT_BATCH, ScalerParameters},
 };
 
-/// WallTime-clock time in milliseconds since 1970, for timestamps that other machines read. A clock
+/// Wall-clock time in milliseconds since 1970, for timestamps that other machines read. A clock
 /// that jumps makes a cooldown shorter or longer, and does no other harm.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
