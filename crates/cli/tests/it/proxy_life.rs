@@ -12,7 +12,7 @@ use std::{
 use http::StatusCode;
 use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, AuthorizationMode, Cut, Fault, Matcher, Times, User, Verb};
-use weft_host::netfilter::Netfilter;
+use weft_host::{netfilter::Netfilter, nftables::Nftables};
 use weft_model::{IpFamily, Protocol};
 use weft_testkit::{
     Flood,
@@ -328,7 +328,17 @@ fn the_nftables_mode_takes_over_repairs_its_table_and_gives_way() {
         assert!(mode.ends_with("nftables"), "{mode}");
 
         node.program("nft", &["flush", "ruleset"]);
-        wait_until("the table is back", table);
+        let flushed = Instant::now();
+        node.run(|| {
+            let mut nftables = Nftables::open().unwrap();
+            wait_until("the Service is back", || {
+                let services = nftables.elements(IpFamily::V4, "weft", "services");
+                services.is_ok_and(|services| !services.is_empty())
+            });
+        });
+        // By the kernel's notification and not by the next audit, which is due after 30 s.
+        let took = flushed.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
         arena.apply(&[dns_slice("10.244.0.3")]);
         wait_until("it serves again", || goes_to("10.244.0.3:5353"));
         drop(proxy);
