@@ -314,9 +314,8 @@ fn crates_are_named_after_their_directories() {
         let (folder, parent) = (folders.next().unwrap(), folders.next().unwrap());
         let expected = match folder {
             "cli" if parent == "crates" => "weft".to_owned(),
-            "cli" => format!("weft-{parent}"),
             "xtask" => "xtask".to_owned(),
-            "core" => format!("weft-{parent}"),
+            "cli" | "core" => format!("weft-{parent}"),
             "agent" | "allocator" | "daemon" => format!("weft-{parent}-{folder}"),
             other => format!("weft-{other}"),
         };

@@ -5,11 +5,11 @@
 //! it is freed**. Both are kept with any number of writers and with caches of any age:
 //!
 //! - a claim is made in a [`Shard`], which is written only if unchanged since it was read, so it is
-//! made once;
+//!   made once;
 //! - a claim names the version of its holder's container at which it may be published, and that
-//! write, too, requires an unchanged object. Publishing increments the version. So once the version
-//! of a claim has passed, it is certain whether the claim was published, and if it was not, it
-//! never will be. Only then is it freed.
+//!   write, too, requires an unchanged object. Publishing increments the version. So once the version
+//!   of a claim has passed, it is certain whether the claim was published, and if it was not, it
+//!   never will be. Only then is it freed.
 //!
 //! Addresses that are published without a claim are claimed before anything is granted. A
 //! NodeNetworkConfig that is recreated for the same Node gets the claims of its predecessor. The

@@ -644,7 +644,7 @@ mod tests {
             metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
             health: health.clone(),
             event_sink: Arc::new(move |key, note| {
-                sink.lock().unwrap().push((key.to_string(), note))
+                sink.lock().unwrap().push((key.to_string(), note));
             }),
             node: "here".to_owned(),
             min_sync_period: Duration::ZERO,

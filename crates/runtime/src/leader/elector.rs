@@ -95,7 +95,7 @@ impl LeaderElector {
                     tracing::warn!(lease = %self.config.name, %error, "cannot contend for the lease");
                 }
                 Err(_) => {
-                    tracing::warn!(lease = %self.config.name, "timed out contending for the lease")
+                    tracing::warn!(lease = %self.config.name, "timed out contending for the lease");
                 }
             }
             self.publish_status();

@@ -65,7 +65,7 @@ impl HcloudToken {
                 match read(path) {
                     Ok(token) => *last = token,
                     Err(error) => {
-                        warn!(%error, "cannot read the token file, keeping the last token")
+                        warn!(%error, "cannot read the token file, keeping the last token");
                     }
                 }
                 last.clone()
