@@ -70,8 +70,11 @@ async fn a_damaged_release_is_put_aside_and_a_refused_one_stays_and_neither_stop
     let files = directory.path().join("queue");
     let torn = "00000000000000000001-00000000000000aa.json";
     fs::write(files.join(torn), "{\"version\":1,\"requ").unwrap();
-    let nameless = IpConfigsRequest::default();
-    queue.push(&nameless).unwrap();
+    let too_long = IpConfigsRequest {
+        infra_container_id: "c".repeat(5000),
+        ..IpConfigsRequest::default()
+    };
+    queue.push(&too_long).unwrap();
     let daemon = world.start("n1", &directory.path().join("state")).await;
     let expected = Replayed {
         released: 1,
@@ -81,7 +84,7 @@ async fn a_damaged_release_is_put_aside_and_a_refused_one_stays_and_neither_stop
     assert_eq!(replay(&daemon.rest, &files).await.unwrap(), expected);
     assert_eq!(daemon.attached().await, 1);
     assert!(files.join(format!("{torn}.unreadable")).exists());
-    assert!(queue.holds(&nameless).unwrap());
+    assert!(queue.holds(&too_long).unwrap());
 }
 
 /// Real time: opening a FIFO carelessly would block a thread for ever.
