@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::tree;
 
 /// The crates of the workspace that each may use. A new crate gets its row here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 29] = [
+const ARROWS: [(&str, &[&str]); 30] = [
     ("weft-check", &[]),
     (
         "weft-conformance",
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 29] = [
         "weft-iptables",
         &["weft-host", "weft-model", "weft-proxy", "weft-ruleset"],
     ),
+    ("weft-nftables", &["weft-host", "weft-model", "weft-proxy"]),
     (
         "weft-ipam-allocator",
         &["weft-ipam", "weft-model", "weft-process", "weft-runtime"],
@@ -59,6 +60,7 @@ const ARROWS: [(&str, &[&str]); 29] = [
         &[
             "weft-host",
             "weft-iptables",
+            "weft-nftables",
             "weft-listener",
             "weft-model",
             "weft-process",
@@ -119,6 +121,7 @@ const ARROWS: [(&str, &[&str]); 29] = [
             "weft-ipam-daemon",
             "weft-iptables",
             "weft-model",
+            "weft-nftables",
             "weft-process",
             "weft-program",
             "weft-providers",

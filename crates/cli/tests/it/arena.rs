@@ -180,11 +180,16 @@ impl Arena {
     pub(crate) fn start(&self, namespace: &Namespace, name: &str, program: &[&str]) -> Running {
         let path = env::var("PATH").unwrap();
         let log = fs::File::create(self.programs.path().join(format!("{name}.log"))).unwrap();
+        // The last of two values would count.
+        let is_given = |flag: &str| {
+            let name = flag.split_inclusive('=').next().unwrap_or(flag);
+            program.iter().any(|given| given.starts_with(name))
+        };
         let child = namespace
             .command("env")
             .arg(format!("PATH={}:{path}", self.programs.path().display()))
             .args(program)
-            .args(FLAGS)
+            .args(FLAGS.iter().filter(|flag| !is_given(flag)))
             .arg("--master=http://127.0.0.1:6443")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

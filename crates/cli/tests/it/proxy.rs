@@ -75,8 +75,8 @@ fn a_wrong_configuration_is_told_at_once_and_in_full() {
     assert_eq!(
         run.stderr,
         "error: the configuration of the proxy is not valid\n  \
-         cause: mode: \"ipvs\": weft proxy has the iptables mode only; use kube-proxy for this \
-         one, or change the mode to iptables; iptables.masqueradeBit: 40: must be 0 to 31\n"
+         cause: mode: \"ipvs\": weft proxy has the iptables and nftables modes only; use kube-proxy \
+         for this one, or change the mode to iptables or nftables; iptables.masqueradeBit: 40: must be 0 to 31\n"
     );
     let (run, _) = write_config(Some("iptables: {syncPeriod: soon}\n"), &[]);
     assert_eq!(run.code, Some(2));
@@ -86,9 +86,13 @@ fn a_wrong_configuration_is_told_at_once_and_in_full() {
         "{}",
         run.stderr
     );
-    let (run, _) = write_config(None, &["--proxy-mode=nftables"]);
+    let (run, _) = write_config(None, &["--proxy-mode=kernelspace"]);
     assert_eq!(run.code, Some(2));
-    assert!(run.stderr.contains("iptables mode only"), "{}", run.stderr);
+    let words = "iptables and nftables modes only";
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+    let (run, written) = write_config(None, &["--proxy-mode=nftables"]);
+    assert_eq!(run.code, Some(0));
+    assert!(written.contains("mode: nftables"), "{written}");
 }
 
 #[test]

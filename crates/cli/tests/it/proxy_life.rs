@@ -12,7 +12,7 @@ use std::{
 use http::StatusCode;
 use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, AuthorizationMode, Cut, Fault, Matcher, Times, User, Verb};
-use weft_host::netfilter::Netfilter;
+use weft_host::{netfilter::Netfilter, nftables::Nftables};
 use weft_model::{IpFamily, Protocol};
 use weft_testkit::{
     Flood,
@@ -279,6 +279,79 @@ fn flows_to_an_endpoint_that_went_are_forgotten() {
                 .iter()
                 .any(|answer| answer == "10.244.0.2:5353")
         });
+    });
+}
+
+#[test]
+fn the_nftables_mode_takes_over_repairs_its_table_and_gives_way() {
+    let programs = ["iptables-nft", "iptables-legacy", "nft"];
+    lab::with_programs(&programs, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        let ip = |arguments: &str| {
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            node.program("ip", &arguments);
+        };
+        ip("link add pods type bridge");
+        ip("link set pods up");
+        ip("address add 10.244.0.254/16 dev pods");
+        ip("route add 10.96.0.0/12 dev pods");
+        arena.serve(&node);
+        arena.create_namespace("dns");
+        arena.apply(&[node_object(), dns_service(), dns_slice("10.244.0.1")]);
+        let goes_to = |endpoint: &str| {
+            node.run(|| {
+                let socket = UdpSocket::bind("10.244.0.254:5000").unwrap();
+                // Refused where the Service has no endpoint yet.
+                let _ = socket.send_to(b"who is", "10.96.0.53:53");
+            });
+            flows(&node).iter().any(|answer| answer == endpoint)
+        };
+        let chains = || {
+            node.program("iptables-nft-save", &[])
+                .contains("KUBE-SERVICES")
+        };
+        let table = || {
+            node.program("nft", &["list", "tables"])
+                .contains("table ip weft")
+        };
+
+        let proxy = arena.start_weft(&node);
+        wait_until("iptables serves", || goes_to("10.244.0.1:5353"));
+        drop(proxy);
+        let proxy = arena.start_weft_with(&node, &["--proxy-mode=nftables"]);
+        wait_until("the other mode's chains are gone", || !chains());
+        assert!(table(), "{}", arena.log("weft"));
+        arena.apply(&[dns_slice("10.244.0.2")]);
+        wait_until("nftables serves", || goes_to("10.244.0.2:5353"));
+        let mode = Arena::page(&node, 10_249, "/proxyMode");
+        assert!(mode.ends_with("nftables"), "{mode}");
+
+        node.program("nft", &["flush", "ruleset"]);
+        let flushed = Instant::now();
+        node.run(|| {
+            let mut nftables = Nftables::open().unwrap();
+            wait_until("the Service is back", || {
+                let services = nftables.elements(IpFamily::V4, "weft", "services");
+                services.is_ok_and(|services| !services.is_empty())
+            });
+        });
+        // By the kernel's notification and not by the next audit, which is due after 30 s.
+        let took = flushed.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        arena.apply(&[dns_slice("10.244.0.3")]);
+        wait_until("it serves again", || goes_to("10.244.0.3:5353"));
+        drop(proxy);
+
+        let proxy = arena.start_weft(&node);
+        wait_until("the table is gone", || !table());
+        assert!(chains());
+        arena.apply(&[dns_slice("10.244.0.1")]);
+        wait_until("iptables serves again", || goes_to("10.244.0.1:5353"));
+        drop(proxy);
+        let weft = env!("CARGO_BIN_EXE_weft");
+        node.program(weft, &["proxy", "--iptables-variant=nft", "cleanup"]);
+        assert!(!chains() && !table());
     });
 }
 

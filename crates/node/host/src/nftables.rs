@@ -1,32 +1,53 @@
-//! Deletion of nftables tables that another mode of kube-proxy left behind.
+//! nf_tables over netlink: batches of changes, what is there, and notifications of change.
+//!
+//! Start reading at [`Change`] for what can be written and [`Nftables`] for how. Everything is a
+//! value that is encoded and decoded here; no program is run.
 
-use std::{io, process::Command};
+use std::io;
 
 use weft_model::IpFamily;
 
-/// Deletes a whole table. `false` if it does not exist, or `nft` is not installed.
+mod attribute;
+mod batch;
+mod connection;
+mod error;
+mod expression;
+mod listener;
+mod object;
+mod value;
+
+pub use batch::{Batch, Change, Place, TableChange};
+pub use connection::Nftables;
+pub use error::{CommitError, Reason, Refused};
+pub use expression::{
+    Expression, FibAddress, Header, MapChange, Meta, Register, Rejection, Verdict,
+};
+pub use listener::{Listener, Notice};
+pub use object::{Chain, Datum, Element, Field, Hook, Kind, Rule, Set, Table, Traits};
+pub use value::Value;
+
+/// Deletes a whole table. `false` if there was none.
 pub fn delete_table(family: IpFamily, name: &str) -> io::Result<bool> {
-    let family = match family {
-        IpFamily::V4 => "ip",
-        IpFamily::V6 => "ip6",
-    };
-    let run = |verb: &[&str]| {
-        let mut command = Command::new("nft");
-        command.args(verb).args(["table", family, name]).output()
-    };
-    // Only a list distinguishes a missing table from one that cannot be deleted.
-    match run(&["list"]) {
-        Ok(output) if output.status.success() => {}
-        Ok(_) => return Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
+    let mut nftables = Nftables::open().map_err(io::Error::other)?;
+    if nftables
+        .table(family, name)
+        .map_err(io::Error::other)?
+        .is_none()
+    {
+        return Ok(false);
     }
-    let output = run(&["delete"])?;
-    if output.status.success() {
-        return Ok(true);
+    let mut batch = Batch::new();
+    batch.push(&Change::DeleteTable {
+        family,
+        table: name.to_owned(),
+    });
+    match nftables.commit(&batch) {
+        Ok(()) => Ok(true),
+        Err(CommitError::Refused(refused))
+            if refused.iter().all(|one| one.reason == Reason::Missing) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(io::Error::other(error)),
     }
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(io::Error::other(format!(
-        "cannot delete nftables table {family} {name}: {message}"
-    )))
 }

@@ -8,7 +8,7 @@
 use std::{
     io,
     mem::MaybeUninit,
-    os::{fd::AsRawFd as _, unix::process::ExitStatusExt as _},
+    os::{fd::AsRawFd, unix::process::ExitStatusExt as _},
     process::{Child, ExitStatus},
     time::Duration,
 };
@@ -79,6 +79,30 @@ fn duration(time: libc::timeval) -> Duration {
 pub(crate) fn fix_mapped_size(bytes: libc::c_int) -> bool {
     // SAFETY: no pointers are involved, and glibc locks what it sets.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 }
+}
+
+/// Sets a socket option whose value is a number.
+pub(crate) fn set_option(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads `length` bytes, the size of what the pointer points to.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// `struct ipt_getinfo` of linux/netfilter_ipv4/ip_tables.h; IPv6 has the same.

@@ -2,7 +2,10 @@
 
 use std::{error::Error, sync::Arc};
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    sync::Notify,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey, SharedStr};
 use weft_proxy::{Backend, Model, NodeFacts, config::NodeNetwork, config::ProxyConfig};
@@ -26,6 +29,8 @@ pub struct FamilyKernel {
     pub backend: Box<dyn Backend>,
     /// Its conntrack entries.
     pub flows: Box<dyn Flows>,
+    /// Notified when another process changed what the backend wrote.
+    pub disturbed: Arc<Notify>,
 }
 
 /// The inputs of one run of the proxy.
@@ -132,6 +137,7 @@ impl PreparedProxy {
                 inbox,
                 backend: kernel.backend,
                 flows: kernel.flows,
+                disturbed: kernel.disturbed,
                 metrics: parts.metrics.clone(),
                 health: parts.health.clone(),
                 event_sink: event_sink.clone(),

@@ -8,6 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use tokio::{
+    sync::Notify,
     task::JoinError,
     time::{Instant, sleep_until},
 };
@@ -51,6 +52,8 @@ pub(crate) struct FamilyParts {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) flows: Box<dyn Flows>,
+    /// Notified when another process changed what the backend wrote.
+    pub(crate) disturbed: Arc<Notify>,
     pub(crate) metrics: ProxyMetrics,
     pub(crate) health: HealthMonitor,
     pub(crate) event_sink: EventSink,
@@ -63,6 +66,7 @@ pub(crate) struct FamilyParts {
 pub(crate) struct FamilyLoop {
     family: IpFamily,
     inbox: Arc<Inbox>,
+    disturbed: Arc<Notify>,
     metrics: ProxyMetrics,
     health: HealthMonitor,
     event_sink: EventSink,
@@ -103,6 +107,7 @@ impl FamilyLoop {
         Self {
             family: parts.family,
             inbox: parts.inbox,
+            disturbed: parts.disturbed,
             metrics: parts.metrics,
             health: parts.health.clone(),
             event_sink: parts.event_sink,
@@ -143,6 +148,7 @@ impl FamilyLoop {
                     tokio::select! {
                         () = stop.cancelled() => return Ok(()),
                         () = self.inbox.arrived() => self.schedule.request(),
+                        () = self.disturbed.notified() => self.schedule.disturbed(Instant::now()),
                         () = sleep_until(self.schedule.deadline()) => {}
                     }
                 }
@@ -634,6 +640,7 @@ mod tests {
             inbox: inbox.clone(),
             backend: Box::new(backend.clone()),
             flows: Box::new(NoFlows),
+            disturbed: Arc::default(),
             metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
             health: health.clone(),
             event_sink: Arc::new(move |key, note| {

@@ -32,6 +32,14 @@ pub enum HostError {
         #[source]
         source: DetectError,
     },
+    /// The kernel lacks something that the nftables mode needs.
+    #[error("cannot serve {family} by nftables: {reason}; --proxy-mode=iptables needs less")]
+    Nftables {
+        /// The family.
+        family: IpFamily,
+        /// The feature that is missing.
+        reason: String,
+    },
     /// The programs exist, but the kernel does not support them.
     #[error("{family} is required but not available on this host: {reason}")]
     Family {

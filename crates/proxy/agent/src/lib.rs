@@ -13,11 +13,13 @@
 mod agent;
 pub mod config_file;
 mod family;
+mod first_sync;
 pub mod health;
 pub mod host;
 mod inbox;
 pub mod listen;
 pub mod metrics;
+mod nftables;
 pub mod offline;
 pub mod pages;
 pub mod process;

@@ -103,10 +103,7 @@ pub fn diagnostics(diagnostics: Diagnostics) -> Router {
         checks: Checks::default(),
     });
     Router::new()
-        .route(
-            "/proxyMode",
-            any(|| async { typed(PLAIN, "iptables".to_owned()) }),
-        )
+        .route("/proxyMode", any(proxy_mode))
         .route("/configz", any(configz))
         .route("/flagz", any(flagz))
         .route("/statusz", any(statusz))
@@ -122,6 +119,12 @@ struct Pages {
 }
 
 type DiagnosticPages = State<Arc<Pages>>;
+
+async fn proxy_mode(State(pages): DiagnosticPages) -> Response {
+    let mode = pages.diagnostics.configuration["mode"].as_str();
+    let mode = mode.filter(|mode| !mode.is_empty()).unwrap_or("iptables");
+    typed(PLAIN, mode.to_owned())
+}
 
 async fn configz(State(pages): DiagnosticPages) -> Response {
     let configuration = &pages.diagnostics.configuration;

@@ -17,7 +17,7 @@ use weft_host::{
 };
 use weft_iptables::{HostKernel, OwnWrites};
 use weft_model::{IpFamily, SharedStr};
-use weft_proxy::config::ProxyConfig;
+use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
     Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, Unit, connect,
 };
@@ -27,10 +27,12 @@ use weft_process::{client, run_until, serve_control_socket};
 use crate::{
     agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup},
     config_file::{self, ConfigFile},
+    first_sync::FirstSync,
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
     listen::{BindError, BindPolicy, RetryingServer},
     metrics::ProxyMetrics,
+    nftables,
     pages::{self, Diagnostics, HealthServer},
 };
 
@@ -110,10 +112,13 @@ impl ProxySetup {
         // The first sync handles the text of all rules; later ones write a few lines.
         return_freed_memory();
         prepare_host(&self.config)?;
-        remove_nftables_leftovers();
+        let kernels = match self.config.mode {
+            Mode::Iptables => kernels(&self.config, self.variant, self.minimize)?,
+            Mode::Nftables => nftables::kernels(&self.config, self.variant)?,
+        };
         Ok(RunSetup {
             config: self.config.clone(),
-            kernels: kernels(&self.config, self.variant, self.minimize)?,
+            kernels,
             file,
         })
     }
@@ -136,7 +141,10 @@ impl ProxySetup {
 /// Modules come first. Legacy iptables loads its own by `modprobe`, and the conntrack sysctls exist
 /// only with its module.
 pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
-    host::families(required_family(config), variant)?;
+    match config.mode {
+        Mode::Iptables => drop(host::families(required_family(config), variant)?),
+        Mode::Nftables => drop(nftables::families(required_family(config))?),
+    }
     if let Err(error) = host::load_conntrack() {
         tracing::warn!(%error, "cannot read conntrack entries");
     }
@@ -184,6 +192,22 @@ fn limits(config: &ProxyConfig) -> ConntrackLimits {
 /// Removes the rules of a service proxy in every available family, and with `auto` in both
 /// variants. Continues after a failure.
 pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
+    let mut outcome = remove_iptables_rules(variant, &IpFamily::ALL);
+    for family in IpFamily::ALL {
+        for table in [nftables::TABLE, KUBE_PROXY_TABLE] {
+            if let Err(error) = remove_table(family, table) {
+                outcome = Err(error.into());
+            }
+        }
+    }
+    outcome
+}
+
+/// Removes the iptables rules of a service proxy.
+pub(crate) fn remove_iptables_rules(
+    variant: VariantChoice,
+    wanted: &[IpFamily],
+) -> Result<(), AnyError> {
     let variants = match variant {
         VariantChoice::Auto => vec![VariantChoice::Nft, VariantChoice::Legacy],
         chosen => vec![chosen],
@@ -193,7 +217,8 @@ pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
         let Ok(families) = host::families(None, variant) else {
             continue;
         };
-        for (family, programs) in families {
+        let families = families.into_iter();
+        for (family, programs) in families.filter(|(family, _)| wanted.contains(family)) {
             let mut kernel = HostKernel::new(programs, OwnWrites::default());
             match weft_iptables::cleanup(&mut kernel, family) {
                 Ok(plan) => {
@@ -206,20 +231,23 @@ pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
             }
         }
     }
-    remove_nftables_leftovers();
     outcome
 }
 
-/// Removes the tables of kube-proxy's nftables mode, which would translate packets in addition to
-/// our rules.
-fn remove_nftables_leftovers() {
-    for family in IpFamily::ALL {
-        match weft_host::nftables::delete_table(family, "kube-proxy") {
-            Ok(true) => tracing::info!(%family, "removed the table of kube-proxy's nftables mode"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(%family, %error, "cannot remove the table of kube-proxy's nftables mode");
-            }
+/// The table of kube-proxy's nftables mode.
+pub(crate) const KUBE_PROXY_TABLE: &str = "kube-proxy";
+
+/// Removes an nftables table of a service proxy, which would go on translating next to us.
+pub(crate) fn remove_table(family: IpFamily, table: &str) -> std::io::Result<()> {
+    match weft_host::nftables::delete_table(family, table) {
+        Ok(true) => {
+            tracing::info!(%family, table, "nftables table removed");
+            Ok(())
+        }
+        Ok(false) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%family, table, %error, "cannot remove nftables table");
+            Err(error)
         }
     }
 }
@@ -236,10 +264,20 @@ fn kernels(
 ) -> Result<Vec<FamilyKernel>, host::HostError> {
     let own_writes = OwnWrites::default();
     let families = host::families(required_family(config), variant)?;
-    let kernel = |(family, programs)| FamilyKernel {
-        family,
-        backend: host::backend(programs, own_writes.clone(), minimize),
-        flows: Box::new(HostFlows),
+    let kernel = |(family, programs)| {
+        let backend = host::backend(programs, own_writes.clone(), minimize);
+        // Failures are logged, and leave what was there before.
+        let remove_others = move || {
+            for table in [nftables::TABLE, KUBE_PROXY_TABLE] {
+                let _ = remove_table(family, table);
+            }
+        };
+        FamilyKernel {
+            family,
+            backend: Box::new(FirstSync::new(backend, remove_others)),
+            flows: Box::new(HostFlows),
+            disturbed: Arc::default(),
+        }
     };
     Ok(families.into_iter().map(kernel).collect())
 }

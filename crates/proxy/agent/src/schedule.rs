@@ -81,6 +81,11 @@ impl Schedule {
         self.requested = true;
     }
 
+    /// Another process changed what we wrote: an audit is due at once.
+    pub(crate) fn disturbed(&mut self, now: Instant) {
+        self.next_audit = self.next_audit.min(now);
+    }
+
     /// The action that is due.
     pub(crate) fn due(&self, now: Instant) -> Due {
         let full = now >= self.next_full || self.failed;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use check::{FieldError, InvalidConfiguration};
 pub use checked::{
-    ClientConfig, ConntrackLimits, DetectLocal, NodeNetwork, NodePortSource, ProxyConfig,
+    ClientConfig, ConntrackLimits, DetectLocal, Mode, NodeNetwork, NodePortSource, ProxyConfig,
     address_with_port,
 };
 pub use decode::{DecodeError, Decoded, decode};
@@ -74,10 +74,10 @@ pub struct KubeProxyConfiguration {
     pub logging: Logging,
     /// IP:port of metrics; empty disables them.
     pub metrics_bind_address: String,
-    /// The mode. Only `iptables` passes the check.
+    /// The mode: `iptables` or `nftables`.
     pub mode: String,
-    /// Options of another mode, kept as they are.
-    pub nftables: Map<String, Value>,
+    /// Options of the nftables mode.
+    pub nftables: Nftables,
     /// Networks of node addresses on which NodePorts answer, or `primary` alone. All if unset.
     pub node_port_addresses: Option<Vec<String>>,
     /// oom_score_adj of this process, -1000 to 1000.
@@ -155,6 +155,20 @@ pub struct Iptables {
     pub sync_period: GoDuration,
 }
 
+/// Options of the nftables mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nftables {
+    /// Masquerade all traffic to ClusterIPs.
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that requests masquerading.
+    pub masquerade_bit: i32,
+    /// Minimum time between two syncs.
+    pub min_sync_period: GoDuration,
+    /// Time after which a failed sync is retried; zero is 30 s.
+    pub sync_period: GoDuration,
+}
+
 /// Log options. Only format and verbosity are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -210,12 +224,7 @@ impl Default for KubeProxyConfiguration {
             logging: Logging::default(),
             metrics_bind_address: format!("127.0.0.1:{METRICS_PORT}"),
             mode: "iptables".to_owned(),
-            nftables: section(json!({
-                "masqueradeAll": false,
-                "masqueradeBit": 14,
-                "minSyncPeriod": "0s",
-                "syncPeriod": "0s",
-            })),
+            nftables: Nftables::default(),
             node_port_addresses: None,
             oom_score_adj: -999,
             port_range: String::new(),
@@ -273,6 +282,17 @@ impl Default for Iptables {
             masquerade_bit: 14,
             min_sync_period: GoDuration::from_seconds(1),
             sync_period: GoDuration::from_seconds(30),
+        }
+    }
+}
+
+impl Default for Nftables {
+    fn default() -> Self {
+        Self {
+            masquerade_all: false,
+            masquerade_bit: 14,
+            min_sync_period: GoDuration::ZERO,
+            sync_period: GoDuration::ZERO,
         }
     }
 }

@@ -16,6 +16,13 @@ pub(crate) struct Selection {
     pub(crate) has_endpoints: bool,
 }
 
+impl Selection {
+    /// True if an endpoint is in one of the lists.
+    pub(crate) fn contains(&self, address: SocketAddr) -> bool {
+        self.cluster.contains(&address) || self.local.contains(&address)
+    }
+}
+
 /// The kind of topology hints to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topology {

@@ -1,6 +1,10 @@
 //! A Service in the form that backends get.
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use weft_model::{ObjectKey, Protocol, SharedStr};
 
@@ -43,6 +47,9 @@ pub struct ServicePort {
     pub cluster: Box<[SocketAddr]>,
     /// Endpoints of this node, for traffic that must stay on it, sorted.
     pub local: Box<[SocketAddr]>,
+    /// Addresses of those of both lists that run on this node: what they send to the Service may
+    /// come back to them.
+    pub on_node: Box<[IpAddr]>,
     /// True if any node has a usable endpoint.
     pub has_endpoints: bool,
     /// All serving endpoints, which established UDP flows may keep. Empty for TCP and SCTP.
@@ -72,8 +79,15 @@ impl ServicePort {
         } else {
             Box::default()
         };
+        let on_node: BTreeSet<IpAddr> = endpoints
+            .iter()
+            .filter(|candidate| candidate.endpoint.local)
+            .filter(|candidate| selection.contains(candidate.address))
+            .map(|candidate| candidate.endpoint.address)
+            .collect();
         Self {
             frontend: frontend.clone(),
+            on_node: on_node.into_iter().collect(),
             cluster: selection.cluster.into(),
             local: selection.local.into(),
             has_endpoints: selection.has_endpoints,

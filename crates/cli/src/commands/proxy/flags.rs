@@ -146,7 +146,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(
         "proxy-mode",
         One("MODE"),
-        "How to program the kernel; iptables is the only mode there is",
+        "How Services are programmed into the kernel: iptables or nftables",
         |c| c.mode.clone(),
         |c, v| parse(&mut c.mode, v),
     ),
@@ -245,7 +245,12 @@ pub(crate) const FLAGS: &[Flag] = &[
         One("DURATION"),
         "Leave at least this time between two syncs; 0 means none",
         |c| c.iptables.min_sync_period.to_string(),
-        |c, v| parse(&mut c.iptables.min_sync_period, v),
+        |c, v| {
+            parse(&mut c.iptables.min_sync_period, v)?;
+            // As upstream, the flag counts in every mode.
+            c.nftables.min_sync_period = c.iptables.min_sync_period;
+            Ok(())
+        },
     ),
     flag(
         "iptables-sync-period",
@@ -253,7 +258,11 @@ pub(crate) const FLAGS: &[Flag] = &[
         "Try a failed sync again after this time; one that waits twice as long makes the node \
          unhealthy",
         |c| c.iptables.sync_period.to_string(),
-        |c, v| parse(&mut c.iptables.sync_period, v),
+        |c, v| {
+            parse(&mut c.iptables.sync_period, v)?;
+            c.nftables.sync_period = c.iptables.sync_period;
+            Ok(())
+        },
     ),
     flag(
         "healthz-bind-address",

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use weft_model::IpFamily;
+use weft_proxy::config::Mode;
 use weft_proxy_agent::HostAddresses as _;
 use weft_proxy_agent::{
     host::HostDevices,
@@ -25,7 +26,7 @@ mod trace;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Tool {
-    /// Print what would be given to iptables-restore, without touching a kernel
+    /// Print what would be given to iptables-restore or nft, without touching a kernel
     Render(RenderArguments),
     /// Show rule by rule, in words, where a packet goes and how likely
     Trace(trace::TraceArguments),
@@ -97,7 +98,12 @@ impl RenderArguments {
                 continue;
             }
             let state = family_state(&snapshot, resolved, family)?;
-            let plan = weft_iptables::render(&state.desired, &state.settings, ABLE);
+            let plan = match resolved.config.mode {
+                Mode::Iptables => {
+                    weft_iptables::render(&state.desired, &state.settings, ABLE).to_string()
+                }
+                Mode::Nftables => weft_nftables::render(&state.desired, &state.settings)?,
+            };
             output::text(&format!("# {family}\n{plan}"))?;
         }
         Ok(())

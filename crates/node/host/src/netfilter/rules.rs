@@ -117,7 +117,7 @@ impl Netfilter {
     }
 
     /// Starts over when the kernel reports an inconsistent dump.
-    fn consistent_dump(
+    pub(crate) fn consistent_dump(
         &mut self,
         operation: &'static str,
         request: &Request,
@@ -139,7 +139,7 @@ impl Netfilter {
 }
 
 /// Step of a dump.
-enum Step<'a> {
+pub(crate) enum Step<'a> {
     /// Start of a dump; everything before it is void.
     Begin,
     Message(&'a [u8]),

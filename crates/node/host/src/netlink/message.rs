@@ -40,22 +40,42 @@ impl Request {
     /// Adds an attribute that contains those which `build` adds.
     #[must_use]
     pub(crate) fn with_nested(mut self, kind: u16, build: impl FnOnce(Self) -> Self) -> Self {
-        let inner = build(Self { bytes: Vec::new() });
-        self.append(kind | NESTED, |bytes| {
-            bytes.extend_from_slice(&inner.bytes);
-        });
+        let start = self.begin(kind | NESTED);
+        self = build(self);
+        self.end(start);
         self
     }
 
+    /// Bytes written so far.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Has the kernel confirm this message, as others of the same batch are not.
+    pub(crate) fn add_flags(&mut self, flags: u16) {
+        let all = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) | flags;
+        self.bytes[6..8].copy_from_slice(&all.to_ne_bytes());
+    }
+
     fn append(&mut self, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; ATTRIBUTE_HEADER]);
+        let start = self.begin(kind);
         value(&mut self.bytes);
-        let length = u16::try_from(self.bytes.len() - start)
-            .expect("we write names and tuples, never 64 kB");
-        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-        self.bytes[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
+        self.end(start);
         pad(&mut self.bytes);
+    }
+
+    /// Opens an attribute whose length [`end`](Self::end) fills in.
+    fn begin(&mut self, kind: u16) -> usize {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        start
+    }
+
+    fn end(&mut self, start: usize) {
+        let length = u16::try_from(self.bytes.len() - start)
+            .expect("lists of elements are split long before 64 kB");
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     }
 
     /// The finished message.
@@ -77,6 +97,8 @@ pub(super) struct Message<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
+    /// The number of the socket that the message answers or that caused it.
+    pub(super) sender: u32,
     pub(super) payload: &'a [u8],
 }
 
@@ -88,6 +110,7 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
             kind: u16::from_ne_bytes(fixed(datagram, 4)?),
             flags: u16::from_ne_bytes(fixed(datagram, 6)?),
             sequence: u32::from_ne_bytes(fixed(datagram, 8)?),
+            sender: u32::from_ne_bytes(fixed(datagram, 12)?),
             payload: datagram.get(HEADER..length)?,
         };
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
@@ -159,6 +182,7 @@ mod tests {
             flags,
             sequence,
             payload,
+            sender: _,
         } = read[0];
         assert_eq!((kind, flags, sequence), (0x0102, 5, 77));
         assert_eq!(payload[0], 9);

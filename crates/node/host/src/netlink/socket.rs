@@ -48,9 +48,23 @@ pub(crate) struct Socket {
     buffer: Box<[u8]>,
 }
 
+/// A message that was not asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received<'a> {
+    pub(crate) kind: u16,
+    /// The number of the socket whose request caused it.
+    pub(crate) sender: u32,
+    pub(crate) payload: &'a [u8],
+}
+
 impl Socket {
     pub(crate) fn open(protocol: Protocol) -> Result<Self, NetlinkError> {
-        connect(protocol)
+        Self::subscribed(protocol, 0)
+    }
+
+    /// A socket that also receives what the kernel tells these groups, a bit for each.
+    pub(crate) fn subscribed(protocol: Protocol, groups: u32) -> Result<Self, NetlinkError> {
+        connect(protocol, groups)
             .map(|descriptor| Self {
                 descriptor,
                 sequence: 0,
@@ -101,6 +115,77 @@ impl Socket {
         }
     }
 
+    /// Reserves numbers for this many messages and returns the first.
+    pub(crate) fn reserve(&mut self, count: u32) -> u32 {
+        let first = self.sequence.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(count);
+        first
+    }
+
+    /// Sends several messages at once, which the kernel works off before this returns, and hands
+    /// on each answer: its number, its flags and its payload. Answers to earlier messages are
+    /// left out.
+    pub(crate) fn transact(
+        &mut self,
+        bytes: &[u8],
+        first: u32,
+        each: &mut dyn FnMut(u32, u16, &[u8]),
+    ) -> io::Result<()> {
+        self.discard();
+        loop {
+            match send(&self.descriptor, bytes, SendFlags::empty()) {
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => break,
+            }
+        }
+        loop {
+            let received = recv(
+                &self.descriptor,
+                &mut *self.buffer,
+                RecvFlags::TRUNC | RecvFlags::DONTWAIT,
+            );
+            match received {
+                Ok((_, length)) => {
+                    for message in messages(&self.buffer[..length.min(self.buffer.len())]) {
+                        let number = message.sequence.wrapping_sub(first);
+                        if message.kind == MESSAGE_ERROR {
+                            each(number, message.flags, message.payload);
+                        }
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Throws away answers to a request that was given up.
+    fn discard(&mut self) {
+        while let Ok(_) | Err(Errno::INTR | Errno::NOBUFS) =
+            recv(&self.descriptor, &mut *self.buffer, RecvFlags::DONTWAIT)
+        {}
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// The next datagram, as the flags and payloads of its messages; waits for it as long as the
+    /// socket's timeout says.
+    pub(crate) fn next(&mut self, each: &mut dyn FnMut(Received<'_>)) -> rustix::io::Result<()> {
+        let (_, length) = recv(&self.descriptor, &mut *self.buffer, RecvFlags::TRUNC)?;
+        for message in messages(&self.buffer[..length.min(self.buffer.len())]) {
+            each(Received {
+                kind: message.kind,
+                sender: message.sender,
+                payload: message.payload,
+            });
+        }
+        Ok(())
+    }
+
     fn receive(&mut self) -> io::Result<usize> {
         loop {
             // With TRUNC the length is that of the datagram, even if the buffer was too small.
@@ -124,7 +209,7 @@ impl Socket {
     }
 }
 
-fn connect(protocol: Protocol) -> rustix::io::Result<OwnedFd> {
+fn connect(protocol: Protocol, groups: u32) -> rustix::io::Result<OwnedFd> {
     let protocol = match protocol {
         // Protocol number 0, which rustix spells as `None`.
         Protocol::Route => None,
@@ -138,7 +223,7 @@ fn connect(protocol: Protocol) -> rustix::io::Result<OwnedFd> {
     )?;
     set_socket_timeout(&descriptor, Timeout::Recv, Some(PATIENCE))?;
     // The kernel chooses the port ID; the kernel itself is port 0, the default destination.
-    bind(&descriptor, &SocketAddrNetlink::new(0, 0))?;
+    bind(&descriptor, &SocketAddrNetlink::new(0, groups))?;
     Ok(descriptor)
 }
 

@@ -7,6 +7,7 @@ mod conntrack;
 mod detection;
 mod iptables;
 mod netfilter;
+mod nftables;
 mod routing;
 mod rules;
 mod support;

@@ -12,7 +12,7 @@ use weft_model::{IpFamily, parse_sloppy};
 
 use super::{
     ClientConfig, ConntrackLimits, DetectLocal, EXTERNAL_IPS_GATE, GoDuration,
-    KubeProxyConfiguration, NodePortSource, ProxyConfig,
+    KubeProxyConfiguration, Mode, NodePortSource, ProxyConfig,
 };
 use crate::address::parse_network;
 
@@ -56,10 +56,21 @@ impl KubeProxyConfiguration {
     /// they are defined.
     pub fn check(&self) -> Result<ProxyConfig, InvalidConfiguration> {
         let mut check = Check::default();
-        check.mode(&self.mode);
+        let mode = check.mode(&self.mode);
+        let (masquerade_all, masquerade_bit) = match mode {
+            Mode::Iptables => (
+                self.iptables.masquerade_all,
+                check.masquerade_bit("iptables.masqueradeBit", self.iptables.masquerade_bit),
+            ),
+            Mode::Nftables => (
+                self.nftables.masquerade_all,
+                check.masquerade_bit("nftables.masqueradeBit", self.nftables.masquerade_bit),
+            ),
+        };
         check.logging(&self.logging.format);
-        let (sync_period, min_sync_period) = check.sync_periods(self);
+        let (sync_period, min_sync_period) = check.sync_periods(self, mode);
         let config = ProxyConfig {
+            mode,
             hostname_override: self.hostname(&mut check),
             node_ip: check.node_ip(&self.bind_address),
             healthz: check.socket("healthzBindAddress", &self.healthz_bind_address),
@@ -67,15 +78,19 @@ impl KubeProxyConfiguration {
             bind_hard_fail: self.bind_address_hard_fail,
             profiling: self.enable_profiling,
             detect_local: check.detect_local(self),
-            node_ports: check.node_ports(self.node_port_addresses.as_deref().unwrap_or_default()),
-            localhost_node_ports: self.iptables.localhost_node_ports,
+            node_ports: match self.node_port_addresses.as_deref().unwrap_or_default() {
+                // As upstream, each mode has its own default.
+                [] if mode == Mode::Nftables => NodePortSource::Primary,
+                given => check.node_ports(given),
+            },
+            localhost_node_ports: mode == Mode::Iptables && self.iptables.localhost_node_ports,
             external_ips: self
                 .feature_gates
                 .get(EXTERNAL_IPS_GATE)
                 .copied()
                 .unwrap_or(true),
-            masquerade_all: self.iptables.masquerade_all,
-            masquerade_bit: check.masquerade_bit(self.iptables.masquerade_bit),
+            masquerade_all,
+            masquerade_bit,
             sync_period,
             min_sync_period,
             config_sync_period: check.positive("configSyncPeriod", self.config_sync_period),
@@ -112,19 +127,23 @@ impl Check {
         self.errors.push(FieldError::new(field, problem));
     }
 
-    fn mode(&mut self, mode: &str) {
-        if !matches!(mode, "" | "iptables") {
-            let known = ["ipvs", "nftables", "kernelspace"].contains(&mode);
-            let advice = if known {
-                "use kube-proxy for this one, or change the mode to iptables"
-            } else {
-                "kube-proxy does not know this one either"
-            };
-            self.wrong(
-                "mode",
-                format!("{mode:?}: weft proxy has the iptables mode only; {advice}"),
-            );
+    fn mode(&mut self, mode: &str) -> Mode {
+        match mode {
+            "" | "iptables" => return Mode::Iptables,
+            "nftables" => return Mode::Nftables,
+            _ => {}
         }
+        let known = ["ipvs", "kernelspace"].contains(&mode);
+        let advice = if known {
+            "use kube-proxy for this one, or change the mode to iptables or nftables"
+        } else {
+            "kube-proxy does not know this one either"
+        };
+        self.wrong(
+            "mode",
+            format!("{mode:?}: weft proxy has the iptables and nftables modes only; {advice}"),
+        );
+        Mode::Iptables
     }
 
     fn logging(&mut self, format: &str) {
@@ -253,23 +272,39 @@ impl Check {
         NodePortSource::Networks(networks)
     }
 
-    fn masquerade_bit(&mut self, bit: i32) -> u8 {
+    fn masquerade_bit(&mut self, field: &str, bit: i32) -> u8 {
         let fine = u8::try_from(bit).ok().filter(|bit| *bit < 32);
         fine.unwrap_or_else(|| {
-            self.wrong("iptables.masqueradeBit", format!("{bit}: must be 0 to 31"));
+            self.wrong(field, format!("{bit}: must be 0 to 31"));
             0
         })
     }
 
-    fn sync_periods(&mut self, config: &KubeProxyConfiguration) -> (Duration, Duration) {
-        let (full, min) = (config.iptables.sync_period, config.iptables.min_sync_period);
+    fn sync_periods(
+        &mut self,
+        config: &KubeProxyConfiguration,
+        mode: Mode,
+    ) -> (Duration, Duration) {
+        let (full, min) = match mode {
+            Mode::Iptables => (config.iptables.sync_period, config.iptables.min_sync_period),
+            Mode::Nftables => {
+                let given = config.nftables.sync_period;
+                let full = if given.is_zero() {
+                    GoDuration::from_seconds(30)
+                } else {
+                    given
+                };
+                (full, config.nftables.min_sync_period)
+            }
+        };
+        let section = mode.as_str();
         let periods = (
-            self.positive("iptables.syncPeriod", full),
-            self.not_negative("iptables.minSyncPeriod", min),
+            self.positive(&format!("{section}.syncPeriod"), full),
+            self.not_negative(&format!("{section}.minSyncPeriod"), min),
         );
         if min > full {
-            let problem = format!("{min}: must not be longer than iptables.syncPeriod, {full}");
-            self.wrong("iptables.minSyncPeriod", problem);
+            let problem = format!("{min}: must not be longer than {section}.syncPeriod, {full}");
+            self.wrong(format!("{section}.minSyncPeriod"), problem);
         }
         periods
     }
@@ -474,8 +509,8 @@ mod tests {
             (
                 |c| c.mode = "ipvs".into(),
                 &[
-                    "mode: \"ipvs\": weft proxy has the iptables mode only; use kube-proxy for this \
-                 one, or change the mode to iptables",
+                    "mode: \"ipvs\": weft proxy has the iptables and nftables modes only; use \
+                 kube-proxy for this one, or change the mode to iptables or nftables",
                 ],
             ),
         ];
@@ -526,6 +561,42 @@ mod tests {
             c.mode = "foo".into();
         });
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn the_nftables_mode_has_its_own_section_and_defaults() {
+        let mut given = KubeProxyConfiguration {
+            mode: "nftables".into(),
+            ..KubeProxyConfiguration::default()
+        };
+        given.iptables.masquerade_all = true;
+        let config = given.check().unwrap();
+        assert_eq!(config.mode, Mode::Nftables);
+        assert_eq!(config.node_ports, NodePortSource::Primary);
+        assert_eq!(config.min_sync_period, Duration::ZERO);
+        assert_eq!(config.sync_period, Duration::from_secs(30));
+        assert!(!config.masquerade_all && !config.localhost_node_ports);
+
+        given.nftables.masquerade_all = true;
+        given.nftables.masquerade_bit = 3;
+        given.nftables.sync_period = GoDuration::from_seconds(5);
+        given.node_port_addresses = Some(vec!["10.0.0.0/8".to_owned()]);
+        let config = given.check().unwrap();
+        assert!(config.masquerade_all);
+        assert_eq!(config.masquerade_bit, 3);
+        assert_eq!(config.sync_period, Duration::from_secs(5));
+        let network = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(config.node_ports, NodePortSource::Networks(vec![network]));
+
+        given.nftables.min_sync_period = GoDuration::from_seconds(6);
+        given.nftables.masquerade_bit = 32;
+        let problems = given.check().unwrap_err().to_string();
+        for words in [
+            "nftables.masqueradeBit: 32: must be 0 to 31",
+            "nftables.minSyncPeriod: 6s: must not be longer than nftables.syncPeriod, 5s",
+        ] {
+            assert!(problems.contains(words), "{problems}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ProxyConfig {
+    /// The kernel interface that Services are programmed through.
+    pub mode: Mode,
     /// The node's name; `None` takes the host's.
     pub hostname_override: Option<String>,
     /// The node's primary address; `None` takes it from the Node.
@@ -50,6 +52,26 @@ pub struct ProxyConfig {
     pub conntrack: ConntrackLimits,
     /// Connection to the API server.
     pub client: ClientConfig,
+}
+
+/// The kernel interface that Services are programmed through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Chains of iptables.
+    #[default]
+    Iptables,
+    /// Maps of nftables.
+    Nftables,
+}
+
+impl Mode {
+    /// As flags, files and `/proxyMode` spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
 }
 
 /// The way to recognise traffic from pods of this node.

@@ -6,6 +6,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use weft_host::iptables::{Iptables, VariantChoice};
 use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
+use weft_model::IpFamily;
+use weft_proxy::config::Mode;
 use weft_proxy_agent::{
     host,
     offline::{FamilyState, Snapshot},
@@ -44,6 +46,9 @@ impl DiffArguments {
         } else {
             self.objects.read()?
         };
+        if resolved.config.mode == Mode::Nftables {
+            return self.nftables(&snapshot, resolved);
+        }
         let mut count = 0;
         let required = process::required_family(&resolved.config);
         for (family, programs) in host::families(required, variant)? {
@@ -56,6 +61,25 @@ impl DiffArguments {
             }
             for finding in &findings {
                 output::text(&format!("{family} {finding}\n"))?;
+            }
+        }
+        if count > 0 {
+            bail!("the kernel differs in {count} places from what the objects ask for");
+        }
+        output::text("no difference\n")
+    }
+
+    /// In this mode what differs and what would mend it are the same words.
+    fn nftables(&self, snapshot: &Snapshot, resolved: &Resolved) -> anyhow::Result<()> {
+        let mut count = 0;
+        for family in IpFamily::ALL {
+            let state = family_state(snapshot, resolved, family)?;
+            let mut kernel = weft_nftables::HostKernel::new(family, weft_nftables::Watch::new());
+            let differences =
+                weft_nftables::differences(&mut kernel, &state.desired, &state.settings)?;
+            count += differences.lines().count();
+            if self.mend || !differences.is_empty() {
+                output::text(&format!("# {family}\n{differences}"))?;
             }
         }
         if count > 0 {

@@ -10,7 +10,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use weft_host::iptables::{Iptables, VariantChoice};
 use weft_model::{IpFamily, Protocol};
-use weft_proxy_agent::{HostAddresses as _, host::HostDevices};
+use weft_proxy::config::Mode;
+use weft_proxy_agent::{HostAddresses as _, host::HostDevices, offline::Snapshot};
 use weft_ruleset::{Entry, Packet, Ruleset};
 
 use super::{ABLE, ObjectFiles, family_state};
@@ -67,6 +68,9 @@ impl FromStr for Destination {
 
 impl TraceArguments {
     pub(super) fn run(&self, resolved: &Resolved, variant: VariantChoice) -> anyhow::Result<()> {
+        if resolved.config.mode == Mode::Nftables {
+            return self.nftables(resolved);
+        }
         let address = self.destination.address;
         let family = IpFamily::of(address.ip());
         if IpFamily::of(self.source) != family {
@@ -84,6 +88,36 @@ impl TraceArguments {
             rules
         };
         output::text(&self.tell(&rules))
+    }
+
+    /// Follows the packet through maps instead of rules.
+    fn nftables(&self, resolved: &Resolved) -> anyhow::Result<()> {
+        let address = self.destination.address;
+        let family = IpFamily::of(address.ip());
+        if IpFamily::of(self.source) != family {
+            bail!("{} and {address} are of different families", self.source);
+        }
+        let packet = weft_nftables::Packet {
+            source: self.source,
+            destination: address,
+            protocol: self.destination.protocol,
+            device: self.device.clone(),
+            local_addresses: HostDevices.addresses().into_iter().flatten().collect(),
+        };
+        let snapshot = if self.live {
+            Snapshot::default()
+        } else {
+            self.objects.read()?
+        };
+        let state = family_state(&snapshot, resolved, family)?;
+        let trace = if self.live {
+            let mut kernel = weft_nftables::HostKernel::new(family, weft_nftables::Watch::new());
+            let trace = weft_nftables::trace_live(&mut kernel, &state.settings, &packet)?;
+            trace.context("there is no nftables table of weft in this kernel")?
+        } else {
+            weft_nftables::trace(&state.desired, &state.settings, &packet)
+        };
+        output::text(&trace.to_string())
     }
 
     fn tell(&self, rules: &Ruleset) -> String {

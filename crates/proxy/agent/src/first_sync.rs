@@ -1,0 +1,99 @@
+//! A backend that takes the place of another: what the other wrote goes after our first sync that
+//! worked, and not before.
+
+use weft_proxy::{AuditReport, Backend, Desired, Scope, Settings, SyncError, SyncReport};
+
+/// Runs something after the first sync that worked.
+pub(crate) struct FirstSync {
+    backend: Box<dyn Backend>,
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl FirstSync {
+    pub(crate) fn new(backend: Box<dyn Backend>, then: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            backend,
+            then: Some(Box::new(then)),
+        }
+    }
+}
+
+impl Backend for FirstSync {
+    fn sync(
+        &mut self,
+        desired: &Desired,
+        settings: &Settings,
+        scope: Scope<'_>,
+    ) -> Result<SyncReport, SyncError> {
+        let report = self.backend.sync(desired, settings, scope)?;
+        if let Some(then) = self.then.take() {
+            then();
+        }
+        Ok(report)
+    }
+
+    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
+        self.backend.audit(may_read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use weft_model::IpFamily;
+    use weft_proxy::NodePortTail;
+
+    use super::*;
+
+    /// Fails this many times.
+    struct Failing(usize);
+
+    impl Backend for Failing {
+        fn sync(
+            &mut self,
+            _: &Desired,
+            _: &Settings,
+            _: Scope<'_>,
+        ) -> Result<SyncReport, SyncError> {
+            match self.0.checked_sub(1) {
+                Some(left) => {
+                    self.0 = left;
+                    Err(SyncError::Unreadable("not yet".to_owned()))
+                }
+                None => Ok(SyncReport::default()),
+            }
+        }
+
+        fn audit(&mut self, _: bool) -> Result<AuditReport, SyncError> {
+            Ok(AuditReport::Unchanged)
+        }
+    }
+
+    #[test]
+    fn what_follows_the_first_sync_waits_for_one_that_works() {
+        let settings = Settings {
+            family: IpFamily::V4,
+            masquerade_all: false,
+            masquerade_bit: 14,
+            local_detector: None,
+            node_ip: "127.0.0.1".parse().unwrap(),
+            node_port_tail: NodePortTail::AnyLocal,
+            localhost_node_ports: false,
+            external_ips: true,
+        };
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let mut backend = FirstSync::new(Box::new(Failing(2)), move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let desired = Desired::new();
+        for expected in [0, 0, 1, 1] {
+            let _ = backend.sync(&desired, &settings, Scope::Full);
+            assert_eq!(count.load(Ordering::Relaxed), expected);
+        }
+    }
+}

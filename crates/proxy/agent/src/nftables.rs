@@ -1,0 +1,117 @@
+//! The nftables mode on this host: which families it has, and what notices foreign changes.
+
+use std::{path::Path, sync::Arc, thread, time::Duration};
+
+use tokio::sync::Notify;
+use weft_host::iptables::VariantChoice;
+use weft_model::IpFamily;
+use weft_nftables::{HostKernel, Nftables, Watch, probe};
+use weft_proxy::config::ProxyConfig;
+
+pub(crate) use weft_nftables::TABLE;
+
+use crate::{
+    agent::FamilyKernel,
+    first_sync::FirstSync,
+    host::{HostError, HostFlows},
+    process::{KUBE_PROXY_TABLE, remove_iptables_rules, remove_table, required_family},
+};
+
+/// Time to wait for notifications before the listener checks that it is still needed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The families in which this kernel can do everything that the table needs: at least one, and the
+/// one that is required.
+pub(crate) fn families(required: Option<IpFamily>) -> Result<Vec<IpFamily>, HostError> {
+    let mut found = Vec::new();
+    let mut missing = None;
+    for family in IpFamily::ALL {
+        if family == IpFamily::V6 && !Path::new("/proc/net/if_inet6").exists() {
+            tracing::warn!(%family, reason = "the kernel has no IPv6", "this family is not served");
+            continue;
+        }
+        match probe(family) {
+            Ok(()) => found.push(family),
+            Err(error) => {
+                let error = HostError::Nftables {
+                    family,
+                    reason: error.to_string(),
+                };
+                if required == Some(family) {
+                    return Err(error);
+                }
+                tracing::warn!(%family, reason = %error, "this family is not served");
+                missing.get_or_insert(error);
+            }
+        }
+    }
+    match missing {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// A backend for each family. What another mode or kube-proxy left goes after the first sync.
+pub(crate) fn kernels(
+    config: &ProxyConfig,
+    variant: VariantChoice,
+) -> Result<Vec<FamilyKernel>, HostError> {
+    let families = families(required_family(config))?;
+    let watch = Watch::new();
+    let kernels: Vec<FamilyKernel> = families
+        .into_iter()
+        .map(|family| {
+            let backend = Nftables::new(HostKernel::new(family, watch.clone()));
+            // Failures are logged, and leave what was there before.
+            let remove_others = move || {
+                let _ = remove_table(family, KUBE_PROXY_TABLE);
+                let _ = remove_iptables_rules(variant, &[family]);
+            };
+            tracing::info!(%family, "ready to write to nftables");
+            FamilyKernel {
+                family,
+                backend: Box::new(FirstSync::new(Box::new(backend), remove_others)),
+                flows: Box::new(HostFlows),
+                disturbed: Arc::default(),
+            }
+        })
+        .collect();
+    listen(&watch, &kernels);
+    Ok(kernels)
+}
+
+/// Receives notifications on a thread of its own, for as long as a family's loop is there.
+fn listen(watch: &Watch, kernels: &[FamilyKernel]) {
+    let loops = kernels
+        .iter()
+        .map(|kernel| (kernel.family, Arc::downgrade(&kernel.disturbed)));
+    let loops: Vec<(IpFamily, std::sync::Weak<Notify>)> = loops.collect();
+    let disturbed = loops.clone();
+    watch.on_change(move |family| {
+        let of_family = disturbed.iter().filter(|(other, _)| *other == family);
+        for notify in of_family.filter_map(|(_, notify)| notify.upgrade()) {
+            notify.notify_one();
+        }
+    });
+    let mut notifications = match watch.listen() {
+        Ok(notifications) => notifications,
+        Err(error) => {
+            tracing::warn!(%error, "cannot receive nftables notifications, audits read the table");
+            return;
+        }
+    };
+    let listener = move || {
+        while loops.iter().any(|(_, notify)| notify.strong_count() > 0) {
+            if let Err(error) = notifications.receive(PATIENCE) {
+                tracing::warn!(%error, "nftables notifications ended, audits read the table");
+                return;
+            }
+        }
+    };
+    let spawned = thread::Builder::new()
+        .name("nftables-listener".to_owned())
+        .spawn(listener);
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "cannot start the listener of nftables notifications");
+    }
+}

@@ -1,0 +1,399 @@
+//! Keeps track of what was written, and writes what differs.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use weft_model::ObjectKey;
+use weft_proxy::{
+    AuditReport, Backend, ChainCount, Desired, NodePortTail, Owner, RuleCount, Scope, Service,
+    Settings, SyncError, SyncReport,
+};
+
+use crate::{
+    collection::Collection,
+    entry::{Entry, check},
+    front::address,
+    kernel::{Kernel, KernelError, Structure},
+    observed::{Depth, Observed},
+    program::Program,
+    repair::{create, repair},
+    state::State,
+    transaction::{Step, Transaction},
+    writer::{Failure, Writer},
+};
+
+/// Programs Services as elements of nftables maps, for one family.
+#[derive(Debug)]
+pub struct Nftables<K> {
+    kernel: K,
+    /// The known state of the kernel. `None` before the first sync and after a failure.
+    known: Option<Known>,
+    /// Depth of the next full read: the kernel may have refused something that should not
+    /// have been there.
+    depth: Depth,
+}
+
+#[derive(Debug)]
+struct Known {
+    state: State,
+    branches: Branches,
+    /// The kernel's count of foreign changes from before the table was last read.
+    foreign: Option<u64>,
+}
+
+/// Chains that come and go, as far as they exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Branches {
+    /// Numbers of endpoints.
+    pub(crate) picks: BTreeSet<u32>,
+    /// Affinity timeouts.
+    pub(crate) timeouts: BTreeSet<u32>,
+}
+
+/// Totals of the commits of one sync.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) bytes: usize,
+    pub(crate) elements: usize,
+    pub(crate) chains: usize,
+    pub(crate) removed_chains: usize,
+}
+
+impl<K: Kernel> Nftables<K> {
+    /// A backend that knows nothing of the kernel's state yet.
+    pub fn new(kernel: K) -> Self {
+        Self {
+            kernel,
+            known: None,
+            depth: Depth::Reachable,
+        }
+    }
+
+    /// The kernel it writes to.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
+        self.known = None;
+        for service in desired.values() {
+            refuse_unwritable(service)?;
+        }
+        let services = in_order(desired.values().cloned());
+        let (written, _) = self.reconcile(services, settings)?;
+        Ok(self.report(written, true))
+    }
+
+    /// Reads the table and writes what differs. Returns also what was the matter.
+    fn reconcile(
+        &mut self,
+        services: Vec<Arc<Service>>,
+        settings: &Settings,
+    ) -> Result<(Written, Vec<String>), SyncError> {
+        // From before it is looked at: what is written while we look makes a difference to it.
+        let foreign = self.kernel.foreign_changes();
+        let family = settings.family;
+        let program = Program::of(settings);
+        let mut findings = Vec::new();
+        let mut transaction = Transaction::new(family);
+        let structure = self.kernel.structure().map_err(unreadable)?;
+        let mut observed = match structure {
+            Some(structure) if has_sets(&structure, &program) => {
+                let depth = std::mem::replace(&mut self.depth, Depth::Reachable);
+                let observed = Observed::read(&mut self.kernel, structure, family, depth);
+                let observed = observed.map_err(unreadable)?;
+                findings.extend(repair(&mut transaction, &observed, &program, family));
+                observed
+            }
+            structure => {
+                if structure.is_some() {
+                    findings.push("the table has other sets".to_owned());
+                    transaction.delete_table();
+                } else {
+                    findings.push("the table was missing".to_owned());
+                }
+                create(&mut transaction, &program);
+                Observed::default()
+            }
+        };
+        let mut writer = Writer {
+            branches: Branches {
+                picks: std::mem::take(&mut observed.picks),
+                timeouts: std::mem::take(&mut observed.timeouts),
+            },
+            kernel: &mut self.kernel,
+            state: State::new(settings.clone()),
+            transaction,
+            written: Written::default(),
+            undo: Vec::new(),
+        };
+        let written = write_all(&mut writer, &mut observed, services);
+        let Writer {
+            state,
+            branches,
+            written: total,
+            ..
+        } = writer;
+        if let Err(Failure { error, .. }) = written {
+            self.known = None;
+            self.depth = Depth::Everything;
+            return Err(error);
+        }
+        if total.elements > 0 {
+            findings.push(format!("{} elements differed", total.elements));
+        }
+        self.known = Some(Known {
+            state,
+            branches,
+            foreign,
+        });
+        Ok((total, findings))
+    }
+
+    fn partial(
+        &mut self,
+        desired: &Desired,
+        changed: &BTreeSet<ObjectKey>,
+    ) -> Result<SyncReport, SyncError> {
+        let Some(known) = self.known.take() else {
+            return Err(SyncError::Unreadable("the table is not known".to_owned()));
+        };
+        let Known {
+            state,
+            branches,
+            foreign,
+        } = known;
+        let family = state.settings.family;
+        let mut writer = Writer {
+            kernel: &mut self.kernel,
+            state,
+            branches,
+            transaction: Transaction::new(family),
+            written: Written::default(),
+            undo: Vec::new(),
+        };
+        let written = write_changed(&mut writer, desired, changed);
+        let Writer {
+            state,
+            branches,
+            written: total,
+            ..
+        } = writer;
+        let known = Known {
+            state,
+            branches,
+            foreign,
+        };
+        match written {
+            Ok(()) => {
+                self.known = Some(known);
+                Ok(self.report(total, false))
+            }
+            Err(Failure { error, is_known }) => {
+                if is_known {
+                    self.known = Some(known);
+                } else {
+                    self.depth = Depth::Everything;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn report(&self, written: Written, full: bool) -> SyncReport {
+        let state = self.known.as_ref().map(|known| &known.state);
+        SyncReport {
+            full,
+            bytes: written.bytes,
+            chains: ChainCount {
+                written: written.chains,
+                removed: written.removed_chains,
+            },
+            rules: vec![(
+                "elements",
+                RuleCount {
+                    total: state.map_or(0, |state| state.element_count),
+                    written: written.elements,
+                },
+            )],
+            without_local_endpoints: state
+                .map(|state| state.without_local_endpoints)
+                .unwrap_or_default(),
+            ..SyncReport::default()
+        }
+    }
+}
+
+impl<K: Kernel> Backend for Nftables<K> {
+    fn sync(
+        &mut self,
+        desired: &Desired,
+        settings: &Settings,
+        scope: Scope<'_>,
+    ) -> Result<SyncReport, SyncError> {
+        let known = self.known.as_ref();
+        let is_known = known.is_some_and(|known| known.state.settings == *settings);
+        let Scope::Changed(changed) = scope else {
+            return self.full(desired, settings);
+        };
+        if !is_known {
+            return self.full(desired, settings);
+        }
+        match self.partial(desired, changed) {
+            Ok(report) => Ok(report),
+            // Everything is known but for whether the rest will be accepted.
+            Err(refused) if self.known.is_some() => Err(refused),
+            Err(failure) => match self.full(desired, settings) {
+                Ok(report) => Ok(SyncReport {
+                    partial_failure: Some(failure),
+                    ..report
+                }),
+                Err(error) => Err(error.after(failure)),
+            },
+        }
+    }
+
+    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
+        let Some(known) = &self.known else {
+            return Ok(AuditReport::Postponed);
+        };
+        let foreign = self.kernel.foreign_changes();
+        if foreign.is_some() && foreign == known.foreign {
+            return Ok(AuditReport::Unchanged);
+        }
+        if !may_read {
+            return Ok(AuditReport::Postponed);
+        }
+        let applied = known.state.services.values();
+        let services = in_order(applied.map(|applied| applied.service.clone()));
+        let settings = known.state.settings.clone();
+        let (_, repaired) = self.reconcile(services, &settings)?;
+        Ok(AuditReport::Read {
+            repaired,
+            children: Duration::ZERO,
+        })
+    }
+}
+
+/// Writes all Services, and deletes what belongs to none.
+fn write_all(
+    writer: &mut Writer<'_>,
+    observed: &mut Observed,
+    services: Vec<Arc<Service>>,
+) -> Result<(), Failure> {
+    let settings = writer.state.settings.clone();
+    let fixed = node_port_addresses(&settings).map(Step::Add);
+    let fixed = fixed.filter_map(|step| observed.compare(step)).collect();
+    writer.add(None, fixed)?;
+    let urgent = services.iter().take_while(|s| is_urgent(s)).count();
+    for (index, service) in services.into_iter().enumerate() {
+        let applied = writer
+            .state
+            .number(&service, &|port| Some(observed.numbering(port, &settings)));
+        let delta = writer.state.swap(&service.key, Some(applied));
+        report_refused_fronts(&service.key, &delta.refused_fronts);
+        let steps = delta.steps.into_iter();
+        let steps = steps.filter_map(|step| observed.compare(step)).collect();
+        writer.add(Some(&service.key), steps)?;
+        if index + 1 == urgent {
+            writer.commit()?;
+        }
+    }
+    writer.commit()?;
+    writer.add(None, observed.leftovers())?;
+    writer.commit()?;
+    writer.remove_unused(true)
+}
+
+/// Writes these Services, and those that get fronts which these gave up.
+fn write_changed(
+    writer: &mut Writer<'_>,
+    desired: &Desired,
+    changed: &BTreeSet<ObjectKey>,
+) -> Result<(), Failure> {
+    // Services that go first: another may name their fronts.
+    let (gone, rest): (Vec<_>, Vec<_>) =
+        changed.iter().partition(|key| !desired.contains_key(*key));
+    let mut queue: VecDeque<ObjectKey> = gone.into_iter().chain(rest).cloned().collect();
+    while let Some(key) = queue.pop_front() {
+        let new = desired.get(&key);
+        if let Some(Err(error)) = new.map(|service| refuse_unwritable(service)) {
+            // What came before it is written all the same.
+            writer.commit()?;
+            let is_known = true;
+            return Err(Failure { error, is_known });
+        }
+        let applied = new.map(|service| writer.state.renumber(service));
+        let before = writer.state.services.get(&key).cloned();
+        let delta = writer.state.swap(&key, applied);
+        writer.undo.push((key.clone(), before));
+        report_refused_fronts(&key, &delta.refused_fronts);
+        queue.extend(delta.heirs);
+        writer.add(Some(&key), delta.steps)?;
+    }
+    writer.commit()?;
+    writer.remove_unused(false)
+}
+
+fn report_refused_fronts(key: &ObjectKey, fronts: &[(crate::front::Front, ObjectKey)]) {
+    for (front, owner) in fronts {
+        tracing::warn!(service = %key, %front, %owner, "front belongs to another Service");
+    }
+}
+
+/// The error for a Service that cannot be written whatever the kernel says.
+fn refuse_unwritable(service: &Service) -> Result<(), SyncError> {
+    check(service).map_err(|message| {
+        let owner = Owner::Service(service.key.clone());
+        SyncError::refused(message, None, owner, "")
+    })
+}
+
+/// Without DNS and the API server nothing else works.
+fn is_urgent(service: &Service) -> bool {
+    const DNS_PORT: u16 = 53;
+    service.key == ObjectKey::namespaced("default", "kubernetes")
+        || (service.key.namespace.as_deref() == Some("kube-system")
+            && service
+                .ports
+                .iter()
+                .any(|port| port.frontend.port == DNS_PORT))
+}
+
+/// The most important first, the others by name.
+fn in_order(services: impl Iterator<Item = Arc<Service>>) -> Vec<Arc<Service>> {
+    let mut services: Vec<Arc<Service>> = services.collect();
+    services.sort_by(|a, b| (!is_urgent(a), &a.key).cmp(&(!is_urgent(b), &b.key)));
+    services
+}
+
+/// The addresses on which NodePorts answer, if not on all.
+fn node_port_addresses(settings: &Settings) -> impl Iterator<Item = Entry> {
+    let addresses = match &settings.node_port_tail {
+        NodePortTail::AnyLocal => Vec::new(),
+        NodePortTail::Addresses(addresses) => addresses.clone(),
+    };
+    let mut addresses: Vec<_> = addresses
+        .into_iter()
+        .filter(|address| !address.is_loopback())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let collection = Collection::NodePortAddresses;
+    let entries = addresses.into_iter();
+    entries.map(move |one| Entry::bare(collection, address(one)))
+}
+
+fn has_sets(structure: &Structure, program: &Program) -> bool {
+    let is_there = |set| structure.sets.contains(set);
+    // Sets that another program added do no harm.
+    program.sets.iter().all(is_there)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes values")]
+fn unreadable(error: KernelError) -> SyncError {
+    SyncError::Unreadable(error.to_string())
+}

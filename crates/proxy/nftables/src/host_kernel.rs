@@ -1,0 +1,149 @@
+//! The kernel of this host, over netlink.
+
+use weft_host::nftables::{
+    Batch, Change, CommitError, Element, Nftables as Connection, Reason, Value,
+};
+use weft_model::IpFamily;
+
+use crate::{
+    kernel::{Kernel, KernelError, Structure},
+    program::TABLE,
+    watch::Watch,
+};
+
+/// The largest element, with its comment and what frames it.
+const ELEMENT_BYTES: usize = 130;
+
+/// Reads and writes the table of one family over a socket of its own.
+#[derive(Debug)]
+pub struct HostKernel {
+    family: IpFamily,
+    /// `None` after an error: the next use opens another.
+    connection: Option<Connection>,
+    watch: Watch,
+}
+
+impl HostKernel {
+    /// In the calling thread's network namespace, as everything that uses it later has to be.
+    pub fn new(family: IpFamily, watch: Watch) -> Self {
+        Self {
+            family,
+            connection: None,
+            watch,
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection, KernelError> {
+        if self.connection.is_none() {
+            let connection = Connection::open().map_err(failed)?;
+            self.watch.ignore(connection.port().map_err(failed)?);
+            self.connection = Some(connection);
+        }
+        self.connection
+            .as_mut()
+            .ok_or_else(|| KernelError::Failed("no connection".to_owned()))
+    }
+}
+
+impl Kernel for HostKernel {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        let mut batch = Batch::new();
+        for change in changes {
+            batch.push(change);
+        }
+        let connection = self.connection()?;
+        match connection.commit(&batch) {
+            Ok(()) => Ok(batch.len()),
+            Err(CommitError::Refused(refused)) => {
+                let first = refused.into_iter().next();
+                let Some(first) = first else {
+                    return Err(KernelError::Failed("refused".to_owned()));
+                };
+                let what = changes.get(first.place.change);
+                let reason = first.reason;
+                Err(KernelError::Refused {
+                    change: first.place.change,
+                    element: first.place.element,
+                    reason,
+                    message: format!("cannot {}: {}", describe(what), explain(reason, &first)),
+                })
+            }
+            Err(error) => {
+                self.connection = None;
+                Err(KernelError::Failed(format!(
+                    "cannot commit to nftables: {}",
+                    chain(&error)
+                )))
+            }
+        }
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        let family = self.family;
+        let connection = self.connection()?;
+        if connection.table(family, TABLE).map_err(failed)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Structure {
+            sets: connection.sets(family, TABLE).map_err(failed)?,
+            chains: connection.chains(family, TABLE).map_err(failed)?,
+            rules: connection.rules(family, TABLE).map_err(failed)?,
+        }))
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        let family = self.family;
+        let connection = self.connection()?;
+        connection.elements(family, TABLE, set).map_err(failed)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Value]) -> Result<Vec<Element>, KernelError> {
+        let family = self.family;
+        let connection = self.connection()?;
+        let found = connection.get_elements(family, TABLE, set, keys);
+        found.map_err(failed)
+    }
+
+    fn element_limit(&self) -> usize {
+        let limit = self.connection.as_ref().map(Connection::batch_limit);
+        limit.map_or(1_000, |bytes| bytes / ELEMENT_BYTES)
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        // The number of our socket has to be known before it writes.
+        self.connection().ok()?;
+        self.watch.foreign_changes(self.family)
+    }
+}
+
+fn describe(change: Option<&Change>) -> String {
+    match change {
+        Some(Change::AddTable(table)) => format!("add table {}", table.name),
+        Some(Change::DeleteTable { table, .. }) => format!("delete table {table}"),
+        Some(Change::Within { change, .. }) => crate::kernel::describe(change),
+        None => "commit".to_owned(),
+    }
+}
+
+fn explain(reason: Reason, refused: &weft_host::nftables::Refused) -> String {
+    let errno = refused.errno;
+    match reason {
+        Reason::Exists => "it exists with other content".to_owned(),
+        Reason::Missing => "it does not exist".to_owned(),
+        Reason::Busy => "it is in use".to_owned(),
+        Reason::Full => "the set is full".to_owned(),
+        Reason::Owned => "the table belongs to another process".to_owned(),
+        Reason::Unsupported | Reason::Resources | Reason::Invalid => errno.to_string(),
+    }
+}
+
+/// An error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.join(": ")
+}
+
+fn failed(error: impl std::error::Error) -> KernelError {
+    KernelError::Failed(chain(&error))
+}

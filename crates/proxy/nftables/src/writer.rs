@@ -1,0 +1,219 @@
+//! Collects changes into transactions and commits them.
+
+use weft_host::nftables::Reason;
+use weft_model::ObjectKey;
+use weft_proxy::{Owner, SyncError};
+
+use crate::{
+    backend::{Branches, Written},
+    kernel::{Kernel, KernelError},
+    program::{pick, timeout},
+    state::{Applied, State},
+    transaction::{Step, Transaction},
+};
+
+/// Elements of several Services are committed together up to this number: one huge commit would
+/// keep a processor for half a second.
+const CHUNK: usize = 1_500;
+
+/// A Service with up to so many changed elements is one commit.
+const SERVICE_LIMIT: usize = 5_000;
+
+/// Chains that draw one of so many are kept while no more than this number of them are unused.
+const SPARE_CHAINS: usize = 64;
+
+/// A commit that failed.
+pub(crate) struct Failure {
+    pub(crate) error: SyncError,
+    /// True if the state is what the kernel holds, after the changes in question were taken back.
+    pub(crate) is_known: bool,
+}
+
+pub(crate) struct Writer<'a> {
+    pub(crate) kernel: &'a mut dyn Kernel,
+    pub(crate) state: State,
+    pub(crate) branches: Branches,
+    pub(crate) transaction: Transaction,
+    pub(crate) written: Written,
+    /// Former values of Services whose changes are not committed yet.
+    pub(crate) undo: Vec<(ObjectKey, Option<Applied>)>,
+}
+
+impl Writer<'_> {
+    /// Adds steps of one Service, or of none. Commits what came before if it would get too much.
+    pub(crate) fn add(
+        &mut self,
+        owner: Option<&ObjectKey>,
+        steps: Vec<Step>,
+    ) -> Result<(), Failure> {
+        let limit = SERVICE_LIMIT.min(self.kernel.element_limit());
+        let chunk = CHUNK.min(limit);
+        if self.transaction.len() + steps.len() > limit {
+            self.commit_earlier(owner)?;
+        }
+        if steps.len() > limit {
+            return self.add_large(owner, steps, limit);
+        }
+        self.transaction.extend(owner, steps);
+        if self.transaction.len() >= chunk {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Commits what was added before the Service that is in the state already.
+    fn commit_earlier(&mut self, current: Option<&ObjectKey>) -> Result<(), Failure> {
+        let last = self.undo.pop_if(|(key, _)| Some(&*key) == current);
+        // The order of taking back is lost with it: after a failure everything is read.
+        self.commit().map_err(|failure| Failure {
+            is_known: failure.is_known && last.is_none(),
+            ..failure
+        })?;
+        self.undo.extend(last);
+        Ok(())
+    }
+
+    /// In an order in which every commit leaves the Service usable.
+    fn add_large(
+        &mut self,
+        owner: Option<&ObjectKey>,
+        mut steps: Vec<Step>,
+        limit: usize,
+    ) -> Result<(), Failure> {
+        steps.sort_by_key(Step::phase);
+        let mut is_begun = false;
+        let mut steps = steps.into_iter().peekable();
+        while steps.peek().is_some() {
+            let part: Vec<Step> = steps.by_ref().take(limit).collect();
+            self.transaction.extend(owner, part);
+            // A part that failed leaves what the parts before it wrote.
+            self.commit().map_err(|failure| Failure {
+                is_known: failure.is_known && !is_begun,
+                ..failure
+            })?;
+            is_begun = true;
+        }
+        Ok(())
+    }
+
+    /// Commits what was added.
+    pub(crate) fn commit(&mut self) -> Result<(), Failure> {
+        let family = self.state.settings.family;
+        let new_picks: Vec<u32> = self.state.counts.keys().copied().collect();
+        let new_picks = new_picks
+            .into_iter()
+            .filter(|count| *count != 0 && !self.branches.picks.contains(count));
+        let new_picks: Vec<u32> = new_picks.collect();
+        let new_timeouts: Vec<u32> = {
+            let timeouts = self.state.timeouts.keys().copied();
+            timeouts
+                .filter(|seconds| !self.branches.timeouts.contains(seconds))
+                .collect()
+        };
+        for count in &new_picks {
+            self.transaction.add_branch(pick(family, *count));
+        }
+        for seconds in &new_timeouts {
+            self.transaction.add_branch(timeout(family, *seconds));
+        }
+        if self.transaction.is_empty() {
+            self.undo.clear();
+            return Ok(());
+        }
+        let transaction = std::mem::replace(&mut self.transaction, Transaction::new(family));
+        self.send(&transaction)?;
+        self.undo.clear();
+        self.written.chains += new_picks.len() + 5 * new_timeouts.len();
+        self.branches.picks.extend(new_picks);
+        self.branches.timeouts.extend(new_timeouts);
+        Ok(())
+    }
+
+    /// Removes chains that no Service needs, if they are many or all should go.
+    pub(crate) fn remove_unused(&mut self, all: bool) -> Result<(), Failure> {
+        let family = self.state.settings.family;
+        let counts = &self.state.counts;
+        let picks = self.branches.picks.iter().copied();
+        let picks: Vec<u32> = picks.filter(|count| !counts.contains_key(count)).collect();
+        let timeouts = self.branches.timeouts.iter().copied();
+        let timeouts: Vec<u32> = timeouts
+            .filter(|seconds| !self.state.timeouts.contains_key(seconds))
+            .collect();
+        let unused = picks.len() + timeouts.len();
+        if unused == 0 || (!all && unused <= SPARE_CHAINS) {
+            return Ok(());
+        }
+        let mut transaction = Transaction::new(family);
+        for count in &picks {
+            transaction.remove_branch(pick(family, *count));
+        }
+        for seconds in &timeouts {
+            transaction.remove_branch(timeout(family, *seconds));
+        }
+        self.send(&transaction)?;
+        self.written.removed_chains += picks.len() + 5 * timeouts.len();
+        self.branches.picks.retain(|count| !picks.contains(count));
+        self.branches.timeouts.retain(|t| !timeouts.contains(t));
+        Ok(())
+    }
+
+    fn send(&mut self, transaction: &Transaction) -> Result<(), Failure> {
+        let (changes, owners) = transaction.changes();
+        match self.kernel.commit(&changes) {
+            Ok(bytes) => {
+                self.written.bytes += bytes;
+                self.written.elements += transaction.len();
+                Ok(())
+            }
+            Err(error) => Err(self.fail(error, transaction, &owners)),
+        }
+    }
+
+    /// Takes back what was not committed, and finds out whose fault it was.
+    fn fail(
+        &mut self,
+        error: KernelError,
+        transaction: &Transaction,
+        owners: &[Vec<Option<usize>>],
+    ) -> Failure {
+        for (key, applied) in std::mem::take(&mut self.undo).into_iter().rev() {
+            self.state.swap(&key, applied);
+        }
+        let input = transaction.describe();
+        let KernelError::Refused {
+            change,
+            element,
+            reason,
+            message,
+        } = error
+        else {
+            return Failure {
+                error: SyncError::unavailable(error.to_string(), &input),
+                is_known: false,
+            };
+        };
+        let owner = owners.get(change).and_then(|owners| match element {
+            Some(element) => owners.get(element).copied().flatten(),
+            None => None,
+        });
+        let owner = match owner {
+            Some(owner) => Owner::Service(transaction.owner(owner).clone()),
+            None => Owner::NoService,
+        };
+        match reason {
+            // The kernel holds something else than what was written.
+            Reason::Exists | Reason::Missing | Reason::Busy => Failure {
+                error: SyncError::Unreadable(message),
+                is_known: false,
+            },
+            Reason::Resources | Reason::Owned => Failure {
+                error: SyncError::unavailable(message, &input),
+                is_known: true,
+            },
+            Reason::Full | Reason::Unsupported | Reason::Invalid => Failure {
+                error: SyncError::refused(message, Some(change + 1), owner, &input),
+                is_known: true,
+            },
+        }
+    }
+}

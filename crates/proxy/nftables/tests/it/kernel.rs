@@ -1,0 +1,571 @@
+//! The backend over the real kernel.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use weft_host::nftables::{Change, Element, Nftables as Connection, TableChange, Value as Key};
+use weft_model::IpFamily;
+use weft_nftables::{
+    HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
+};
+use weft_proxy::{AuditReport, Backend as _};
+use weft_testkit::{
+    cluster::RandomCluster,
+    lab::{self, Lab},
+};
+
+use crate::world::{World, written};
+
+fn service(family: IpFamily, name: &str, number: u8, more: &Value) -> Value {
+    let cluster_ip = match family {
+        IpFamily::V4 => format!("10.96.0.{number}"),
+        IpFamily::V6 => format!("fd00:96::{number:x}"),
+    };
+    let mut spec = json!({"clusterIP": cluster_ip,
+                          "ports": [{"name": "http", "port": 80, "nodePort": 30000 + u16::from(number)}]});
+    let mut ingress = json!([]);
+    for (key, value) in more.as_object().unwrap() {
+        match key.as_str() {
+            "balancer" => ingress = json!([{"ip": value}]),
+            _ => spec[key] = value.clone(),
+        }
+    }
+    json!({"kind": "Service", "metadata": {"namespace": "shop", "name": name}, "spec": spec,
+           "status": {"loadBalancer": {"ingress": ingress}}})
+}
+
+fn slice(family: IpFamily, name: &str, endpoints: std::ops::Range<u16>) -> Value {
+    let address = |number: u16| match family {
+        IpFamily::V4 => format!("10.244.{}.{}", number >> 8, number & 255),
+        IpFamily::V6 => format!("fd00:10:244::{number:x}"),
+    };
+    let endpoints: Vec<Value> = endpoints
+        .map(|number| json!({"addresses": [address(number)], "nodeName": "node-1"}))
+        .collect();
+    json!({"kind": "EndpointSlice",
+           "metadata": {"namespace": "shop", "name": format!("{name}-x"),
+                        "labels": {"kubernetes.io/service-name": name}},
+           "addressType": family.as_str(), "endpoints": endpoints,
+           "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]})
+}
+
+/// All elements of the table but for those that packets write.
+type Contents = BTreeMap<String, Vec<String>>;
+
+fn contents(family: IpFamily) -> Contents {
+    let mut connection = Connection::open().unwrap();
+    let mut contents = Contents::new();
+    for set in connection.sets(family, TABLE).unwrap() {
+        if set.traits.dynamic.is_some() {
+            continue;
+        }
+        let elements = connection.elements(family, TABLE, &set.name).unwrap();
+        let mut words: Vec<String> = elements.iter().map(|e| format!("{e:?}")).collect();
+        words.sort();
+        contents.insert(set.name, words);
+    }
+    for rule in connection.rules(family, TABLE).unwrap() {
+        let rules = contents.entry(format!("chain {}", rule.chain)).or_default();
+        rules.push(format!("{rule:?}"));
+    }
+    contents
+}
+
+/// The contents of numbered maps depend on history, and unused chains stay for a while: a fresh
+/// start would write the same elements in another order.
+fn without_order(contents: &Contents) -> Contents {
+    let mut contents = contents.clone();
+    contents.retain(|name, _| {
+        let name = name.as_str();
+        !name.contains("pick") && !name.contains("sticky") && !name.contains("remember")
+    });
+    for (name, words) in &mut contents {
+        if name.ends_with("endpoints") || name.ends_with("slots") {
+            *words = vec![words.len().to_string()];
+        }
+        if name.ends_with("affinity") {
+            words.clear();
+        }
+    }
+    contents
+}
+
+fn everything(family: IpFamily) -> Vec<Value> {
+    let balancer = match family {
+        IpFamily::V4 => "192.0.2.1",
+        IpFamily::V6 => "2001:db8::1",
+    };
+    let range = match family {
+        IpFamily::V4 => "198.51.100.0/25",
+        IpFamily::V6 => "2001:db8:7::/49",
+    };
+    vec![
+        service(family, "plain", 1, &json!({})),
+        slice(family, "plain", 1..4),
+        service(
+            family,
+            "club",
+            2,
+            &json!({"type": "LoadBalancer", "balancer": balancer,
+                    "loadBalancerSourceRanges": [range], "externalTrafficPolicy": "Local"}),
+        ),
+        slice(family, "club", 4..6),
+        service(
+            family,
+            "loyal",
+            3,
+            &json!({"type": "NodePort", "sessionAffinity": "ClientIP"}),
+        ),
+        slice(family, "loyal", 6..9),
+        service(family, "empty", 4, &json!({})),
+    ]
+}
+
+#[test]
+fn the_kernel_holds_what_was_written_and_a_restart_writes_nothing() {
+    lab::inside(|_| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            let report = world.sync();
+            assert!(report.full && written(&report) > 10, "{report:?}");
+            let before = contents(family);
+            let mut connection = Connection::open().unwrap();
+            let generation = connection.generation().unwrap();
+
+            let report = world.restart(HostKernel::new(family, Watch::new()));
+            assert_eq!((written(&report), report.bytes), (0, 0), "{report:?}");
+            assert_eq!(connection.generation().unwrap(), generation);
+            assert_eq!(contents(family), before);
+
+            assert!(cleanup(family).unwrap());
+            assert!(!cleanup(family).unwrap(), "there is none any more");
+        }
+    });
+}
+
+#[test]
+fn nft_prints_the_table_and_loads_what_it_printed() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.sync();
+            let printed = lab.program("nft", &["-s", "list", "ruleset"]);
+            for words in ["shop/plain:http", "pick-3", "goto node-port-service"] {
+                assert!(printed.contains(words), "{words} is not in:\n{printed}");
+            }
+            let before = contents(family);
+            cleanup(family).unwrap();
+            // nft 1.0.6 cannot load an update of a map whose key is longer than a register.
+            let is_loadable = |line: &&str| family == IpFamily::V4 || !line.contains("@clients {");
+            let text: Vec<&str> = printed.lines().filter(is_loadable).collect();
+            std::fs::write("/run/printed.nft", text.join("\n")).unwrap();
+            lab.program("nft", &["-f", "/run/printed.nft"]);
+            let after = contents(family);
+            for (name, words) in &before {
+                if !name.starts_with("chain ") {
+                    assert_eq!(after.get(name), Some(words), "{family} {name}");
+                }
+            }
+            assert_eq!(
+                lab.program("nft", &["-s", "list", "ruleset"]),
+                text.join("\n") + "\n",
+                "printed again"
+            );
+            cleanup(family).unwrap();
+        }
+    });
+}
+
+#[test]
+fn every_partial_sync_leaves_what_a_fresh_start_would() {
+    lab::inside(|_| {
+        for family in IpFamily::ALL {
+            for seed in [40, 41] {
+                let mut cluster = RandomCluster::new(seed);
+                let mut world = World::real(family);
+                assert!(world.sync().full);
+                for round in 0..40 {
+                    for edit in cluster.edit() {
+                        world.edit(&edit);
+                    }
+                    let report = world.sync();
+                    let when = format!("{family} seed {seed} round {round}");
+                    assert!(!report.full, "{when}: {report:?}");
+                    let after = contents(family);
+                    let report = world.restart(HostKernel::new(family, Watch::new()));
+                    assert_eq!(
+                        written(&report),
+                        0,
+                        "{when}: a restart has nothing to write"
+                    );
+                    cleanup(family).unwrap();
+                    world.restart(HostKernel::new(family, Watch::new()));
+                    let fresh = contents(family);
+                    assert_eq!(without_order(&after), without_order(&fresh), "{when}");
+                }
+                cleanup(family).unwrap();
+            }
+        }
+    });
+}
+
+fn listening(family: IpFamily) -> (World, weft_nftables::Notifications) {
+    let watch = Watch::new();
+    let notifications = watch.listen().unwrap();
+    (
+        World::on(HostKernel::new(family, watch), family),
+        notifications,
+    )
+}
+
+/// Receives everything that is there.
+fn receive(notifications: &mut weft_nftables::Notifications) {
+    for _ in 0..20 {
+        notifications.receive(Duration::from_millis(2)).unwrap();
+    }
+}
+
+#[test]
+fn what_another_process_changes_is_noticed_and_repaired() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let (mut world, mut notifications) = listening(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.sync();
+            receive(&mut notifications);
+            let unchanged = world.backend.audit(true).unwrap();
+            assert_eq!(
+                unchanged,
+                AuditReport::Unchanged,
+                "own changes do not count"
+            );
+            let right = contents(family);
+            let word = match family {
+                IpFamily::V4 => "ip",
+                IpFamily::V6 => "ip6",
+            };
+            let disturbances = [
+                "flush ruleset".to_owned(),
+                format!("delete table {word} {TABLE}"),
+                format!("flush chain {word} {TABLE} services"),
+                format!("add rule {word} {TABLE} services drop"),
+                format!("flush map {word} {TABLE} services"),
+                format!("flush map {word} {TABLE} endpoints"),
+                format!("flush map {word} {TABLE} pick"),
+                format!("flush set {word} {TABLE} cluster-ips"),
+                format!("add chain {word} {TABLE} intruder"),
+                format!("add element {word} {TABLE} node-ports {{ tcp . 31999 : 0:1 }}"),
+                format!("delete element {word} {TABLE} pick {{ 0:3 }}"),
+            ];
+            for disturbance in disturbances {
+                let arguments: Vec<&str> = disturbance.split(' ').collect();
+                lab.program("nft", &arguments);
+                receive(&mut notifications);
+                let postponed = world.backend.audit(false).unwrap();
+                assert_eq!(postponed, AuditReport::Postponed, "{disturbance}");
+                let report = world.backend.audit(true).unwrap();
+                let AuditReport::Read { repaired, .. } = report else {
+                    panic!("{disturbance}: {report:?}");
+                };
+                assert!(!repaired.is_empty(), "{disturbance}");
+                assert_eq!(contents(family), right, "{family} {disturbance}");
+                receive(&mut notifications);
+                let report = world.backend.audit(true).unwrap();
+                assert_eq!(report, AuditReport::Unchanged, "{disturbance}");
+            }
+            // What happens to other tables does not concern us.
+            lab.program("nft", &["add", "table", word, "other"]);
+            receive(&mut notifications);
+            let report = world.backend.audit(true).unwrap();
+            assert_eq!(report, AuditReport::Unchanged);
+            lab.program("nft", &["flush", "ruleset"]);
+        }
+    });
+}
+
+/// Ends after so many commits, as a process that is killed.
+struct Killed {
+    kernel: HostKernel,
+    commits: usize,
+}
+
+impl Kernel for Killed {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        if self.commits == 0 {
+            return Err(KernelError::Failed("killed".to_owned()));
+        }
+        self.commits -= 1;
+        let added = changes.iter().map(|change| match change {
+            Change::Within {
+                change: TableChange::AddElements { set, elements, .. },
+                ..
+            } if set != "pick" && !set.contains("sticky") => elements.len(),
+            _ => 0,
+        });
+        let added: usize = added.sum();
+        assert!(added <= self.element_limit(), "{added} elements at once");
+        self.kernel.commit(changes)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.kernel.structure()
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.kernel.elements(set)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.kernel.get_elements(set, keys)
+    }
+
+    /// Small, so that there are many commits.
+    fn element_limit(&self) -> usize {
+        7
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_load_that_is_killed_anywhere_is_completed_by_the_next_start() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let kernel = |commits| Killed {
+            kernel: HostKernel::new(family, Watch::new()),
+            commits,
+        };
+        let mut world = World::on(kernel(usize::MAX), family);
+        for object in everything(family) {
+            world.put(&object);
+        }
+        world.put(&service(family, "large", 9, &json!({})));
+        world.put(&slice(family, "large", 100..130));
+        world.derive();
+        world.restart(kernel(usize::MAX));
+        let right = contents(family);
+        let mut commits = 0;
+        loop {
+            cleanup(family).unwrap();
+            world.backend = weft_nftables::Nftables::new(kernel(commits));
+            let (desired, settings) = (world.desired.clone(), world.settings.clone());
+            let scope = weft_proxy::Scope::Full;
+            let outcome = world.backend.sync(&desired, &settings, scope);
+            if outcome.is_ok() {
+                break;
+            }
+            world.restart(kernel(usize::MAX));
+            assert_eq!(contents(family), right, "killed after {commits} commits");
+            commits += 1;
+        }
+        assert!(commits > 5, "{commits}");
+    });
+}
+
+#[test]
+fn a_service_of_many_endpoints_grows_and_shrinks() {
+    lab::inside(|_: &Lab| {
+        let family = IpFamily::V4;
+        let mut world = World::real(family);
+        world.put(&service(family, "large", 9, &json!({"type": "NodePort"})));
+        for end in [10_000, 9_000, 1, 3, 0, 12_000] {
+            world.put(&slice(family, "large", 1..end + 1));
+            let report = world.sync();
+            assert!(report.partial_failure.is_none(), "{report:?}");
+            let endpoints = contents(family);
+            for map in ["endpoints", "node-port-endpoints"] {
+                assert_eq!(endpoints[map].len(), usize::from(end), "{map}");
+            }
+            assert!(endpoints.contains_key(&format!("chain pick-{end}")) || end == 0);
+        }
+        let report = world.restart(HostKernel::new(family, Watch::new()));
+        assert_eq!(written(&report), 0);
+    });
+}
+
+#[test]
+fn two_services_with_one_front_do_not_disturb_each_other() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let mut world = World::real(family);
+        let shared = json!({"type": "NodePort", "externalIPs": ["192.0.2.9"]});
+        for (name, number) in [("first", 1), ("second", 2)] {
+            world.put(&service(family, name, number, &shared));
+            world.put(&slice(family, name, 1..3));
+            world.sync();
+        }
+        let owner = || {
+            let all = contents(family);
+            let found = all["services"].iter().find(|e| e.contains("c0000209"));
+            found.map(|e| e.contains("shop/first:http"))
+        };
+        assert_eq!(owner(), Some(true), "the first keeps it");
+        assert_eq!(contents(family)["services"].len(), 3);
+        let key = weft_model::ObjectKey::namespaced("shop", "first");
+        world.model.remove_service(&key);
+        world.sync();
+        assert_eq!(owner(), Some(false), "the second inherits it");
+        let report = world.restart(HostKernel::new(family, Watch::new()));
+        assert_eq!(written(&report), 0);
+    });
+}
+
+#[test]
+fn a_service_that_cannot_be_written_is_left_out_and_named() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let mut world = World::real(family);
+        let bad = json!({"kind": "EndpointSlice",
+            "metadata": {"namespace": "shop", "name": "bad-x",
+                         "labels": {"kubernetes.io/service-name": "bad"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["224.0.0.1"]}],
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]});
+        world.put(&service(family, "bad", 1, &json!({})));
+        world.put(&bad);
+        world.put(&service(family, "good", 2, &json!({})));
+        world.put(&slice(family, "good", 1..3));
+        world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["bad"]);
+        assert_eq!(contents(family)["services"].len(), 1);
+        world.put(&slice(family, "bad", 1..2));
+        world.guarded_sync().unwrap();
+        assert_eq!(world.held(), Vec::<String>::new());
+        assert_eq!(contents(family)["services"].len(), 2);
+    });
+}
+
+/// Refuses elements that hold these bytes, as a kernel would.
+struct Picky {
+    kernel: HostKernel,
+    poison: Arc<[u8]>,
+}
+
+impl Kernel for Picky {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        for (place, change) in changes.iter().enumerate() {
+            if let Change::Within {
+                change: TableChange::AddElements { elements, .. },
+                ..
+            } = change
+            {
+                let found = elements.iter().position(|element| {
+                    let key = element.key.as_bytes();
+                    key.windows(self.poison.len()).any(|w| *w == *self.poison)
+                });
+                if let Some(element) = found {
+                    return Err(KernelError::Refused {
+                        change: place,
+                        element: Some(element),
+                        reason: weft_host::nftables::Reason::Invalid,
+                        message: "poison".to_owned(),
+                    });
+                }
+            }
+        }
+        self.kernel.commit(changes)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.kernel.structure()
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.kernel.elements(set)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.kernel.get_elements(set, keys)
+    }
+
+    fn element_limit(&self) -> usize {
+        self.kernel.element_limit()
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_service_that_the_kernel_refuses_is_left_out_and_the_rest_is_written() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let kernel = Picky {
+            kernel: HostKernel::new(family, Watch::new()),
+            poison: [10, 96, 0, 3].into(),
+        };
+        let mut world = World::on(kernel, family);
+        for number in 1..=5 {
+            let name = format!("service-{number}");
+            world.put(&service(family, &name, number, &json!({})));
+            world.put(&slice(family, &name, 1..4));
+        }
+        world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["service-3"]);
+        assert_eq!(contents(family)["services"].len(), 4);
+        assert_eq!(contents(family)["endpoints"].len(), 12);
+        // And in a partial sync, whose other changes are written.
+        world.put(&slice(family, "service-1", 1..2));
+        world.put(&slice(family, "service-3", 1..3));
+        let report = world.guarded_sync().unwrap();
+        assert!(!report.full, "{report:?}");
+        assert_eq!(contents(family)["endpoints"].len(), 10);
+    });
+}
+
+#[test]
+fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.derive();
+            let rendered = render(&world.desired, &world.settings).unwrap();
+            assert!(
+                rendered.contains("comment \"shop/plain:http\""),
+                "{rendered}"
+            );
+            world.sync();
+            let mut kernel = HostKernel::new(family, Watch::new());
+            let mut left = || differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            assert_eq!(left(), "");
+            let before = contents(family);
+            let word = match family {
+                IpFamily::V4 => "ip",
+                IpFamily::V6 => "ip6",
+            };
+            for map in [
+                "services",
+                "endpoints",
+                "node-ports",
+                "source-ranges",
+                "hairpin",
+            ] {
+                let kind = if map.ends_with('s') && !map.starts_with("source") {
+                    "map"
+                } else {
+                    "set"
+                };
+                lab.program("nft", &["flush", kind, word, TABLE, map]);
+            }
+            let missing = left();
+            std::fs::write("/run/missing.nft", missing).unwrap();
+            lab.program("nft", &["-f", "/run/missing.nft"]);
+            assert_eq!(contents(family), before, "{family}");
+            assert_eq!(left(), "");
+            cleanup(family).unwrap();
+        }
+    });
+}

@@ -1,0 +1,7 @@
+//! Integration tests of the nftables backend: a simulated kernel, the real one, and real packets.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod kernel;
+mod packets;
+mod world;
