@@ -101,6 +101,7 @@ const ARROWS: [(&str, &[&str]); 29] = [
             "weft-host",
             "weft-model",
             "weft-runtime",
+            "weft-testserver",
         ],
     ),
     ("weft-apiserver", &["weft-listener", "weft-model"]),
