@@ -103,6 +103,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
             "weft-host",
             "weft-model",
             "weft-runtime",
+            "weft-testserver",
         ],
     ),
     ("weft-apiserver", &["weft-listener", "weft-model"]),

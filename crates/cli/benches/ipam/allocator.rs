@@ -19,11 +19,12 @@ use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use weft_apiserver::RunConfig;
 use weft_testkit::bench::{Report, Target};
+use weft_testserver::call;
 
 use crate::{
     judge::{full_or_quick, number, unless_quick},
     process::Running,
-    stage::{GROUP, call, define},
+    stage::{GROUP, define},
 };
 
 const ADDRESSES: u32 = 250;

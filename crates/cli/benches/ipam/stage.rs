@@ -3,10 +3,11 @@
 
 use std::fs;
 
-use http::{Method, Request};
+use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 use weft_apiserver::ApiServer;
+use weft_testserver::call;
 
 use crate::daemon::Daemon;
 
@@ -18,30 +19,6 @@ const SUBNETS: &str = include_str!("../../../../deploy/crds/clustersubnetstates.
 pub(crate) const NODE: &str = "node-0";
 pub(crate) const MACHINE: &str = "machine";
 pub(crate) const BOOT: &str = "boot";
-
-/// A request to an API server; `Null` sends no body.
-pub(crate) async fn call(
-    client: &Client,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> kube::Result<Value> {
-    let content = match method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let body = match body {
-        Value::Null => Vec::new(),
-        body => body.to_string().into_bytes(),
-    };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", content)
-        .body(body)
-        .unwrap();
-    client.request(request).await
-}
 
 /// Installs a definition of `deploy/crds` and waits until it is served.
 pub(crate) async fn define(client: &Client, text: &str) {

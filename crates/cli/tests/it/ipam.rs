@@ -15,12 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Method, Request};
+use http::Method;
 use kube::Client;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use weft_apiserver::ApiServer;
 use weft_testkit::lab;
+use weft_testserver::call;
 
 use crate::weft::{run, weft};
 
@@ -70,21 +71,8 @@ impl Stage {
     }
 
     fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value, kube::Error> {
-        let kind = match method {
-            Method::PATCH => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let body = match body {
-            Value::Null => Vec::new(),
-            body => body.to_string().into_bytes(),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .body(body)
-            .unwrap();
-        self.runtime.block_on(self.client.request(request))
+        self.runtime
+            .block_on(call(&self.client, method, path, body))
     }
 
     fn furnish(&self) {

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Method, Request};
+use http::Method;
 use serde_json::{Value, json};
 use weft_testkit::lab::{self, Namespace, PodNetwork, node_addresses, pod_ranges};
+use weft_testserver::call;
 
 use crate::{
     arena::{Arena, Running},
@@ -59,19 +60,11 @@ impl Stage {
     }
 
     fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value, kube::Error> {
-        let kind = match method {
-            Method::PATCH => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .body(body.to_string().into_bytes())
-            .unwrap();
         let _inside = self.arena.runtime.enter();
         let client = self.arena.server.client();
-        self.arena.runtime.block_on(client.request(request))
+        self.arena
+            .runtime
+            .block_on(call(&client, method, path, body))
     }
 
     fn join(&self, number: u8) {

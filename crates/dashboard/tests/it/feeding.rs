@@ -12,6 +12,7 @@ use weft_dashboard::{
     state::{Check, Mode, Route},
 };
 use weft_runtime::Cluster;
+use weft_testserver::call;
 
 use crate::objects::{config, endpoint, node, pod, service, slice};
 
@@ -48,22 +49,8 @@ impl World {
     }
 
     async fn call(&self, method: Method, path: &str, body: &Value) -> Value {
-        let kind = match method {
-            Method::PATCH => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let body = match body {
-            Value::Null => Vec::new(),
-            body => body.to_string().into_bytes(),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind);
-        self.client
-            .request(request.body(body).unwrap())
-            .await
-            .unwrap()
+        let answer = call(&self.client, method, path, body).await;
+        answer.unwrap()
     }
 
     async fn create(&self, path: &str, object: &Value) {

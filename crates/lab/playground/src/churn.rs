@@ -9,10 +9,10 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    applying::{call, create},
     demo::{Demo, DemoError, Told, step},
     report::Reporter,
 };
+use weft_testserver::{call, create};
 
 /// Fewest and most nodes.
 const NODES: std::ops::RangeInclusive<usize> = 2..=5;

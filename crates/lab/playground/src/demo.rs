@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use thiserror::Error;
 use weft_runtime::ObjectKey;
+use weft_testserver::{call, create};
 
 use self::{
     checks::list,
@@ -26,7 +27,6 @@ use self::{
 };
 use crate::{
     agent::{Agent, AgentState},
-    applying::{call, create},
     cost::Observer,
     network,
     node::Node,

@@ -8,7 +8,6 @@
 //! Start reading at [`world`], which [`launch`] starts; [`demo`] is what `weft-lab up` shows.
 
 mod agent;
-mod applying;
 pub mod churn;
 mod cni;
 mod cost;

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use weft_apiserver::{ApiServer, AuthorizationMode, FaultId, ListenError, Matcher, User};
 use weft_dashboard::Token;
 use weft_runtime::{Cluster, ControllerHandle};
+use weft_testserver::{call, create};
 
 use crate::{
     agent::{Agent, AgentParts},
-    applying::{call, create},
     doors::Doors,
     limits::Limits,
     manifest::{self, ManifestError},

@@ -4,10 +4,14 @@
     reason = "a helper of tests may panic as tests do"
 )]
 
-use http::{Method, Request};
+mod requests;
+
+use http::Method;
 use kube::Client;
 use serde_json::Value;
 use weft_apiserver::{ApiServer, User};
+
+pub use requests::{call, collection, create};
 
 /// Path of the API group `ipam.weft.dev`.
 pub const GROUP: &str = "/apis/ipam.weft.dev/v1alpha1";
@@ -35,30 +39,6 @@ pub fn path(plural: &str, name: &str) -> String {
         format!("/{name}")
     };
     format!("{GROUP}/{scope}{plural}{name}")
-}
-
-/// Sends one request. PATCH is a merge patch; a null `body` sends an empty one.
-pub async fn call(
-    client: &Client,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> Result<Value, kube::Error> {
-    let kind = match method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let body = match body {
-        Value::Null => Vec::new(),
-        body => body.to_string().into_bytes(),
-    };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", kind)
-        .body(body)
-        .unwrap();
-    client.request(request).await
 }
 
 /// Installs the CRDs of `deploy/crds` and waits until they are served.
@@ -89,19 +69,9 @@ pub async fn server() -> ApiServer {
 pub async fn apply(client: &Client, manifest: &str) {
     let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
     for object in objects {
-        let version = object["apiVersion"].as_str().unwrap();
-        let root = if version == "v1" { "/api" } else { "/apis" };
-        let kind = object["kind"].as_str().unwrap().to_lowercase();
-        let plural = match kind.strip_suffix('y') {
-            Some(stem) => format!("{stem}ies"),
-            None => format!("{kind}s"),
-        };
-        let scope = match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => format!("namespaces/{namespace}/"),
-            None => String::new(),
-        };
-        let path = format!("{root}/{version}/{scope}{plural}");
-        call(client, Method::POST, &path, &object).await.unwrap();
+        call(client, Method::POST, &collection(&object), &object)
+            .await
+            .unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use weft_runtime::{
     Action, Cluster, Context, Controller, ObjectKey, ReconcileError, WatchSpec, reconcile_with,
 };
 
-use crate::applying::call;
+use weft_testserver::call;
 
 pub(crate) fn controller(cluster: &Cluster) -> Controller<ObjectKey> {
     Controller::builder("deployment-stand-in", cluster)

@@ -17,7 +17,7 @@ use weft_runtime::{
 };
 
 use super::{MANAGER, deployment::is_ready, scheduler::All};
-use crate::applying::call;
+use weft_testserver::call;
 
 pub(crate) fn controller(cluster: &Cluster) -> Controller<All> {
     Controller::builder("endpointslice-stand-in", cluster)
@@ -62,9 +62,9 @@ async fn write(
     wanted: &Value,
     known: Option<&EndpointSlice>,
 ) -> Result<(), kube::Error> {
-    let all = crate::applying::collection(wanted);
+    let all = weft_testserver::collection(wanted);
     let Some(known) = known else {
-        return crate::applying::create(context.client(), wanted).await;
+        return weft_testserver::create(context.client(), wanted).await;
     };
     let same = |field: &str| {
         let known = serde_json::to_value(known).unwrap_or_default();

@@ -19,10 +19,10 @@ use weft_runtime::{
     Action, Cluster, Context, Controller, Exponential, ObjectKey, ReconcileError, Reconciler,
     SelectorError, WatchSpec,
 };
+use weft_testserver::{call, create};
 
 use crate::{
     agent::{Agent, AgentParts},
-    applying::{call, create},
     cni::{Attached, Attachment, CniError, Runtime},
     network,
     place::Place,

@@ -11,7 +11,7 @@ use weft_runtime::{
     Action, Cluster, Context, Controller, Mapper, ReconcileError, Reconciler, WatchSpec,
 };
 
-use crate::applying::call;
+use weft_testserver::call;
 
 /// The only key: all pods are reconciled together, because a playground is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use kube::Client;
 use serde_json::Value;
 
 /// Creates an object; one that exists already is not an error.
-pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), kube::Error> {
+pub async fn create(client: &Client, object: &Value) -> Result<(), kube::Error> {
     match call(client, Method::POST, &collection(object), object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(drop),
@@ -13,7 +13,7 @@ pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), kube::
 }
 
 /// The path of the collection that an object belongs to.
-pub(crate) fn collection(object: &Value) -> String {
+pub fn collection(object: &Value) -> String {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let root = if version.contains('/') {
         "/apis"
@@ -33,7 +33,7 @@ pub(crate) fn collection(object: &Value) -> String {
 }
 
 /// Sends a request to the API. PATCH is a merge patch; a null `body` sends an empty one.
-pub(crate) async fn call(
+pub async fn call(
     client: &Client,
     method: Method,
     path: &str,
