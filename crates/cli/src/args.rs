@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve Services on this node, as kube-proxy's iptables mode does
+    /// Serve Services on this node, as kube-proxy's iptables and nftables modes do
     Proxy(Box<ProxyArguments>),
     /// Keep a route for each node's pod CIDRs at a cloud provider
     Routes(Box<RoutesArguments>),

@@ -52,21 +52,19 @@ pub(crate) struct NodeArguments {
 
 #[derive(Debug, Args)]
 struct NodeFlags {
-    /// Run these parts: * for all, name for one, -name for all but one; there are proxy, ipam and
-    /// routes
+    /// Parts to run: proxy, ipam, routes. '*' means all; '-name' disables one
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*")]
     controllers: Vec<String>,
-    /// Reach the API server by this kubeconfig; as this machine is set up without it
+    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// This node's name; the host name if absent
+    /// Name of this machine's Node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Serve health, metrics and diagnostics here; port 0 serves nothing. Without it, where the
-    /// proxy's configuration says, 127.0.0.1:10249 as a rule
+    /// Address of health, metrics and diagnostics; port 0 disables them [default: that of the proxy's configuration, usually 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<SocketAddr>,
     /// Unix socket for weft node status, start, stop and restart
@@ -77,11 +75,10 @@ struct NodeFlags {
         global = true
     )]
     control_socket: PathBuf,
-    /// The range of all pods, for routes and for a proxy whose configuration names none; two for
-    /// both families
+    /// Range of pod addresses, for routes and for a proxy whose configuration has none; two for dual stack
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     cluster_cidr: Vec<IpNet>,
-    /// Route the blocks that nodes hold by their NodeNetworkConfigs as well, within --cluster-cidr
+    /// Also route the address blocks of nodes' NodeNetworkConfigs that lie within --cluster-cidr
     #[arg(long)]
     route_blocks: bool,
     #[command(flatten)]
@@ -96,11 +93,10 @@ struct NodeFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the part proxy")]
 struct ProxyFlags {
-    /// Read a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) from this file
+    /// Configuration file: a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1)
     #[arg(long, value_name = "FILE")]
     proxy_config: Option<PathBuf>,
-    /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
-    /// iptables is
+    /// Variant of the iptables programs; auto: that of the kubelet's hint chain, else the host's default
     #[arg(long, value_name = "VARIANT", default_value = "auto")]
     iptables_variant: IptablesVariant,
 }
@@ -109,7 +105,7 @@ struct ProxyFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the part ipam")]
 struct AddressFlags {
-    /// The Unix socket that plugins come to
+    /// Unix socket for the CNI plugin
     #[arg(long, value_name = "PATH", default_value = weft_cni::DEFAULT_SOCKET)]
     socket: PathBuf,
     #[command(flatten)]

@@ -31,14 +31,14 @@ pub(crate) use resolve::Resolved;
 use tool::Tool;
 
 const AFTER_HELP: &str = "\
-Flags and file are kube-proxy's. With --config, flags that say something about the configuration
-are ignored as kube-proxy ignores them, all but --hostname-override and those about logging. When
-the file changes, the program ends with code 1, to be started again with the new one.";
+Flags and file are those of kube-proxy. With --config, configuration flags are ignored as in
+kube-proxy, except --hostname-override and those of logging. When the file changes, the program exits
+with code 1, to be restarted with the new file.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ProxyArguments {
-    /// Read a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) from this file
+    /// Configuration file: a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1)
     // The same name as the global option, in whose place it stands.
     #[arg(id = "config", long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -47,14 +47,13 @@ pub(crate) struct ProxyArguments {
     /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Use iptables-legacy or iptables-nft; auto: where the kubelet left its hint, else what
-    /// iptables is
+    /// Variant of the iptables programs; auto: that of the kubelet's hint chain, else the host's default
     #[arg(long, value_name = "VARIANT", default_value = "auto")]
     iptables_variant: IptablesVariant,
     /// Write the effective configuration to this file and exit
     #[arg(long, value_name = "FILE")]
     write_config_to: Option<PathBuf>,
-    /// Remove everything that was programmed into the kernel and exit
+    /// Remove all rules of a service proxy from the kernel, and exit
     #[arg(
         long,
         action = ArgAction::Set,

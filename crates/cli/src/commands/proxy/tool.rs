@@ -26,13 +26,13 @@ mod trace;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Tool {
-    /// Print what would be given to iptables-restore or nft, without touching a kernel
+    /// Print the input for iptables-restore or nft, without writing to the kernel
     Render(RenderArguments),
-    /// Show rule by rule, in words, where a packet goes and how likely
+    /// Follow a packet rule by rule, with the probability of each destination
     Trace(trace::TraceArguments),
-    /// Compare the kernel's rules with those that the objects ask for
+    /// Compare the kernel's rules with those for the cluster's objects
     Diff(diff::DiffArguments),
-    /// Remove everything that a service proxy programmed into the kernel
+    /// Remove all rules of a service proxy from the kernel
     Cleanup,
 }
 

@@ -44,7 +44,7 @@ enum Double {
 
 #[derive(Debug, Args)]
 struct HcloudArguments {
-    /// Listen on this port of loopback; 0 takes a free one
+    /// Port on loopback; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// Latency of reads, changes and actions, in milliseconds
@@ -56,10 +56,10 @@ struct HcloudArguments {
     /// Let so many routes fit into the network
     #[arg(long, value_name = "ROUTES", default_value_t = 100)]
     quota: usize,
-    /// Call the network so
+    /// Name of the network
     #[arg(long, value_name = "NAME", default_value = "weft")]
     network: String,
-    /// Accept this token only; any if not given
+    /// Accepted token [default: any]
     #[arg(long)]
     token: Option<String>,
     /// Read servers from this file: [{"id": 1, "name": "node-1", "ip": "10.0.0.2"}]
@@ -69,7 +69,7 @@ struct HcloudArguments {
 
 #[derive(Debug, Args)]
 struct Ec2Arguments {
-    /// Listen on this port of loopback; 0 takes a free one
+    /// Port on loopback; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// Latency of a call, in milliseconds
@@ -78,16 +78,16 @@ struct Ec2Arguments {
     /// Lag of reads behind writes, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     lag: u64,
-    /// Allow any number of calls
+    /// Disable the rate limit
     #[arg(long)]
     no_throttle: bool,
-    /// Let so many routes fit into a table
+    /// Capacity of the table in routes
     #[arg(long, value_name = "ROUTES", default_value_t = 50)]
     quota: usize,
-    /// Tag the tables as this cluster's
+    /// Cluster name in the tags of the tables
     #[arg(long, value_name = "NAME", default_value = "weft")]
     cluster: String,
-    /// Have this route table; may be given several times
+    /// ID of a route table; may be given several times
     #[arg(long = "table", value_name = "ID", default_value = "rtb-1")]
     tables: Vec<String>,
     /// Read instances from this file: [{"id": "i-1", "ip": "10.0.0.2"}]
