@@ -303,7 +303,13 @@ fn write_all(
         }
     }
     writer.commit()?;
-    writer.add(None, observed.leftovers())?;
+    // A process that ended a moment ago may have left packets between their two hooks.
+    let mut leftovers = observed.take_unused_hairpins();
+    leftovers.retain(|key| !writer.state.take_over_hairpin(*key));
+    let delete = |key| Step::Delete(Collection::Hairpin, key);
+    let mut leftovers: Vec<Step> = leftovers.into_iter().map(delete).collect();
+    leftovers.extend(observed.leftovers());
+    writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(true)
 }

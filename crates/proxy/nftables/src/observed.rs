@@ -101,6 +101,23 @@ impl Observed {
         }
     }
 
+    /// Takes the hairpin elements of addresses that were not compared with anything. Those of two
+    /// different addresses are not ours.
+    pub(crate) fn take_unused_hairpins(&mut self) -> Vec<Value> {
+        let Some(elements) = self.elements.get_mut(&Collection::Hairpin) else {
+            return Vec::new();
+        };
+        let is_of_one_address = |key: &Value| {
+            let (source, destination) = key.as_bytes().split_at(key.as_bytes().len() / 2);
+            source == destination
+        };
+        let unused: Vec<Value> = elements.keys().copied().filter(is_of_one_address).collect();
+        for key in &unused {
+            elements.remove(key);
+        }
+        unused
+    }
+
     /// Deletes what was not compared with anything.
     pub(crate) fn leftovers(&mut self) -> Vec<Step> {
         let elements = std::mem::take(&mut self.elements).into_iter();

@@ -1,7 +1,7 @@
 //! The record of what was written, Service by Service, and of what several Services share.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     net::SocketAddr,
     sync::Arc,
@@ -19,6 +19,13 @@ use crate::{
     scratch::{AFFINITY_IDS, List},
     transaction::Step,
 };
+
+/// Number of hairpin elements that are kept after their endpoints are gone.
+///
+/// A packet is translated in prerouting and masqueraded in postrouting. If the endpoint is removed in
+/// between, the element must still be there: without masquerading the pod would get a packet from its
+/// own address, and drop it. An element that no endpoint needs matches nothing else.
+const KEPT_HAIRPINS: usize = 1_024;
 
 /// A Service as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +46,8 @@ pub(crate) struct State {
     waiting: BTreeMap<Front, BTreeSet<ObjectKey>>,
     /// Number of ports that need an element.
     shared: HashMap<(Collection, Value), u32>,
+    /// Hairpin elements without an endpoint, oldest first.
+    kept_hairpins: VecDeque<Value>,
     /// Number of fronts by number of endpoints.
     pub(crate) counts: BTreeMap<u32, usize>,
     /// Number of fronts by timeout.
@@ -66,6 +75,7 @@ impl State {
             claims: HashMap::new(),
             waiting: BTreeMap::new(),
             shared: HashMap::new(),
+            kept_hairpins: VecDeque::new(),
             counts: BTreeMap::new(),
             timeouts: BTreeMap::new(),
             identities: HashMap::new(),
@@ -273,19 +283,62 @@ impl State {
                 fresh.push(entry);
             }
         }
+        let mut gone = Vec::new();
         for entry in old {
             let place = (entry.collection, entry.key);
             if let Some(uses) = self.shared.get_mut(&place) {
                 *uses -= 1;
                 if *uses == 0 {
                     self.shared.remove(&place);
-                    self.element_count -= 1;
-                    steps.push(Step::Delete(entry.collection, entry.key));
+                    gone.push(place);
                 }
             }
         }
+        fresh.retain(|entry| !self.take_kept(entry));
         self.element_count += fresh.len();
+        for (collection, key) in gone {
+            let delete = match collection {
+                Collection::Hairpin => self.keep(key),
+                _ => Some(key),
+            };
+            if let Some(key) = delete {
+                self.element_count -= 1;
+                steps.push(Step::Delete(collection, key));
+            }
+        }
         steps.extend(fresh.into_iter().map(Step::Add));
+    }
+
+    /// Keeps a hairpin element for a while, and returns the one to delete in its place.
+    fn keep(&mut self, key: Value) -> Option<Value> {
+        self.kept_hairpins.push_back(key);
+        if self.kept_hairpins.len() > KEPT_HAIRPINS {
+            return self.kept_hairpins.pop_front();
+        }
+        None
+    }
+
+    /// Keeps a hairpin element that an earlier process wrote. False if too many are kept.
+    pub(crate) fn take_over_hairpin(&mut self, key: Value) -> bool {
+        let has_room = self.kept_hairpins.len() < KEPT_HAIRPINS;
+        if has_room {
+            self.kept_hairpins.push_back(key);
+            self.element_count += 1;
+        }
+        has_room
+    }
+
+    /// True if the element was kept, and so is there already.
+    fn take_kept(&mut self, entry: &Entry) -> bool {
+        if entry.collection != Collection::Hairpin {
+            return false;
+        }
+        let kept = self.kept_hairpins.iter();
+        let place = kept.enumerate().find(|(_, key)| **key == entry.key);
+        match place.map(|(place, _)| place) {
+            Some(place) => self.kept_hairpins.remove(place).is_some(),
+            None => false,
+        }
     }
 }
 

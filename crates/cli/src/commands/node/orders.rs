@@ -13,7 +13,7 @@ const PAGE: &str = "/debug/controllers";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Order {
-    /// Show the parts of the process and what each is doing
+    /// Show the parts of the process and their states
     Status {
         /// Print JSON
         #[arg(long)]
@@ -24,7 +24,7 @@ pub(super) enum Order {
         /// The part
         name: String,
     },
-    /// Start a part that was stopped, or one that failed at once
+    /// Start a part that is stopped, or retry one that failed without waiting
     Start {
         /// The part
         name: String,
