@@ -249,7 +249,7 @@ fn make_private(directory: &Path, file: &Path) -> io::Result<()> {
 }
 
 /// Refuses a directory that another user may write to: the objects and the signing key that are read
-/// from it decide who gets in. Root is no other user, since it can write everywhere.
+/// from it decide who gets in. Root does not count as another user, since it can write everywhere.
 fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     const WRITABLE_BY_OTHERS: u32 = 0o022;

@@ -46,7 +46,7 @@ pub enum Fate {
     Untouched,
     /// It gets one of these endpoints with the same probability each.
     Translated(Vec<SocketAddr>),
-    /// The sender is told that nothing is there.
+    /// Refused: the sender gets a reset or an ICMP error.
     Refused,
     /// It is lost without a word.
     Dropped,

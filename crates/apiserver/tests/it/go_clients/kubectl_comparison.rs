@@ -28,7 +28,8 @@ const SCRIPT: &[&str] = &[
     "get deployment web -o yaml --show-managed-fields",
     "get service web -o yaml",
     "get services -o wide",
-    "describe service web",
+    // Without events: the real server's repair of cluster IPs may report one at any moment.
+    "describe service web --show-events=false",
     "describe deployment web",
     "scale deployment web --current-replicas=9 --replicas=3",
     "scale deployment web --replicas=5",
