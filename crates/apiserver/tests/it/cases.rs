@@ -324,7 +324,8 @@ impl<'a> Player<'a> {
 
     async fn play(&mut self, case: &Case) -> Result<(), String> {
         for (position, step) in case.steps.iter().enumerate() {
-            let mut tries = if step.until { 200 } else { 1 };
+            // The real server remembers a token that was valid for ten seconds.
+            let mut tries = if step.until { 400 } else { 1 };
             loop {
                 tries -= 1;
                 let answer = self.send(step).await?;
