@@ -113,7 +113,7 @@ impl TraceArguments {
         let trace = if self.live {
             let mut kernel = weft_nftables::HostKernel::new(family, weft_nftables::Watch::new());
             let trace = weft_nftables::trace_live(&mut kernel, &state.settings, &packet)?;
-            trace.context("there is no nftables table of weft in this kernel")?
+            trace.context("cannot find the nftables table of weft in this kernel")?
         } else {
             weft_nftables::trace(&state.desired, &state.settings, &packet)
         };
