@@ -11,7 +11,9 @@ use std::{
 
 use kube::{
     Client,
-    api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams},
+    api::{
+        Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams,
+    },
 };
 use serde_json::{Value, json};
 use weft_apiserver::{ApiServer, Builder};
@@ -284,6 +286,19 @@ impl Arena {
             .replace_status(&name.name, &PostParams::default(), &status)
             .await;
         written.unwrap_or_else(|error| panic!("{name:?}: {error}\n{status:?}"));
+    }
+
+    /// All objects of a kind.
+    pub(crate) fn list(&self, kind: &'static str) -> Vec<Value> {
+        let name = ObjectName {
+            kind,
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let (api, all) = (self.api(&name), ListParams::default());
+        let objects = self.runtime.block_on(api.list(&all)).unwrap().items;
+        let values = objects.iter().map(serde_json::to_value);
+        values.map(Result::unwrap).collect()
     }
 
     pub(crate) fn clear(&self, cluster: &RandomCluster) {

@@ -18,6 +18,7 @@ use weft_testkit::{
 use crate::arena::{Arena, PATIENCE, Running};
 
 mod disagreement;
+mod packets;
 mod traffic;
 
 use disagreement::Disagreement;
@@ -121,7 +122,7 @@ fn seeds() -> RangeInclusive<u64> {
 fn contest(lab: &Lab, peer: &Path, variant: &str, seeds: impl Iterator<Item = u64>) {
     let arena = Arena::new(variant);
     let contest = Contest::start(lab, &arena, peer, 0);
-    for kept in disagreement::kept() {
+    for kept in disagreement::kept(&["-nft", "-legacy"]) {
         arena.create_namespace(&kept.namespace);
         arena.apply(&kept.edits);
         arena.assert_agreement(&contest.sides(), &kept.name);
@@ -147,8 +148,23 @@ fn contest(lab: &Lab, peer: &Path, variant: &str, seeds: impl Iterator<Item = u6
                 let logs = ["kube-proxy", "weft"].map(|name| arena.log(name));
                 // At once: whoever looks for fewer edits may be stopped.
                 eprintln!("seed {seed}, round {round}:\n{words}");
-                let found = Disagreement::new(seed, peer, variant, cluster.namespace(), edits);
-                let kept = found.minimise(lab, &arena, peer);
+                let how = format!("{}-{variant}", peer.file_name().unwrap().to_string_lossy());
+                let found = Disagreement::new(seed, &how, cluster.namespace(), edits);
+                let removal = found.removal();
+                let mut attempt = 0;
+                let kept = found.minimise(|edits| {
+                    attempt += 1;
+                    arena.apply(&removal);
+                    for (name, object) in RandomCluster::new(0).objects() {
+                        arena.apply(&[Edit::Put(name.clone(), object.clone())]);
+                    }
+                    let contest = Contest::start(lab, &arena, peer, attempt);
+                    // The edits have to meet two that run already.
+                    let _ = arena.agreement(&contest.sides(), disagreement::PATIENCE);
+                    arena.apply(edits);
+                    let agreement = arena.agreement(&contest.sides(), disagreement::PATIENCE);
+                    agreement.is_err()
+                });
                 panic!(
                     "seed {seed}, round {round}:\n{words}\n{}\n{kept}",
                     logs.join("\n----\n")

@@ -55,6 +55,16 @@ pub struct RandomCluster {
     next_address: u32,
     next_node_port: u16,
     next_name: u32,
+    fronts: Fronts,
+}
+
+/// The external addresses of Services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fronts {
+    /// Several Services may claim one address and port; which one gets it is a proxy's choice.
+    Contested,
+    /// No two Services have the same.
+    Distinct,
 }
 
 impl RandomCluster {
@@ -67,11 +77,20 @@ impl RandomCluster {
             next_address: 10,
             next_node_port: 30_000,
             next_name: 0,
+            fronts: Fronts::Contested,
         };
         for node in [NODE, OTHER_NODES[0], OTHER_NODES[1]] {
             cluster.put_node(node);
         }
         cluster
+    }
+
+    /// A cluster in which no two Services claim the same external address.
+    pub fn with_distinct_fronts(seed: u64) -> Self {
+        Self {
+            fronts: Fronts::Distinct,
+            ..Self::new(seed)
+        }
     }
 
     /// The namespace of all Services and EndpointSlices.

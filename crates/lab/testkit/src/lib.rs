@@ -5,6 +5,7 @@
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //! - [`clouds`]: doubles of cloud APIs.
 //! - [`Flood`]: clients that never finish a request.
+//! - [`packets`]: raw first packets through a node, and where each arrives.
 //! - [`peer`]: paths of other projects' programs, such as kube-proxy.
 //! - [`free_port`]: ports that no other process gets by chance.
 //! - [`usage`]: processor time and memory of other processes.
@@ -17,6 +18,7 @@ pub mod clouds;
 pub mod cluster;
 mod flood;
 pub mod lab;
+pub mod packets;
 mod peers;
 mod ports;
 pub mod program;

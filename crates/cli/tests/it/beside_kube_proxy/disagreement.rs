@@ -8,13 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weft_testkit::{
-    cluster::{Edit, ObjectName, RandomCluster, minimal},
-    lab::Lab,
-};
-
-use super::Contest;
-use crate::arena::Arena;
+use weft_testkit::cluster::{Edit, ObjectName, minimal};
 
 /// Number of attempts to find fewer edits that still show the difference.
 const ATTEMPTS: usize = 40;
@@ -23,7 +17,7 @@ const ATTEMPTS: usize = 40;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Two that agree do so within this time; one that failed before may not be the fault of an edit.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Edits after which the kernels differed.
 pub(super) struct Disagreement {
@@ -32,14 +26,16 @@ pub(super) struct Disagreement {
     pub(super) edits: Vec<Edit>,
 }
 
-/// All that were kept.
-pub(super) fn kept() -> Vec<Disagreement> {
+/// All that were kept of one way to compare, by the ending of their names.
+pub(super) fn kept(endings: &[&str]) -> Vec<Disagreement> {
     let Ok(files) = fs::read_dir(directory()) else {
         return Vec::new();
     };
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     files.sort();
-    files.iter().map(|file| Disagreement::read(file)).collect()
+    let kept = files.iter().map(|file| Disagreement::read(file));
+    kept.filter(|kept| endings.iter().any(|ending| kept.name.ends_with(ending)))
+        .collect()
 }
 
 fn directory() -> PathBuf {
@@ -47,16 +43,9 @@ fn directory() -> PathBuf {
 }
 
 impl Disagreement {
-    pub(super) fn new(
-        seed: u64,
-        peer: &Path,
-        variant: &str,
-        namespace: &str,
-        edits: Vec<Edit>,
-    ) -> Self {
-        let peer = peer.file_name().unwrap().to_string_lossy();
+    pub(super) fn new(seed: u64, how: &str, namespace: &str, edits: Vec<Edit>) -> Self {
         Self {
-            name: format!("seed-{seed}-{peer}-{variant}"),
+            name: format!("seed-{seed}-{how}"),
             namespace: namespace.to_owned(),
             edits,
         }
@@ -87,32 +76,18 @@ impl Disagreement {
         names.into_iter().cloned().map(Edit::Delete).collect()
     }
 
-    /// Keeps the edits, finds fewer that still show it, and says where those are.
-    pub(super) fn minimise(self, lab: &Lab, arena: &Arena, peer: &Path) -> String {
+    /// Keeps the edits, finds fewer after which the two still differ, and says where those are.
+    pub(super) fn minimise(self, mut differ: impl FnMut(&[Edit]) -> bool) -> String {
         self.keep(&self.edits);
         let deadline = Instant::now() + LIMIT;
-        let mut round = 0;
-        let differ = |edits: &[Edit]| {
-            if Instant::now() > deadline {
-                return false;
-            }
-            round += 1;
-            arena.apply(&self.removal());
-            let nodes = RandomCluster::new(0);
-            for (name, object) in nodes.objects() {
-                arena.apply(&[Edit::Put(name.clone(), object.clone())]);
-            }
-            let contest = Contest::start(lab, arena, peer, round);
-            // The edits have to meet two that run already.
-            let _ = arena.agreement(&contest.sides(), PATIENCE);
-            arena.apply(edits);
-            let differ = arena.agreement(&contest.sides(), PATIENCE).is_err();
-            if differ {
+        let shows = |edits: &[Edit]| {
+            let shows = Instant::now() < deadline && differ(edits);
+            if shows {
                 self.keep(edits);
             }
-            differ
+            shows
         };
-        let fewest = minimal(&self.edits, ATTEMPTS, differ).len();
+        let fewest = minimal(&self.edits, ATTEMPTS, shows).len();
         format!(
             "{fewest} of {} edits still show it; they are kept in tests/disagreements/{}.json",
             self.edits.len(),

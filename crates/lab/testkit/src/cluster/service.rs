@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Edit, RandomCluster};
+use super::{Edit, Fronts, RandomCluster};
 
 impl RandomCluster {
     /// Creates or replaces a Service. A replaced one keeps its addresses, which are immutable.
@@ -96,7 +96,7 @@ impl RandomCluster {
 
     fn policies(&mut self, kind: &str, health_check: Option<u64>, spec: &mut Value) {
         if self.rng.u8(0..3) == 0 {
-            let addresses = ["198.51.100.7", "2001:db8::7", "198.51.100.8"];
+            let addresses = self.external_addresses();
             let count = self.rng.usize(1..4);
             spec["externalIPs"] = json!(addresses[..count]);
         }
@@ -133,6 +133,23 @@ impl RandomCluster {
             let chosen = ranges.into_iter().filter(|_| self.rng.u8(0..3) == 0);
             spec["loadBalancerSourceRanges"] = chosen.collect();
         }
+    }
+
+    fn external_addresses(&mut self) -> [String; 3] {
+        let number = match self.fronts {
+            Fronts::Contested => 7,
+            Fronts::Distinct => {
+                // One for each of the two addresses of IPv4.
+                self.next_address += 2;
+                self.next_address
+            }
+        };
+        let four = |number: u32| format!("198.51.{}.{}", 100 + number / 250, number % 250 + 1);
+        [
+            four(number - 1),
+            format!("2001:db8::{number:x}"),
+            four(number),
+        ]
     }
 
     fn ingress(&mut self) -> Value {
