@@ -13,7 +13,7 @@ use weft_host::{
     netfilter::{Flow, Netfilter},
     sysctl::{self, Setting},
 };
-use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, supports_nfacct};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, RestoreScope, supports_nfacct};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
@@ -102,8 +102,12 @@ pub(super) fn load_conntrack() -> Result<(), NetlinkError> {
     netfilter.flows(IpFamily::V4, Protocol::Sctp).map(drop)
 }
 
-/// A backend that writes through these programs. With `minimize`, syncs write only what changed.
-pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
+/// A backend that writes through these programs.
+pub fn backend(
+    programs: Programs,
+    own_writes: OwnWrites,
+    restore: RestoreScope,
+) -> Box<dyn Backend> {
     let random_fully = programs.supports_random_fully();
     let family = programs.family();
     let mut kernel = HostKernel::new(programs, own_writes);
@@ -112,7 +116,7 @@ pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box
         random_fully,
         drop_invalid: !is_liberal(),
         nfacct,
-        minimize,
+        restore,
     };
     tracing::info!(%family, ?options, "iptables backend ready");
     Box::new(Iptables::new(kernel, options))

@@ -15,7 +15,7 @@ use weft_host::{
     processors,
     sysctl::{self, Setting, SettingError},
 };
-use weft_iptables::{HostKernel, OwnWrites};
+use weft_iptables::{HostKernel, OwnWrites, RestoreScope};
 use weft_model::{IpFamily, SharedStr};
 use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
@@ -47,8 +47,8 @@ pub struct ProxySetup {
     pub flags: Vec<(String, String)>,
     /// The iptables variant to use.
     pub variant: VariantChoice,
-    /// Write only what changed in a sync.
-    pub minimize: bool,
+    /// What a sync of the iptables mode writes.
+    pub restore: RestoreScope,
 }
 
 /// The arguments of a proxy process.
@@ -73,7 +73,11 @@ impl ProxyProcess {
     pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
-        let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
+        let metrics = ProxyMetrics::register(
+            &mut registry,
+            self.setup.config.mode,
+            Arc::new(HostCounters::default()),
+        );
         let config = self.setup.config.clone();
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
         let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
@@ -113,7 +117,7 @@ impl ProxySetup {
         return_freed_memory();
         prepare_host(&self.config)?;
         let kernels = match self.config.mode {
-            Mode::Iptables => kernels(&self.config, self.variant, self.minimize)?,
+            Mode::Iptables => kernels(&self.config, self.variant, self.restore)?,
             Mode::Nftables => nftables::kernels(&self.config, self.variant)?,
         };
         Ok(RunSetup {
@@ -260,12 +264,12 @@ pub fn required_family(config: &ProxyConfig) -> Option<IpFamily> {
 fn kernels(
     config: &ProxyConfig,
     variant: VariantChoice,
-    minimize: bool,
+    restore: RestoreScope,
 ) -> Result<Vec<FamilyKernel>, host::HostError> {
     let own_writes = OwnWrites::default();
     let families = host::families(required_family(config), variant)?;
     let kernel = |(family, programs)| {
-        let backend = host::backend(programs, own_writes.clone(), minimize);
+        let backend = host::backend(programs, own_writes.clone(), restore);
         // Failures are logged, and leave what was there before.
         let remove_others = move || {
             for table in [nftables::TABLE, KUBE_PROXY_TABLE] {

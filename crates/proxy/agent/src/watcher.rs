@@ -350,7 +350,10 @@ mod tests {
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use weft_apiserver::ApiServer;
-    use weft_proxy::{Model, NodeFacts, config::KubeProxyConfiguration};
+    use weft_proxy::{
+        Model, NodeFacts,
+        config::{KubeProxyConfiguration, Mode},
+    };
 
     use super::*;
     use crate::health::Health;
@@ -369,7 +372,7 @@ mod tests {
         configure(&mut configuration);
         let config = Arc::new(configuration.check().unwrap());
         let mut registry = Registry::default();
-        let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+        let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
         let inboxes = IpFamily::ALL.map(|family| {
             let facts = NodeFacts {
                 name: "here".into(),

@@ -8,8 +8,8 @@ use std::{
 
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, ChainCount, Desired, NodePortTail, Owner, RuleCount, Scope, Service,
-    Settings, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, NodePortTail, Owner,
+    ReadBudget, Repair, RepairedPart, Scope, Service, Settings, SyncError, SyncReport,
 };
 
 use crate::{
@@ -18,11 +18,11 @@ use crate::{
     front::address,
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
-    program::Program,
+    program::{Program, TABLE},
     repair::{create, repair},
     state::State,
     transaction::{Step, Transaction},
-    writer::{Failure, Writer},
+    writer::{Failure, Unused, Writer},
 };
 
 /// Programs Services as elements of nftables maps, for one family.
@@ -54,12 +54,14 @@ pub(crate) struct Branches {
 }
 
 /// Totals of the commits of one sync.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: usize,
     pub(crate) elements: usize,
     pub(crate) chains: usize,
     pub(crate) removed_chains: usize,
+    /// Why unused chains could not be removed.
+    pub(crate) cleanup_failure: Option<String>,
 }
 
 impl<K: Kernel> Nftables<K> {
@@ -92,7 +94,7 @@ impl<K: Kernel> Nftables<K> {
         &mut self,
         services: Vec<Arc<Service>>,
         settings: &Settings,
-    ) -> Result<(Written, Vec<String>), SyncError> {
+    ) -> Result<(Written, Vec<Repair>), SyncError> {
         // From before it is looked at: what is written while we look makes a difference to it.
         let foreign = self.kernel.foreign_changes();
         let family = settings.family;
@@ -110,11 +112,13 @@ impl<K: Kernel> Nftables<K> {
             }
             structure => {
                 if structure.is_some() {
-                    findings.push("the table has other sets".to_owned());
                     transaction.delete_table();
-                } else {
-                    findings.push("the table was missing".to_owned());
                 }
+                findings.push(Repair {
+                    table: TABLE,
+                    part: RepairedPart::Table,
+                    deviation: Deviation::Differs,
+                });
                 create(&mut transaction, &program);
                 Observed::default()
             }
@@ -143,12 +147,16 @@ impl<K: Kernel> Nftables<K> {
             return Err(error);
         }
         if total.elements > 0 {
-            findings.push(format!("{} elements differed", total.elements));
+            findings.push(Repair {
+                table: TABLE,
+                part: RepairedPart::Elements(total.elements),
+                deviation: Deviation::Differs,
+            });
         }
         self.known = Some(Known {
             state,
             branches,
-            foreign,
+            foreign: foreign.filter(|_| total.cleanup_failure.is_none()),
         });
         Ok((total, findings))
     }
@@ -185,7 +193,8 @@ impl<K: Kernel> Nftables<K> {
         let known = Known {
             state,
             branches,
-            foreign,
+            // Chains that cannot be removed are in use by another process: the next audit looks.
+            foreign: foreign.filter(|_| total.cleanup_failure.is_none()),
         };
         match written {
             Ok(()) => {
@@ -212,13 +221,11 @@ impl<K: Kernel> Nftables<K> {
                 written: written.chains,
                 removed: written.removed_chains,
             },
-            rules: vec![(
-                "elements",
-                RuleCount {
-                    total: state.map_or(0, |state| state.element_count),
-                    written: written.elements,
-                },
-            )],
+            elements: Some(ElementCount {
+                total: state.map_or(0, |state| state.element_count),
+                written: written.elements,
+            }),
+            cleanup_failure: written.cleanup_failure,
             without_local_endpoints: state
                 .map(|state| state.without_local_endpoints)
                 .unwrap_or_default(),
@@ -256,7 +263,7 @@ impl<K: Kernel> Backend for Nftables<K> {
         }
     }
 
-    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
+    fn audit(&mut self, budget: ReadBudget) -> Result<AuditReport, SyncError> {
         let Some(known) = &self.known else {
             return Ok(AuditReport::Postponed);
         };
@@ -264,7 +271,7 @@ impl<K: Kernel> Backend for Nftables<K> {
         if foreign.is_some() && foreign == known.foreign {
             return Ok(AuditReport::Unchanged);
         }
-        if !may_read {
+        if budget == ReadBudget::Spent {
             return Ok(AuditReport::Postponed);
         }
         let applied = known.state.services.values();
@@ -311,7 +318,7 @@ fn write_all(
     leftovers.extend(observed.leftovers());
     writer.add(None, leftovers)?;
     writer.commit()?;
-    writer.remove_unused(true)
+    writer.remove_unused(Unused::All)
 }
 
 /// Writes these Services, and those that get fronts which these gave up.
@@ -341,7 +348,7 @@ fn write_changed(
         writer.add(Some(&key), delta.steps)?;
     }
     writer.commit()?;
-    writer.remove_unused(false)
+    writer.remove_unused(Unused::BeyondSpare)
 }
 
 fn report_refused_fronts(key: &ObjectKey, fronts: &[(crate::front::Front, ObjectKey)]) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weft_host::iptables::VariantChoice;
+use weft_iptables::RestoreScope;
 use weft_proxy::config::{
     self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
     address_with_port,
@@ -102,7 +103,11 @@ impl Resolved {
         ProxySetup {
             configuration: self.configuration.to_json(),
             flags: self.flags(),
-            minimize: self.features.is_enabled(MINIMIZE_RESTORE),
+            restore: if self.features.is_enabled(MINIMIZE_RESTORE) {
+                RestoreScope::Changes
+            } else {
+                RestoreScope::Everything
+            },
             config: self.config.into(),
             variant,
         }

@@ -8,7 +8,7 @@ use weft_model::IpFamily;
 use weft_nftables::{
     HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
 };
-use weft_proxy::{AuditReport, Backend as _};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget};
 use weft_testkit::{
     cluster::RandomCluster,
     lab::{self, Lab},
@@ -244,7 +244,7 @@ fn what_another_process_changes_is_noticed_and_repaired() {
             }
             world.sync();
             receive(&mut notifications);
-            let unchanged = world.backend.audit(true).unwrap();
+            let unchanged = world.backend.audit(ReadBudget::Available).unwrap();
             assert_eq!(
                 unchanged,
                 AuditReport::Unchanged,
@@ -272,22 +272,22 @@ fn what_another_process_changes_is_noticed_and_repaired() {
                 let arguments: Vec<&str> = disturbance.split(' ').collect();
                 lab.program("nft", &arguments);
                 receive(&mut notifications);
-                let postponed = world.backend.audit(false).unwrap();
+                let postponed = world.backend.audit(ReadBudget::Spent).unwrap();
                 assert_eq!(postponed, AuditReport::Postponed, "{disturbance}");
-                let report = world.backend.audit(true).unwrap();
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
                 let AuditReport::Read { repaired, .. } = report else {
                     panic!("{disturbance}: {report:?}");
                 };
                 assert!(!repaired.is_empty(), "{disturbance}");
                 assert_eq!(contents(family), right, "{family} {disturbance}");
                 receive(&mut notifications);
-                let report = world.backend.audit(true).unwrap();
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
                 assert_eq!(report, AuditReport::Unchanged, "{disturbance}");
             }
             // What happens to other tables does not concern us.
             lab.program("nft", &["add", "table", word, "other"]);
             receive(&mut notifications);
-            let report = world.backend.audit(true).unwrap();
+            let report = world.backend.audit(ReadBudget::Available).unwrap();
             assert_eq!(report, AuditReport::Unchanged);
             lab.program("nft", &["flush", "ruleset"]);
         }

@@ -148,5 +148,5 @@ impl<K: Kernel> World<K> {
 
 /// The number of elements that a sync wrote.
 pub(crate) fn written(report: &SyncReport) -> usize {
-    report.rules.iter().map(|(_, count)| count.written).sum()
+    report.elements.map_or(0, |count| count.written)
 }
