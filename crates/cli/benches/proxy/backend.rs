@@ -191,6 +191,7 @@ fn settings() -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: true,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 

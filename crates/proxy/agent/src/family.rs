@@ -629,6 +629,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: true,
             external_ips: true,
+            service_networks: Vec::new(),
         };
         let inbox = Arc::new(Inbox::new(Model::new(IpFamily::V4, facts), settings));
         for (name, address) in [("cart", "10.96.0.1"), ("poison", "10.96.0.66")] {

@@ -86,6 +86,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: false,
             external_ips: true,
+            service_networks: Vec::new(),
         };
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();

@@ -29,4 +29,6 @@ pub use frontend::Frontend;
 pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;
 pub use service::{PortId, Service, ServicePort};
-pub use settings::{LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings};
+pub use settings::{
+    LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings, service_networks,
+};

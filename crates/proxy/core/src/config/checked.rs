@@ -182,7 +182,8 @@ impl ProxyConfig {
             && NodePortAddresses::of_family(networks, IpFamily::V4).include_loopback()
     }
 
-    /// Everything but Services that a backend needs for one family.
+    /// Everything but Services that a backend needs for one family; the networks of ServiceCIDRs are
+    /// added by those who watch them.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
         let node_ports = self.node_port_addresses(family, node.node_ip);
         let localhost_node_ports = family == IpFamily::V4 && self.serves_localhost();
@@ -204,6 +205,7 @@ impl ProxyConfig {
             node_port_tail,
             localhost_node_ports,
             external_ips: self.external_ips,
+            service_networks: Vec::new(),
         }
     }
 

@@ -224,6 +224,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: family == IpFamily::V4,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: false,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 
