@@ -329,6 +329,11 @@ impl<'a> Servers<'a> {
         self.open_health(&health, &metrics)?;
         self.events
             .record_about(node_reference(self.node), starting());
+        if self.config.is_mode_default {
+            let note = default_mode(self.config.mode);
+            tracing::warn!(mode = self.config.mode.as_str(), "{}", note.note);
+            self.events.record_about(node_reference(self.node), note);
+        }
         let proxy = Proxy::new(ProxyParts {
             cluster: cluster.clone(),
             node: self.node.clone(),
@@ -393,6 +398,20 @@ fn starting() -> EventNote {
         reason: "Starting",
         action: "StartKubeProxy",
         note: String::new(),
+    }
+}
+
+/// kube-proxy's event of 1.37 about a configuration that will mean another mode in 1.40.
+fn default_mode(mode: Mode) -> EventNote {
+    let mode = mode.as_str();
+    EventNote {
+        level: EventLevel::Warning,
+        reason: "KubeProxyDefaultMode",
+        action: "StartKubeProxy",
+        note: format!(
+            "no proxy mode is configured, using {mode}; the default becomes nftables in Kubernetes \
+             1.40: to keep {mode}, set --proxy-mode={mode}, or mode: {mode} in the configuration file"
+        ),
     }
 }
 

@@ -153,9 +153,9 @@ fn service_networks_are_followed_without_reading_the_table() {
         for family in IpFamily::ALL {
             lab.namespace(&format!("networks-{family}")).run(|| {
                 let mut world = World::on(CountingReads::new(family), family);
-                everything(family)
-                    .iter()
-                    .for_each(|object| world.put(object));
+                for object in everything(family) {
+                    world.put(&object);
+                }
                 world.sync();
                 let reads = world.backend.kernel().reads;
                 let lists = match family {
