@@ -13,7 +13,8 @@ use weft_host::{
     process::own_processor_time,
 };
 use weft_iptables::{
-    Fingerprint, HostKernel, Iptables, Kernel, KernelError, Options, OwnWrites, RawHash, render,
+    Fingerprint, HostKernel, Iptables, Kernel, KernelError, Options, OwnWrites, RawHash,
+    RestoreScope, render,
 };
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
@@ -29,7 +30,7 @@ const OPTIONS: Options = Options {
     random_fully: true,
     drop_invalid: true,
     nfacct: false,
-    minimize: true,
+    restore: RestoreScope::Changes,
 };
 
 /// Cost of one change.
@@ -94,7 +95,7 @@ struct World {
 }
 
 impl World {
-    fn new(variant: &str, services: usize, minimize: bool) -> Self {
+    fn new(variant: &str, services: usize, restore: RestoreScope) -> Self {
         let facts = NodeFacts {
             name: "node-0".into(),
             zone: None,
@@ -116,13 +117,7 @@ impl World {
             model: Model::new(IpFamily::V4, facts),
             desired: Desired::new(),
             settings: settings(),
-            backend: Iptables::new(
-                kernel,
-                Options {
-                    minimize,
-                    ..OPTIONS
-                },
-            ),
+            backend: Iptables::new(kernel, Options { restore, ..OPTIONS }),
             services,
         };
         for index in 0..services {
@@ -196,6 +191,7 @@ fn settings() -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: true,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 
@@ -292,7 +288,7 @@ fn measure_size(
 ) -> Slice {
     let judge = |target: Target| if judged { target } else { Target::None };
     let title = |what: &str| format!("{variant}, {size} Services: {what}");
-    let mut world = World::new(variant, size, true);
+    let mut world = World::new(variant, size, RestoreScope::Changes);
     let full = world.full();
     report.figure(&title("full sync"), "ms", full.wall, Target::None);
     report.figure(&title("full sync, input"), "B", full.bytes, Target::None);
@@ -386,7 +382,7 @@ fn measure_without_gate(variant: &str, size: usize, report: &mut Report) {
         return;
     }
     let title = |what: &str| format!("{variant}, {size} Services, gate off: {what}");
-    let mut world = World::new(variant, size, false);
+    let mut world = World::new(variant, size, RestoreScope::Everything);
     world.full();
     world.put(3, 1);
     let cost = world.change();
@@ -408,7 +404,7 @@ fn measure_without_gate(variant: &str, size: usize, report: &mut Report) {
 /// A full input as we order it, and with its chains in random order.
 pub(crate) fn measure_chain_order(report: &mut Report) {
     let size = if is_quick() { 20 } else { 4_000 };
-    let world = World::new("nft", size, true);
+    let world = World::new("nft", size, RestoreScope::Changes);
     let ordered = render(&world.desired, &world.settings, OPTIONS).to_string();
     let shuffled = shuffle_chains(&ordered);
     flush("nft");

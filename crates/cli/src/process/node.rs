@@ -75,7 +75,8 @@ impl NodeProcess {
         let client_metrics = ClientMetrics::register(&mut registry);
         let proxy = self.proxy.map(|part| {
             let counters = Arc::new(HostCounters::default());
-            (part, ProxyMetrics::register(&mut registry, counters))
+            let mode = part.setup.config.mode;
+            (part, ProxyMetrics::register(&mut registry, mode, counters))
         });
         let ipam = self
             .ipam

@@ -329,7 +329,7 @@ impl Arena {
             random_fully: true,
             drop_invalid: true,
             nfacct: true,
-            minimize: true,
+            restore: weft_iptables::RestoreScope::Changes,
         };
         let plan = weft_iptables::render(&state.desired, &state.settings, options);
         let mut rules = Ruleset::new(family);

@@ -11,6 +11,7 @@ pub mod command;
 pub mod conntrack_limits;
 pub mod hostname;
 pub mod iptables;
+pub mod kernel_version;
 pub mod namespace;
 pub mod netfilter;
 mod netlink;

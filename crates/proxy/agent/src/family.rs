@@ -16,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 use weft_host::NetlinkError;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    AuditReport, Backend, Desired, NodePortTail, Quarantine, Scope, Service, Settings, SyncError,
-    SyncReport,
+    AuditReport, Backend, Desired, NodePortTail, Quarantine, ReadBudget, Scope, Service, Settings,
+    SyncError, SyncReport,
     conntrack::{self, FlowEnds, Reconciler},
+    schedule::{Due, Schedule, SyncResult},
 };
 use weft_runtime::{EventLevel, EventNote};
 
@@ -26,7 +27,6 @@ use crate::{
     health::{HealthMonitor, Moment, Outcome},
     inbox::Inbox,
     metrics::{ProxyMetrics, SyncKind},
-    schedule::{Due, Schedule, SyncResult},
     service_health::{LocalEndpoints, ServiceHealth},
 };
 
@@ -113,7 +113,7 @@ impl FamilyLoop {
             event_sink: parts.event_sink,
             node: parts.node,
             service_health: ServiceHealth::new(parts.family, restricted, parts.health),
-            schedule: Schedule::new(parts.min_sync_period, parts.sync_period, Instant::now()),
+            schedule: Schedule::new(parts.min_sync_period, parts.sync_period, instant()),
             triggers: BTreeMap::new(),
             reported: BTreeMap::new(),
             work: Some(Box::new(Work {
@@ -141,15 +141,15 @@ impl FamilyLoop {
         self.health.with(|health| health.updated(self.family, now));
         self.queued();
         loop {
-            match self.schedule.due(Instant::now()) {
+            match self.schedule.due(instant()) {
                 Due::Sync { full } => self.sync(full).await?,
-                Due::Audit { may_read } => self.audit(may_read).await?,
+                Due::Audit(budget) => self.audit(budget).await?,
                 Due::Nothing => {
                     tokio::select! {
                         () = stop.cancelled() => return Ok(()),
                         () = self.inbox.arrived() => self.schedule.request(),
-                        () = self.disturbed.notified() => self.schedule.disturbed(Instant::now()),
-                        () = sleep_until(self.schedule.deadline()) => {}
+                        () = self.disturbed.notified() => self.schedule.disturbed(instant()),
+                        () = sleep_until(Instant::from_std(self.schedule.deadline())) => {}
                     }
                 }
             }
@@ -176,11 +176,11 @@ impl FamilyLoop {
         self.service_health
             .close_unwanted(&work.health_checks)
             .await;
-        let now = Instant::now().into_std();
+        let now = instant();
         let next = work.quarantine.next_trial();
         let has_trials = next.is_some_and(|next| now >= next);
         if work.pending.is_empty() && !full && !moved && !has_trials {
-            self.schedule.set_trial(next.map(Instant::from_std));
+            self.schedule.set_trial(next);
             self.work = Some(work);
             // Nothing changed, so there is no latency to measure.
             self.triggers.clear();
@@ -211,10 +211,9 @@ impl FamilyLoop {
         }
         let next = work.quarantine.next_trial();
         // A failed sync tries all Services again after the retry period.
-        self.schedule
-            .set_trial(next.filter(|_| worked).map(Instant::from_std));
+        self.schedule.set_trial(next.filter(|_| worked));
         self.work = Some(work);
-        self.schedule.synced(Instant::now(), summary);
+        self.schedule.synced(instant(), summary);
         if worked {
             self.delete_stale_flows().await?;
         }
@@ -378,18 +377,18 @@ impl FamilyLoop {
         Ok(())
     }
 
-    async fn audit(&mut self, may_read: bool) -> Result<(), JoinError> {
+    async fn audit(&mut self, budget: ReadBudget) -> Result<(), JoinError> {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
         let (work, result, own) = tokio::task::spawn_blocking(move || {
             let before = thread_time();
-            let result = work.backend.audit(may_read);
+            let result = work.backend.audit(budget);
             (work, result, thread_time().saturating_sub(before))
         })
         .await?;
         self.work = Some(work);
-        let now = Instant::now();
+        let now = instant();
         self.metrics.audited(self.family, result.as_ref().ok());
         match result {
             Ok(report) => {
@@ -401,7 +400,8 @@ impl FamilyLoop {
                 if let AuditReport::Read { repaired, .. } = report
                     && !repaired.is_empty()
                 {
-                    let first = &repaired[..repaired.len().min(20)];
+                    let first = repaired.iter().take(20).map(ToString::to_string);
+                    let first: Vec<String> = first.collect();
                     tracing::warn!(
                         family = %self.family, count = repaired.len(), ?first,
                         "rules were changed by another process, repaired"
@@ -516,6 +516,11 @@ fn refusal_reason(message: &str) -> &str {
     reasons.find(is_reason).unwrap_or("refused by the kernel")
 }
 
+/// The clock of schedules, which tests can pause.
+fn instant() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
 /// CPU time of the calling thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -540,7 +545,7 @@ mod tests {
 
     use prometheus_client::registry::Registry;
     use serde_json::json;
-    use weft_proxy::{LocalDetector, Model, NodeFacts, Owner, objects::Object};
+    use weft_proxy::{LocalDetector, Model, NodeFacts, Owner, config::Mode, objects::Object};
     use weft_runtime::prometheus_text;
 
     use super::*;
@@ -585,7 +590,7 @@ mod tests {
             })
         }
 
-        fn audit(&mut self, _: bool) -> Result<AuditReport, SyncError> {
+        fn audit(&mut self, _: ReadBudget) -> Result<AuditReport, SyncError> {
             Ok(AuditReport::Unchanged)
         }
     }
@@ -624,6 +629,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: true,
             external_ips: true,
+            service_networks: Vec::new(),
         };
         let inbox = Arc::new(Inbox::new(Model::new(IpFamily::V4, facts), settings));
         for (name, address) in [("cart", "10.96.0.1"), ("poison", "10.96.0.66")] {
@@ -641,7 +647,7 @@ mod tests {
             backend: Box::new(backend.clone()),
             flows: Box::new(NoFlows),
             disturbed: Arc::default(),
-            metrics: ProxyMetrics::register(&mut registry, Arc::new(())),
+            metrics: ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(())),
             health: health.clone(),
             event_sink: Arc::new(move |key, note| {
                 sink.lock().unwrap().push((key.to_string(), note));

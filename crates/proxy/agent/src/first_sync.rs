@@ -1,7 +1,9 @@
 //! A backend that takes the place of another: what the other wrote goes after our first sync that
 //! worked, and not before.
 
-use weft_proxy::{AuditReport, Backend, Desired, Scope, Settings, SyncError, SyncReport};
+use weft_proxy::{
+    AuditReport, Backend, Desired, ReadBudget, Scope, Settings, SyncError, SyncReport,
+};
 
 /// Runs something after the first sync that worked.
 pub(crate) struct FirstSync {
@@ -32,8 +34,8 @@ impl Backend for FirstSync {
         Ok(report)
     }
 
-    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
-        self.backend.audit(may_read)
+    fn audit(&mut self, budget: ReadBudget) -> Result<AuditReport, SyncError> {
+        self.backend.audit(budget)
     }
 }
 
@@ -68,7 +70,7 @@ mod tests {
             }
         }
 
-        fn audit(&mut self, _: bool) -> Result<AuditReport, SyncError> {
+        fn audit(&mut self, _: ReadBudget) -> Result<AuditReport, SyncError> {
             Ok(AuditReport::Unchanged)
         }
     }
@@ -84,6 +86,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: false,
             external_ips: true,
+            service_networks: Vec::new(),
         };
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();

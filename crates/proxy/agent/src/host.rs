@@ -1,6 +1,7 @@
 //! The host's kernel: iptables programs, conntrack, addresses and packet counters.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -10,15 +11,19 @@ use weft_host::{
     NetlinkError,
     addresses::interface_addresses,
     iptables::{Absence, DetectError, Iptables as Programs, Limits, VariantChoice},
+    kernel_version::KernelVersion,
     netfilter::{Flow, Netfilter},
     sysctl::{self, Setting},
 };
-use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, supports_nfacct};
+use weft_iptables::{HostKernel, Iptables, Options, OwnWrites, RestoreScope, supports_nfacct};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
 
 use crate::{family::Flows, metrics::PacketCounters, watcher::HostAddresses};
+
+/// kube-proxy's environment variable: anything but an empty text accepts kernels of any version.
+pub(crate) const SKIP_KERNEL_CHECK: &str = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
 
 /// A host on which Services cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +45,20 @@ pub enum HostError {
         /// The feature that is missing.
         reason: String,
     },
+    /// The kernel is older than kube-proxy's nftables mode requires.
+    #[error(
+        "cannot use nftables: the kernel is {running}, expected {required} or later; \
+         --proxy-mode=iptables works, and {SKIP_KERNEL_CHECK}=1 skips this check"
+    )]
+    OldKernel {
+        /// The running kernel.
+        running: KernelVersion,
+        /// The oldest that is accepted.
+        required: KernelVersion,
+    },
+    /// The kernel's version cannot be read.
+    #[error("cannot read the version of the kernel; {SKIP_KERNEL_CHECK}=1 skips this check")]
+    UnknownKernel(#[source] io::Error),
     /// The programs exist, but the kernel does not support them.
     #[error("{family} is required but not available on this host: {reason}")]
     Family {
@@ -102,8 +121,12 @@ pub(super) fn load_conntrack() -> Result<(), NetlinkError> {
     netfilter.flows(IpFamily::V4, Protocol::Sctp).map(drop)
 }
 
-/// A backend that writes through these programs. With `minimize`, syncs write only what changed.
-pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box<dyn Backend> {
+/// A backend that writes through these programs.
+pub fn backend(
+    programs: Programs,
+    own_writes: OwnWrites,
+    restore: RestoreScope,
+) -> Box<dyn Backend> {
     let random_fully = programs.supports_random_fully();
     let family = programs.family();
     let mut kernel = HostKernel::new(programs, own_writes);
@@ -112,7 +135,7 @@ pub fn backend(programs: Programs, own_writes: OwnWrites, minimize: bool) -> Box
         random_fully,
         drop_invalid: !is_liberal(),
         nfacct,
-        minimize,
+        restore,
     };
     tracing::info!(%family, ?options, "iptables backend ready");
     Box::new(Iptables::new(kernel, options))

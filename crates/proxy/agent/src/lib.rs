@@ -3,7 +3,7 @@
 //!
 //! The `watcher` feeds one model per address family. Each family's loop (`family`) takes the
 //! changes, syncs them through a [`Backend`](weft_proxy::Backend), and audits the rules when
-//! nothing changed; its `schedule` decides when. [`process`] puts a whole process together.
+//! nothing changed; a [schedule](weft_proxy::schedule) decides when. [`process`] puts a whole process together.
 //!
 //! The rest reports on it: [`health`] tracks how syncs go and [`service_health`] how many endpoints
 //! each Service has on this node; both are served over HTTP. [`metrics`] has the figures, [`pages`]
@@ -23,7 +23,6 @@ mod nftables;
 pub mod offline;
 pub mod pages;
 pub mod process;
-mod schedule;
 pub mod service_health;
 pub mod syncs;
 mod views;

@@ -18,7 +18,11 @@ use prometheus_client::{
     registry::Registry,
 };
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, SyncError, SyncReport};
+use weft_proxy::{AuditReport, RepairedPart, SyncError, SyncReport, config::Mode};
+
+mod mode;
+
+use mode::ModeMetrics;
 
 /// The kernel's packet counters, read for each scrape. `None` if the kernel has no such counter.
 pub trait PacketCounters: Send + Sync + 'static {
@@ -64,7 +68,7 @@ struct FamilyLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TableLabels {
-    table: String,
+    table: &'static str,
     ip_family: &'static str,
 }
 
@@ -131,10 +135,7 @@ pub struct ProxyMetrics {
     endpoint_changes: Counter,
     service_changes_pending: Gauge,
     service_changes: Counter,
-    rules_total: Family<TableLabels, Gauge>,
-    rules_last: Family<TableLabels, Gauge>,
-    restore_failures: Family<FamilyLabel, Counter>,
-    partial_failures: Family<FamilyLabel, Counter>,
+    mode: ModeMetrics,
     no_local_endpoints: Family<PolicyLabels, Gauge>,
     healthz: Family<CodeLabel, Counter>,
     livez: Family<CodeLabel, Counter>,
@@ -147,6 +148,7 @@ pub struct ProxyMetrics {
 struct OwnMetrics {
     audits: Family<ResultLabels, Counter>,
     repaired_chains: Family<TableLabels, Counter>,
+    repaired_elements: Family<FamilyLabel, Counter>,
     restore_bytes: Family<ScopeLabels, Counter>,
     object_problems: Family<KindLabel, Counter>,
     recovered: Family<FamilyLabel, Counter>,
@@ -162,18 +164,26 @@ impl fmt::Debug for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// Creates the metrics and registers them.
-    pub fn register(registry: &mut Registry, counters: Arc<dyn PacketCounters>) -> Self {
-        let metrics = Self::unregistered();
+    /// Creates the metrics of a mode and registers them. The packet counters are of the iptables
+    /// mode, and not asked in another.
+    pub fn register(
+        registry: &mut Registry,
+        mode: Mode,
+        counters: Arc<dyn PacketCounters>,
+    ) -> Self {
+        let metrics = Self::unregistered(mode);
+        metrics.mode.register(registry);
         metrics.register_upstream(registry.sub_registry_with_prefix("kubeproxy"));
         metrics
             .own
             .register(registry.sub_registry_with_prefix("weft_proxy"));
-        registry.register_collector(Box::new(PacketCollector(counters)));
+        if mode == Mode::Iptables {
+            registry.register_collector(Box::new(PacketCollector(counters)));
+        }
         metrics
     }
 
-    fn unregistered() -> Self {
+    fn unregistered(mode: Mode) -> Self {
         let durations = || Durations::new_with_constructor(sync_histogram);
         Self {
             sync: durations(),
@@ -186,10 +196,7 @@ impl ProxyMetrics {
             endpoint_changes: Counter::default(),
             service_changes_pending: Gauge::default(),
             service_changes: Counter::default(),
-            rules_total: Family::default(),
-            rules_last: Family::default(),
-            restore_failures: Family::default(),
-            partial_failures: Family::default(),
+            mode: ModeMetrics::of(mode),
             no_local_endpoints: Family::default(),
             healthz: Family::default(),
             livez: Family::default(),
@@ -252,26 +259,6 @@ impl ProxyMetrics {
             self.service_changes.clone(),
         );
         registry.register(
-            "sync_proxy_rules_iptables_total",
-            "Rules that should exist",
-            self.rules_total.clone(),
-        );
-        registry.register(
-            "sync_proxy_rules_iptables_last",
-            "Rules written by the last sync",
-            self.rules_last.clone(),
-        );
-        registry.register(
-            "sync_proxy_rules_iptables_restore_failures",
-            "Failed restores",
-            self.restore_failures.clone(),
-        );
-        registry.register(
-            "sync_proxy_rules_iptables_partial_restore_failures",
-            "Failed partial syncs that were followed by a full one",
-            self.partial_failures.clone(),
-        );
-        registry.register(
             "sync_proxy_rules_no_local_endpoints_total",
             "Service ports with policy Local and no endpoint on this node",
             self.no_local_endpoints.clone(),
@@ -316,23 +303,14 @@ impl ProxyMetrics {
         let family_label = label(family);
         self.last_synced.get_or_create(&family_label).set(at);
         if report.partial_failure.is_some() {
-            self.partial_restore_failed(family);
+            self.mode.partial_sync_failed(family);
             self.own.recovered.get_or_create(&family_label).inc();
         }
         let refused = report.refusals.len() as u64;
         if refused > 0 {
-            let failures = &self.restore_failures;
-            failures.get_or_create(&family_label).inc_by(refused);
+            self.mode.writes_failed(family, refused);
         }
-        for (table, count) in &report.rules {
-            let labels = TableLabels::of(table, family);
-            self.rules_total
-                .get_or_create(&labels)
-                .set(signed(count.total));
-            self.rules_last
-                .get_or_create(&labels)
-                .set(signed(count.written));
-        }
+        self.mode.synced(family, report);
         let missing = report.without_local_endpoints;
         for (traffic_policy, count) in [
             ("internal", missing.internal),
@@ -359,25 +337,19 @@ impl ProxyMetrics {
     }
 
     /// Records a failed sync: the full one failed, and a retry follows later. Only a refused input
-    /// counts as a failed restore, not a state that cannot be read.
+    /// counts as a failed write, not a state that cannot be read. A partial sync that failed before
+    /// it counts too; [`sync_succeeded`](Self::sync_succeeded) counts those whose full sync
+    /// succeeded.
     pub fn sync_failed(&self, family: IpFamily, failure: &SyncError) {
         let labels = label(family);
         let tried = std::iter::once(failure).chain(failure.partial());
         for _ in tried.filter(|tried| tried.input().is_some()) {
-            self.restore_failures.get_or_create(&labels).inc();
+            self.mode.writes_failed(family, 1);
         }
         if failure.partial().is_some() {
-            self.partial_restore_failed(family);
+            self.mode.partial_sync_failed(family);
         }
         self.own.consecutive_failures.get_or_create(&labels).inc();
-    }
-
-    /// Records a failed partial sync whose full sync failed too; its restore counts as failed.
-    /// [`sync_succeeded`](Self::sync_succeeded) counts those whose full sync succeeded.
-    pub fn partial_restore_failed(&self, family: IpFamily) {
-        let family = label(family);
-        self.restore_failures.get_or_create(&family).inc();
-        self.partial_failures.get_or_create(&family).inc();
     }
 
     /// Sets the number of quarantined Services, and counts those added by this sync.
@@ -461,11 +433,17 @@ impl ProxyMetrics {
             ip_family: family.as_str(),
         };
         self.own.audits.get_or_create(&labels).inc();
-        for chain in repaired {
-            // The text begins with the table: "nat KUBE-SERVICES differs".
-            let table = chain.split(' ').next().unwrap_or_default();
-            let labels = TableLabels::of(table, family);
-            self.own.repaired_chains.get_or_create(&labels).inc();
+        for repair in repaired {
+            match repair.part {
+                RepairedPart::Elements(count) => {
+                    let elements = &self.own.repaired_elements;
+                    elements.get_or_create(&label(family)).inc_by(count as u64);
+                }
+                RepairedPart::Table | RepairedPart::Chain(_) | RepairedPart::VerdictMap(_) => {
+                    let labels = TableLabels::of(repair.table, family);
+                    self.own.repaired_chains.get_or_create(&labels).inc();
+                }
+            }
         }
     }
 
@@ -479,9 +457,9 @@ impl ProxyMetrics {
 }
 
 impl TableLabels {
-    fn of(table: &str, family: IpFamily) -> Self {
+    fn of(table: &'static str, family: IpFamily) -> Self {
         Self {
-            table: table.to_owned(),
+            table,
             ip_family: family.as_str(),
         }
     }
@@ -500,8 +478,13 @@ impl OwnMetrics {
             self.repaired_chains.clone(),
         );
         registry.register(
+            "repaired_elements",
+            "Elements of nftables maps changed by another process and repaired",
+            self.repaired_elements.clone(),
+        );
+        registry.register(
             "restore_bytes",
-            "Bytes of restore input written",
+            "Bytes given to iptables-restore, or to nftables",
             self.restore_bytes.clone(),
         );
         registry.register(

@@ -1,9 +1,9 @@
 //! The nftables mode on this host: which families it has, and what notices foreign changes.
 
-use std::{path::Path, sync::Arc, thread, time::Duration};
+use std::{ffi::OsStr, io, path::Path, sync::Arc, thread, time::Duration};
 
 use tokio::sync::Notify;
-use weft_host::iptables::VariantChoice;
+use weft_host::{iptables::VariantChoice, kernel_version::KernelVersion};
 use weft_model::IpFamily;
 use weft_nftables::{HostKernel, Nftables, Watch, probe};
 use weft_proxy::config::ProxyConfig;
@@ -13,16 +13,42 @@ pub(crate) use weft_nftables::TABLE;
 use crate::{
     agent::FamilyKernel,
     first_sync::FirstSync,
-    host::{HostError, HostFlows},
+    host::{HostError, HostFlows, SKIP_KERNEL_CHECK},
     process::{KUBE_PROXY_TABLE, remove_iptables_rules, remove_table, required_family},
 };
 
 /// Time to wait for notifications before the listener checks that it is still needed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// kube-proxy's lower bound: distributions with older kernels have versions of the program `nft` that
+/// cannot read tables of newer ones, not even others than ours.
+const REQUIRED_KERNEL: KernelVersion = KernelVersion {
+    major: 5,
+    minor: 13,
+};
+
+fn check_kernel(
+    skip: Option<&OsStr>,
+    running: impl FnOnce() -> io::Result<KernelVersion>,
+) -> Result<(), HostError> {
+    if skip.is_some_and(|value| !value.is_empty()) {
+        return Ok(());
+    }
+    let running = running().map_err(HostError::UnknownKernel)?;
+    if running < REQUIRED_KERNEL {
+        return Err(HostError::OldKernel {
+            running,
+            required: REQUIRED_KERNEL,
+        });
+    }
+    Ok(())
+}
+
 /// The families in which this kernel can do everything that the table needs: at least one, and the
 /// one that is required.
 pub(crate) fn families(required: Option<IpFamily>) -> Result<Vec<IpFamily>, HostError> {
+    let skip = std::env::var_os(SKIP_KERNEL_CHECK);
+    check_kernel(skip.as_deref(), KernelVersion::running)?;
     let mut found = Vec::new();
     let mut missing = None;
     for family in IpFamily::ALL {
@@ -113,5 +139,33 @@ fn listen(watch: &Watch, kernels: &[FamilyKernel]) {
         .spawn(listener);
     if let Err(error) = spawned {
         tracing::warn!(%error, "cannot start the listener of nftables notifications");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_before_5_13_are_refused_unless_the_check_is_skipped() {
+        let check = |skip: Option<&str>, release: &str| {
+            let version = KernelVersion::parse(release);
+            let version = version.ok_or_else(|| io::Error::other("no number"));
+            check_kernel(skip.map(OsStr::new), || version).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(None, "5.13.1"), Ok(()));
+        let refused = check(None, "5.12.0-generic").unwrap_err();
+        assert!(
+            refused.starts_with("cannot use nftables: the kernel is 5.12, expected 5.13 or later"),
+            "{refused}"
+        );
+        assert!(
+            check(Some(""), "5.12").is_err(),
+            "an empty text skips nothing"
+        );
+        assert!(check(None, "unknown").is_err());
+        for release in ["5.12", "unknown"] {
+            assert_eq!(check(Some("false"), release), Ok(()));
+        }
     }
 }

@@ -12,8 +12,9 @@ use serde_json::Value;
 use weft_model::{IpFamily, SharedStr};
 use weft_proxy::{
     Desired, Model, NodeFacts, Problem, Settings,
-    config::{NodeNetwork, ProxyConfig},
+    config::{Mode, NodeNetwork, ProxyConfig},
     objects::{DecodeError, Object},
+    service_networks,
 };
 
 use crate::watcher::node_ip;
@@ -50,10 +51,19 @@ impl Snapshot {
             ("", "v1", "Service"),
             ("discovery.k8s.io", "v1", "EndpointSlice"),
             ("", "v1", "Node"),
+            ("networking.k8s.io", "v1", "ServiceCIDR"),
         ] {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            for object in api.list(&ListParams::default()).await? {
+            let listed = match api.list(&ListParams::default()).await {
+                // Not every API server serves them, and not to everyone.
+                Err(kube::Error::Api(status)) if kind == "ServiceCIDR" => {
+                    tracing::warn!(error = status.message, "cannot list ServiceCIDRs");
+                    continue;
+                }
+                listed => listed?,
+            };
+            for object in listed {
                 let mut object = serde_json::to_value(object)?;
                 object["kind"] = kind.into();
                 snapshot.add(&object)?;
@@ -88,9 +98,20 @@ impl Snapshot {
             desired: changes
                 .filter_map(|(key, service)| Some((key, service?)))
                 .collect(),
-            settings: config.settings(family, &network),
+            settings: Settings {
+                service_networks: self.service_networks(config.mode, family),
+                ..config.settings(family, &network)
+            },
             problems,
         }
+    }
+
+    fn service_networks(&self, mode: Mode, family: IpFamily) -> Vec<IpNet> {
+        let texts = self.0.iter().flat_map(|object| match object {
+            Object::ServiceCidr(spec) if mode == Mode::Nftables => &*spec.cidrs,
+            _ => &[],
+        });
+        service_networks(texts.map(|text| &**text), family)
     }
 
     fn node(&self, wanted: &str) -> (Vec<IpAddr>, Vec<IpNet>) {

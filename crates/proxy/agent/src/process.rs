@@ -15,7 +15,7 @@ use weft_host::{
     processors,
     sysctl::{self, Setting, SettingError},
 };
-use weft_iptables::{HostKernel, OwnWrites};
+use weft_iptables::{HostKernel, OwnWrites, RestoreScope};
 use weft_model::{IpFamily, SharedStr};
 use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
@@ -47,8 +47,8 @@ pub struct ProxySetup {
     pub flags: Vec<(String, String)>,
     /// The iptables variant to use.
     pub variant: VariantChoice,
-    /// Write only what changed in a sync.
-    pub minimize: bool,
+    /// What a sync of the iptables mode writes.
+    pub restore: RestoreScope,
 }
 
 /// The arguments of a proxy process.
@@ -73,7 +73,11 @@ impl ProxyProcess {
     pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
-        let metrics = ProxyMetrics::register(&mut registry, Arc::new(HostCounters::default()));
+        let metrics = ProxyMetrics::register(
+            &mut registry,
+            self.setup.config.mode,
+            Arc::new(HostCounters::default()),
+        );
         let config = self.setup.config.clone();
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
         let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
@@ -113,7 +117,7 @@ impl ProxySetup {
         return_freed_memory();
         prepare_host(&self.config)?;
         let kernels = match self.config.mode {
-            Mode::Iptables => kernels(&self.config, self.variant, self.minimize)?,
+            Mode::Iptables => kernels(&self.config, self.variant, self.restore)?,
             Mode::Nftables => nftables::kernels(&self.config, self.variant)?,
         };
         Ok(RunSetup {
@@ -260,12 +264,12 @@ pub fn required_family(config: &ProxyConfig) -> Option<IpFamily> {
 fn kernels(
     config: &ProxyConfig,
     variant: VariantChoice,
-    minimize: bool,
+    restore: RestoreScope,
 ) -> Result<Vec<FamilyKernel>, host::HostError> {
     let own_writes = OwnWrites::default();
     let families = host::families(required_family(config), variant)?;
     let kernel = |(family, programs)| {
-        let backend = host::backend(programs, own_writes.clone(), minimize);
+        let backend = host::backend(programs, own_writes.clone(), restore);
         // Failures are logged, and leave what was there before.
         let remove_others = move || {
             for table in [nftables::TABLE, KUBE_PROXY_TABLE] {
@@ -325,6 +329,11 @@ impl<'a> Servers<'a> {
         self.open_health(&health, &metrics)?;
         self.events
             .record_about(node_reference(self.node), starting());
+        if self.config.is_mode_default {
+            let note = default_mode(self.config.mode);
+            tracing::warn!(mode = self.config.mode.as_str(), "{}", note.note);
+            self.events.record_about(node_reference(self.node), note);
+        }
         let proxy = Proxy::new(ProxyParts {
             cluster: cluster.clone(),
             node: self.node.clone(),
@@ -389,6 +398,20 @@ fn starting() -> EventNote {
         reason: "Starting",
         action: "StartKubeProxy",
         note: String::new(),
+    }
+}
+
+/// kube-proxy's event of 1.37 about a configuration that will mean another mode in 1.40.
+fn default_mode(mode: Mode) -> EventNote {
+    let mode = mode.as_str();
+    EventNote {
+        level: EventLevel::Warning,
+        reason: "KubeProxyDefaultMode",
+        action: "StartKubeProxy",
+        note: format!(
+            "no proxy mode is configured, using {mode}; the default becomes nftables in Kubernetes \
+             1.40: to keep {mode}, set --proxy-mode={mode}, or mode: {mode} in the configuration file"
+        ),
     }
 }
 

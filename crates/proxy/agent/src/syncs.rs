@@ -31,9 +31,9 @@ pub struct SyncRecord {
     pub chains_written: usize,
     /// Chains removed.
     pub chains_removed: usize,
-    /// Rules written.
+    /// Rules or elements written.
     pub written: usize,
-    /// Rules that should exist now.
+    /// Rules or elements that should exist now.
     pub rules: usize,
     /// Wall time from start to end.
     pub milliseconds: f64,
@@ -51,6 +51,10 @@ struct Records {
 
 impl SyncLog {
     pub(crate) fn add(&self, family: IpFamily, report: &SyncReport, took: Duration, at: Timestamp) {
+        let counts = || report.rules.iter().map(|(_, count)| count);
+        let written: usize = counts().map(|count| count.written).sum();
+        let rules: usize = counts().map(|count| count.total).sum();
+        let elements = report.elements.unwrap_or_default();
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         records.count += 1;
         let record = SyncRecord {
@@ -61,8 +65,8 @@ impl SyncLog {
             bytes: report.bytes,
             chains_written: report.chains.written,
             chains_removed: report.chains.removed,
-            written: report.rules.iter().map(|(_, count)| count.written).sum(),
-            rules: report.rules.iter().map(|(_, count)| count.total).sum(),
+            written: written + elements.written,
+            rules: rules + elements.total,
             milliseconds: took.as_secs_f64() * 1000.0,
         };
         if records.last.len() == CAPACITY {

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use weft_model::{SharedStr, null_is_default};
 use weft_proxy::objects::{
-    SERVICE_NAME_LABEL, ServiceSpec, ServiceStatus, SliceEndpoint, SlicePortSpec, SliceView,
+    SERVICE_NAME_LABEL, ServiceCidrSpec, ServiceSpec, ServiceStatus, SliceEndpoint, SlicePortSpec,
+    SliceView,
 };
 use weft_runtime::{Annotations, Metadata, Pairs, projection};
 
@@ -63,6 +64,22 @@ impl EndpointSliceView {
         self.metadata.annotations.time.as_deref()?.parse().ok()
     }
 }
+
+/// A ServiceCIDR: networks that ClusterIPs are taken from.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ServiceCidrView {
+    metadata: Metadata,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub(crate) spec: ServiceCidrSpec,
+}
+
+projection!(
+    ServiceCidrView,
+    "networking.k8s.io",
+    "v1",
+    "servicecidrs",
+    "ServiceCIDR"
+);
 
 /// The only annotation of a slice that is read.
 #[derive(Debug, Default, Deserialize)]

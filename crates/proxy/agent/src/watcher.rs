@@ -1,6 +1,11 @@
-//! Watches Services, EndpointSlices and this node, and keeps the models up to date.
+//! Watches Services, EndpointSlices, ServiceCIDRs and this node, and keeps the models up to date.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
@@ -8,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
     Effect, Problem,
-    config::{DetectLocal, NodeNetwork, ProxyConfig},
+    config::{DetectLocal, Mode, NodeNetwork, ProxyConfig},
     objects::{HEADLESS_LABEL, OTHER_PROXY_LABEL},
+    service_networks,
 };
 use weft_runtime::{Cache, Change, Object as _, SelectorError, Subscription, WatchSpec};
 
@@ -17,7 +23,7 @@ use crate::{
     health::{HealthMonitor, Moment, node_is_eligible},
     inbox::{Content, Inbox},
     metrics::ProxyMetrics,
-    views::{EndpointSliceView, ServiceView},
+    views::{EndpointSliceView, ServiceCidrView, ServiceView},
 };
 use weft_process::own_node::{self, NodeView};
 
@@ -38,11 +44,15 @@ fn still_open<K>(what: &'static str, change: Option<Change<K>>) -> Result<Change
     }
 }
 
-/// The three watches of a proxy.
+/// The watches of a proxy.
 pub(crate) struct Watcher {
     pub(crate) services: Subscription<ServiceView>,
     pub(crate) slices: Subscription<EndpointSliceView>,
     pub(crate) node: Subscription<NodeView>,
+    /// Of the nftables mode alone, as upstream. No sync waits for them: an API server may not serve
+    /// them, or not to us.
+    service_cidrs: Option<Subscription<ServiceCidrView>>,
+    known_service_cidrs: BTreeMap<ObjectKey, Arc<ServiceCidrView>>,
     pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,
     pub(crate) config: Arc<ProxyConfig>,
     pub(crate) host: Arc<dyn HostAddresses>,
@@ -86,7 +96,7 @@ pub(crate) struct WatcherParts {
 }
 
 impl Watcher {
-    /// Subscribes to the three watches.
+    /// Subscribes to the watches.
     pub(crate) fn new(
         cache: &Cache,
         node: &str,
@@ -101,6 +111,11 @@ impl Watcher {
             services: cache.informer(&services).subscribe(),
             slices: cache.informer(&slices).subscribe(),
             node: cache.informer(&this_node).subscribe(),
+            service_cidrs: match parts.config.mode {
+                Mode::Iptables => None,
+                Mode::Nftables => Some(cache.informer(&WatchSpec::all()).subscribe()),
+            },
+            known_service_cidrs: BTreeMap::new(),
             inboxes: parts.inboxes,
             config: parts.config,
             host: parts.host,
@@ -130,6 +145,7 @@ impl Watcher {
                     self.slice(&still_open("EndpointSlices", change)?);
                 }
                 change = self.node.next() => self.node(still_open("the Node", change)?),
+                change = next(&mut self.service_cidrs) => self.service_cidr(change),
                 () = sleep_until(give_up), if !self.progress.node => {
                     tracing::warn!(
                         ?timeout,
@@ -294,17 +310,48 @@ impl Watcher {
         });
     }
 
+    fn service_cidr(&mut self, change: Option<Change<ServiceCidrView>>) {
+        match change {
+            // Services are served without them.
+            None | Some(Change::Closed(_)) => {
+                tracing::warn!("the watch of ServiceCIDRs ended, going on without them");
+                self.service_cidrs = None;
+                self.known_service_cidrs.clear();
+            }
+            Some(Change::Added { new, .. } | Change::Updated { new, .. }) => {
+                self.known_service_cidrs.insert(new.key(), new);
+            }
+            Some(Change::Deleted { last, .. }) => {
+                self.known_service_cidrs.remove(&last.key());
+            }
+            Some(Change::Undecodable(object)) => {
+                tracing::warn!(object = %object.key, error = %object.error, "cannot decode a ServiceCIDR");
+            }
+            Some(Change::Synced) => {}
+        }
+        self.update(|family, content| {
+            content.settings.service_networks = self.service_networks(family);
+        });
+    }
+
+    fn service_networks(&self, family: IpFamily) -> Vec<ipnet::IpNet> {
+        let known = self.known_service_cidrs.values();
+        let texts = known.flat_map(|object| object.spec.cidrs.iter());
+        service_networks(texts.map(|text| &**text), family)
+    }
+
     fn settings(&self, family: IpFamily) -> weft_proxy::Settings {
         let unknown = KnownNode::default();
         let known = self.node_known.as_ref().unwrap_or(&unknown);
-        self.config.settings(
-            family,
-            &NodeNetwork {
-                node_ip: node_ip(&self.config, family, &known.addresses),
-                pod_networks: known.pod_networks.clone(),
-                addresses: known.host_addresses.clone(),
-            },
-        )
+        let node = NodeNetwork {
+            node_ip: node_ip(&self.config, family, &known.addresses),
+            pod_networks: known.pod_networks.clone(),
+            addresses: known.host_addresses.clone(),
+        };
+        weft_proxy::Settings {
+            service_networks: self.service_networks(family),
+            ..self.config.settings(family, &node)
+        }
     }
 
     fn report_problems(&mut self, kind: &'static str, object: ObjectKey, problems: Vec<Problem>) {
@@ -330,6 +377,14 @@ impl Watcher {
                 self.metrics.object_problem(kind);
             }
         }
+    }
+}
+
+/// The next change of a watch that may not be there.
+async fn next<K: weft_runtime::Object>(watch: &mut Option<Subscription<K>>) -> Option<Change<K>> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -369,7 +424,7 @@ mod tests {
         configure(&mut configuration);
         let config = Arc::new(configuration.check().unwrap());
         let mut registry = Registry::default();
-        let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+        let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
         let inboxes = IpFamily::ALL.map(|family| {
             let facts = NodeFacts {
                 name: "here".into(),
@@ -444,6 +499,40 @@ mod tests {
         assert!(known.local_detector.is_some());
         watcher.update_node(&node(&json!([]), &json!(null)));
         assert_eq!(settings(&watcher), known);
+    }
+
+    #[tokio::test]
+    async fn service_cidrs_are_followed_in_the_nftables_mode_and_may_be_missing() {
+        let networks = |watcher: &Watcher| {
+            let inboxes = watcher.inboxes.iter();
+            let settings = inboxes.map(|(_, inbox)| inbox.lock().settings.clone());
+            let networks = settings.flat_map(|settings| settings.service_networks);
+            networks.map(|n| n.to_string()).collect::<Vec<_>>()
+        };
+        let object = |name: &str, cidrs: Value| -> Arc<ServiceCidrView> {
+            let object = json!({"metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let (iptables, _) = watcher(|_| {});
+        assert!(iptables.service_cidrs.is_none());
+        let (mut watcher, _) = watcher(|c| c.mode = "nftables".to_owned());
+        let first = object("kubernetes", json!(["10.96.0.0/16", "fd00:96::/108"]));
+        let second = object("more", json!(["10.97.0.0/16"]));
+        for new in [&first, &second] {
+            let new = new.clone();
+            watcher.service_cidr(Some(Change::Added { new, initial: true }));
+        }
+        assert_eq!(networks(&watcher), ["10.96.0.0/15", "fd00:96::/108"]);
+        // What is known of the node changes nothing in them.
+        watcher.update_node(&node(&json!([]), &json!(null)));
+        assert_eq!(networks(&watcher).len(), 2);
+        watcher.service_cidr(Some(Change::Deleted {
+            last: first,
+            final_state_unknown: false,
+        }));
+        assert_eq!(networks(&watcher), ["10.97.0.0/16"]);
+        watcher.service_cidr(None);
+        assert_eq!(networks(&watcher), [""; 0]);
     }
 
     #[test]

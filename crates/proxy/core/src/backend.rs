@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     ops::{AddAssign, SubAssign},
     sync::Arc,
     time::Duration,
@@ -44,8 +45,17 @@ pub trait Backend: Send {
     /// Compares the kernel's rules with what was last written and repairs differences.
     ///
     /// A cheap check comes first and ends the audit if nothing changed. Reading all rules costs
-    /// more and is done only if `may_read`.
-    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError>;
+    /// more and is done only if there is [budget](ReadBudget::Available) for it.
+    fn audit(&mut self, budget: ReadBudget) -> Result<AuditReport, SyncError>;
+}
+
+/// The budget of an audit for reading all rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBudget {
+    /// All rules may be read.
+    Available,
+    /// Too much was read of late: only the cheap check is made.
+    Spent,
 }
 
 /// The outcome of a successful sync.
@@ -65,6 +75,11 @@ pub struct SyncReport {
     pub chains: ChainCount,
     /// Per table: rules that should exist, and rules written by this sync.
     pub rules: Vec<(&'static str, RuleCount)>,
+    /// Elements of maps, of a backend that has them.
+    pub elements: Option<ElementCount>,
+    /// Why chains that are not needed any more could not be removed, if that failed. They do no
+    /// harm, and the next sync tries again.
+    pub cleanup_failure: Option<String>,
     /// Service ports whose traffic policy allows only endpoints of this node, which has none.
     pub without_local_endpoints: WithoutLocalEndpoints,
 }
@@ -85,6 +100,10 @@ impl SyncReport {
             let of_table = earlier.rules.iter().find(|(name, _)| name == table);
             count.written += of_table.map_or(0, |(_, count)| count.written);
         }
+        if let (Some(count), Some(earlier)) = (&mut self.elements, earlier.elements) {
+            count.written += earlier.written;
+        }
+        self.cleanup_failure = self.cleanup_failure.take().or(earlier.cleanup_failure);
     }
 }
 
@@ -103,6 +122,15 @@ pub struct RuleCount {
     /// Rules that should exist.
     pub total: usize,
     /// Rules written in this sync.
+    pub written: usize,
+}
+
+/// Number of elements in the maps of one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElementCount {
+    /// Elements that should exist.
+    pub total: usize,
+    /// Elements added, replaced or deleted in this sync.
     pub written: usize,
 }
 
@@ -146,15 +174,76 @@ impl SubAssign for WithoutLocalEndpoints {
 pub enum AuditReport {
     /// A cheap check showed that nothing changed.
     Unchanged,
-    /// The rules changed; comparing them was deferred because `may_read` was false.
+    /// The rules changed; comparing them was deferred because the budget was spent.
     Postponed,
     /// All rules were read.
     Read {
-        /// Differences found and repaired: table, chain and kind of difference.
-        repaired: Vec<String>,
+        /// Differences found and repaired.
+        repaired: Vec<Repair>,
         /// CPU time of the child processes that it started.
         children: Duration,
     },
+}
+
+/// A deviation from what was written, which an audit found and repaired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The table.
+    pub table: &'static str,
+    /// The part of the table.
+    pub part: RepairedPart,
+    /// The way in which it deviated.
+    pub deviation: Deviation,
+}
+
+/// The part of a table that deviated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RepairedPart {
+    /// The table as a whole.
+    Table,
+    /// A chain with its rules.
+    Chain(Box<str>),
+    /// A map of verdicts.
+    VerdictMap(&'static str),
+    /// So many elements of other maps and sets.
+    Elements(usize),
+}
+
+/// The way in which a part of a table deviates from what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deviation {
+    /// It is missing or its content differs.
+    Differs,
+    /// It should not exist.
+    LeftOver,
+    /// The built-in chain has no jump to one of our chains.
+    LacksJump,
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            table,
+            part,
+            deviation,
+        } = self;
+        match part {
+            RepairedPart::Table => write!(f, "{table} {deviation}"),
+            RepairedPart::Chain(chain) => write!(f, "{table} {chain} {deviation}"),
+            RepairedPart::VerdictMap(map) => write!(f, "{table} {map} {deviation}"),
+            RepairedPart::Elements(count) => write!(f, "{table} elements: {count}"),
+        }
+    }
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Differs => "differs",
+            Self::LeftOver => "is left over",
+            Self::LacksJump => "lacks a jump",
+        })
+    }
 }
 
 /// A failed sync or audit, classified by what the caller can do about it.

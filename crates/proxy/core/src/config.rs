@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use check::{FieldError, InvalidConfiguration};
 pub use checked::{
-    ClientConfig, ConntrackLimits, DetectLocal, Mode, NodeNetwork, NodePortSource, ProxyConfig,
+    ClientConfig, ConntrackLimits, DetectLocal, Mode, NodeNetwork, NodePortRange, ProxyConfig,
     address_with_port,
 };
 pub use decode::{DecodeError, Decoded, decode};
@@ -74,7 +74,7 @@ pub struct KubeProxyConfiguration {
     pub logging: Logging,
     /// IP:port of metrics; empty disables them.
     pub metrics_bind_address: String,
-    /// The mode: `iptables` or `nftables`.
+    /// The mode: `iptables` or `nftables`; empty means the first, until Kubernetes 1.40.
     pub mode: String,
     /// Options of the nftables mode.
     pub nftables: Nftables,
@@ -223,7 +223,7 @@ impl Default for KubeProxyConfiguration {
             })),
             logging: Logging::default(),
             metrics_bind_address: format!("127.0.0.1:{METRICS_PORT}"),
-            mode: "iptables".to_owned(),
+            mode: String::new(),
             nftables: Nftables::default(),
             node_port_addresses: None,
             oom_score_adj: -999,

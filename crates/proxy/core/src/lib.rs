@@ -14,18 +14,21 @@ mod frontend;
 mod model;
 pub mod objects;
 pub mod quarantine;
+pub mod schedule;
 mod selection;
 mod service;
 mod settings;
 mod slices;
 
 pub use backend::{
-    AuditReport, Backend, ChainCount, Desired, Owner, Refusal, RuleCount, Scope, SyncError,
-    SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Refusal,
+    Repair, RepairedPart, RuleCount, Scope, SyncError, SyncReport,
 };
 pub use endpoint::{Endpoint, Slice, SlicePort};
 pub use frontend::Frontend;
 pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;
 pub use service::{PortId, Service, ServicePort};
-pub use settings::{LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings};
+pub use settings::{
+    LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings, service_networks,
+};

@@ -173,6 +173,15 @@ pub struct SlicePortSpec {
     pub port: Option<i32>,
 }
 
+/// `spec` of a ServiceCIDR.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidrSpec {
+    /// Networks that ClusterIPs are taken from, of either family.
+    #[serde(deserialize_with = "null_is_default")]
+    pub cidrs: Box<[Box<str>]>,
+}
+
 /// A borrowed EndpointSlice: the name of its Service and the fields that matter.
 #[derive(Clone, Copy, Debug)]
 pub struct SliceView<'a> {

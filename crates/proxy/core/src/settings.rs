@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
+use crate::address::parse_network;
+
 /// Facts about this node that decide which endpoints it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -106,6 +108,22 @@ pub struct Settings {
     pub localhost_node_ports: bool,
     /// Write rules for `spec.externalIPs` of Services.
     pub external_ips: bool,
+    /// Networks that ClusterIPs are taken from, without overlaps: packets to addresses in them that
+    /// no Service has are dropped. Only the nftables mode does that, as upstream.
+    pub service_networks: Vec<IpNet>,
+}
+
+/// The networks of one family out of the texts of all ServiceCIDRs, as few as possible. Texts that
+/// are not networks are left out.
+pub fn service_networks<'a>(
+    texts: impl IntoIterator<Item = &'a str>,
+    family: IpFamily,
+) -> Vec<IpNet> {
+    let networks = texts.into_iter().filter_map(parse_network);
+    let of_family = networks.filter(|network| IpFamily::of(network.addr()) == family);
+    let mut networks = IpNet::aggregate(&of_family.collect());
+    networks.sort_unstable();
+    networks
 }
 
 #[cfg(test)]
@@ -132,6 +150,20 @@ mod tests {
             own.select(&addresses),
             Some(vec![addresses[0], addresses[2]])
         );
+    }
+
+    #[test]
+    fn service_networks_are_of_one_family_and_do_not_overlap() {
+        let texts = [
+            "10.97.0.0/16",
+            "fd00:96::/108",
+            "10.96.0.0/16",
+            "10.96.7.0/24",
+            "10.96",
+        ];
+        let of = |family| service_networks(texts, family);
+        assert_eq!(of(IpFamily::V4), networks(&["10.96.0.0/15"]));
+        assert_eq!(of(IpFamily::V6), networks(&["fd00:96::/108"]));
     }
 
     #[test]

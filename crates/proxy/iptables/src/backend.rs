@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, Desired, Owner, Scope, Service, Settings, SyncError, SyncReport,
+    AuditReport, Backend, Desired, Owner, ReadBudget, Repair, Scope, Service, Settings, SyncError,
+    SyncReport,
 };
 use weft_ruleset::Table;
 
@@ -25,10 +26,6 @@ use crate::{
 const URGENT_FIRST: usize = 500;
 
 /// Features of the host's iptables and kernel, and the mode of writing.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "abilities that are independent of each other"
-)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// iptables supports `MASQUERADE --random-fully`.
@@ -37,8 +34,17 @@ pub struct Options {
     pub drop_invalid: bool,
     /// Rules can count packets with nfacct.
     pub nfacct: bool,
-    /// Write only what changed. If false, every sync writes everything.
-    pub minimize: bool,
+    /// What a sync writes.
+    pub restore: RestoreScope,
+}
+
+/// The part of the rules that a sync writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreScope {
+    /// Only what changed.
+    Changes,
+    /// All rules, each time.
+    Everything,
 }
 
 /// Programs Services as iptables rules, for one family.
@@ -145,7 +151,7 @@ impl<K: Kernel> Iptables<K> {
 
     /// Brings the kernel to a state.
     fn write(&mut self, mut state: State, mut snapshot: Snapshot) -> Result<SyncReport, SyncError> {
-        let difference = if self.options.minimize {
+        let difference = if self.options.restore == RestoreScope::Changes {
             Difference::between(&state.expected, &snapshot.observed)
         } else {
             Difference::everything(&state.expected, &snapshot.observed)
@@ -182,8 +188,8 @@ impl<K: Kernel> Iptables<K> {
 
     /// Records the kernel's hashes of what was written.
     fn record_baseline(&mut self) {
-        // Without `minimize`, every sync writes everything and no comparison is needed.
-        if !self.options.minimize {
+        // If every sync writes everything, no comparison is needed.
+        if self.options.restore == RestoreScope::Everything {
             return;
         }
         if let Some(state) = &mut self.state {
@@ -426,7 +432,7 @@ impl<K: Kernel> Backend for Iptables<K> {
             .as_ref()
             .is_some_and(|state| state.settings == *settings);
         let mut report = match scope {
-            Scope::Changed(changed) if known && self.options.minimize => {
+            Scope::Changed(changed) if known && self.options.restore == RestoreScope::Changes => {
                 match self.partial(desired, changed) {
                     Ok(report) => report,
                     // The state is known; only the rest of the update has to be written.
@@ -446,7 +452,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         Ok(report)
     }
 
-    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
+    fn audit(&mut self, budget: ReadBudget) -> Result<AuditReport, SyncError> {
         let Some(state) = self.state.as_mut().filter(|state| !state.is_unfinished()) else {
             return Ok(AuditReport::Postponed);
         };
@@ -454,14 +460,14 @@ impl<K: Kernel> Backend for Iptables<K> {
         let fingerprint = self.kernel.fingerprint();
         let same = fingerprint.is_some() && fingerprint == state.fingerprint;
         if same && fingerprint.as_ref().is_some_and(|f| f.exact) {
-            if may_read {
+            if budget == ReadBudget::Available {
                 self.record_baseline();
             }
             return Ok(AuditReport::Unchanged);
         }
         // An exact fingerprint is unknown only while the other family writes.
         let later = fingerprint.is_none() && state.fingerprint.is_some();
-        if !may_read || later {
+        if budget == ReadBudget::Spent || later {
             return Ok(if same {
                 AuditReport::Unchanged
             } else {
@@ -477,7 +483,7 @@ impl<K: Kernel> Backend for Iptables<K> {
         self.record_baseline();
         let repaired = difference.describe();
         Ok(AuditReport::Read {
-            repaired: repaired.iter().map(ToString::to_string).collect(),
+            repaired: repaired.into_iter().map(Repair::from).collect(),
             children: self.kernel.take_cpu_time(),
         })
     }

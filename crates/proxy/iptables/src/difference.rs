@@ -5,6 +5,7 @@ use std::{
     fmt,
 };
 
+use weft_proxy::{Deviation, Repair, RepairedPart};
 use weft_ruleset::{ChainName, Table};
 
 use crate::{
@@ -77,13 +78,13 @@ impl Difference {
         let mut findings: Vec<Finding> = self
             .chains
             .iter()
-            .map(|(table, chain)| Finding::new(*table, *chain, FindingKind::Differs))
+            .map(|(table, chain)| Finding::new(*table, *chain, Deviation::Differs))
             .collect();
         let stale = self.stale.iter();
-        findings.extend(stale.map(|chain| Finding::new(Table::Nat, *chain, FindingKind::LeftOver)));
+        findings.extend(stale.map(|chain| Finding::new(Table::Nat, *chain, Deviation::LeftOver)));
         let jumps = self.jumps.iter();
         findings
-            .extend(jumps.map(|jump| Finding::new(jump.table, jump.from, FindingKind::LacksJump)));
+            .extend(jumps.map(|jump| Finding::new(jump.table, jump.from, Deviation::LacksJump)));
         findings.sort();
         findings
     }
@@ -113,32 +114,11 @@ pub struct Finding {
     /// The chain.
     pub chain: ChainName,
     /// The kind of deviation.
-    pub kind: FindingKind,
-}
-
-/// The kind of a [`Finding`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FindingKind {
-    /// The chain is missing or its rules differ.
-    Differs,
-    /// The chain should not exist.
-    LeftOver,
-    /// The built-in chain has no jump to one of our chains.
-    LacksJump,
-}
-
-impl fmt::Display for FindingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Differs => "differs",
-            Self::LeftOver => "is left over",
-            Self::LacksJump => "lacks a jump",
-        })
-    }
+    pub kind: Deviation,
 }
 
 impl Finding {
-    fn new(table: Table, chain: ChainName, kind: FindingKind) -> Self {
+    fn new(table: Table, chain: ChainName, kind: Deviation) -> Self {
         Self { table, chain, kind }
     }
 }
@@ -146,5 +126,15 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.table, self.chain, self.kind)
+    }
+}
+
+impl From<Finding> for Repair {
+    fn from(finding: Finding) -> Self {
+        Self {
+            table: finding.table.as_str(),
+            part: RepairedPart::Chain(finding.chain.as_str().into()),
+            deviation: finding.kind,
+        }
     }
 }

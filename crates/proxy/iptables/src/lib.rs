@@ -34,9 +34,9 @@ mod refused;
 mod shared;
 mod state;
 
-pub use backend::{Iptables, Options, differences, render};
+pub use backend::{Iptables, Options, RestoreScope, differences, render};
 pub use cleanup::cleanup;
-pub use difference::{Finding, FindingKind};
+pub use difference::Finding;
 pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError, RawHash};
 pub use plan::Plan;

@@ -106,6 +106,7 @@ impl World {
                 node_port_tail: NodePortTail::AnyLocal,
                 localhost_node_ports: false,
                 external_ips: true,
+                service_networks: Vec::new(),
             },
             backend: backend(),
         };

@@ -6,23 +6,24 @@ use std::{
     time::Duration,
 };
 
+use weft_host::nftables::Value;
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, ChainCount, Desired, NodePortTail, Owner, RuleCount, Scope, Service,
-    Settings, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
+    RepairedPart, Scope, Service, Settings, SyncError, SyncReport,
 };
 
 use crate::{
     collection::Collection,
-    entry::{Entry, check},
-    front::address,
+    entry::check,
+    fixed::{fixed_entries, without_elements},
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
-    program::Program,
+    program::{Program, TABLE},
     repair::{create, repair},
-    state::State,
+    state::{State, difference},
     transaction::{Step, Transaction},
-    writer::{Failure, Writer},
+    writer::{Failure, Unused, Writer},
 };
 
 /// Programs Services as elements of nftables maps, for one family.
@@ -54,12 +55,14 @@ pub(crate) struct Branches {
 }
 
 /// Totals of the commits of one sync.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: usize,
     pub(crate) elements: usize,
     pub(crate) chains: usize,
     pub(crate) removed_chains: usize,
+    /// Why unused chains could not be removed.
+    pub(crate) cleanup_failure: Option<String>,
 }
 
 impl<K: Kernel> Nftables<K> {
@@ -92,7 +95,7 @@ impl<K: Kernel> Nftables<K> {
         &mut self,
         services: Vec<Arc<Service>>,
         settings: &Settings,
-    ) -> Result<(Written, Vec<String>), SyncError> {
+    ) -> Result<(Written, Vec<Repair>), SyncError> {
         // From before it is looked at: what is written while we look makes a difference to it.
         let foreign = self.kernel.foreign_changes();
         let family = settings.family;
@@ -110,11 +113,13 @@ impl<K: Kernel> Nftables<K> {
             }
             structure => {
                 if structure.is_some() {
-                    findings.push("the table has other sets".to_owned());
                     transaction.delete_table();
-                } else {
-                    findings.push("the table was missing".to_owned());
                 }
+                findings.push(Repair {
+                    table: TABLE,
+                    part: RepairedPart::Table,
+                    deviation: Deviation::Differs,
+                });
                 create(&mut transaction, &program);
                 Observed::default()
             }
@@ -143,12 +148,16 @@ impl<K: Kernel> Nftables<K> {
             return Err(error);
         }
         if total.elements > 0 {
-            findings.push(format!("{} elements differed", total.elements));
+            findings.push(Repair {
+                table: TABLE,
+                part: RepairedPart::Elements(total.elements),
+                deviation: Deviation::Differs,
+            });
         }
         self.known = Some(Known {
             state,
             branches,
-            foreign,
+            foreign: foreign.filter(|_| total.cleanup_failure.is_none()),
         });
         Ok((total, findings))
     }
@@ -156,6 +165,7 @@ impl<K: Kernel> Nftables<K> {
     fn partial(
         &mut self,
         desired: &Desired,
+        settings: &Settings,
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
         let Some(known) = self.known.take() else {
@@ -175,7 +185,8 @@ impl<K: Kernel> Nftables<K> {
             written: Written::default(),
             undo: Vec::new(),
         };
-        let written = write_changed(&mut writer, desired, changed);
+        let written = write_settings(&mut writer, settings)
+            .and_then(|()| write_changed(&mut writer, desired, changed));
         let Writer {
             state,
             branches,
@@ -185,7 +196,8 @@ impl<K: Kernel> Nftables<K> {
         let known = Known {
             state,
             branches,
-            foreign,
+            // Chains that cannot be removed are in use by another process: the next audit looks.
+            foreign: foreign.filter(|_| total.cleanup_failure.is_none()),
         };
         match written {
             Ok(()) => {
@@ -212,13 +224,11 @@ impl<K: Kernel> Nftables<K> {
                 written: written.chains,
                 removed: written.removed_chains,
             },
-            rules: vec![(
-                "elements",
-                RuleCount {
-                    total: state.map_or(0, |state| state.element_count),
-                    written: written.elements,
-                },
-            )],
+            elements: Some(ElementCount {
+                total: state.map_or(0, |state| state.element_count),
+                written: written.elements,
+            }),
+            cleanup_failure: written.cleanup_failure,
             without_local_endpoints: state
                 .map(|state| state.without_local_endpoints)
                 .unwrap_or_default(),
@@ -234,15 +244,17 @@ impl<K: Kernel> Backend for Nftables<K> {
         settings: &Settings,
         scope: Scope<'_>,
     ) -> Result<SyncReport, SyncError> {
-        let known = self.known.as_ref();
-        let is_known = known.is_some_and(|known| known.state.settings == *settings);
+        let known = self.known.as_ref().map(|known| &known.state.settings);
+        let is_known = known.is_some_and(|known| {
+            known == settings || without_elements(known) == without_elements(settings)
+        });
         let Scope::Changed(changed) = scope else {
             return self.full(desired, settings);
         };
         if !is_known {
             return self.full(desired, settings);
         }
-        match self.partial(desired, changed) {
+        match self.partial(desired, settings, changed) {
             Ok(report) => Ok(report),
             // Everything is known but for whether the rest will be accepted.
             Err(refused) if self.known.is_some() => Err(refused),
@@ -256,7 +268,7 @@ impl<K: Kernel> Backend for Nftables<K> {
         }
     }
 
-    fn audit(&mut self, may_read: bool) -> Result<AuditReport, SyncError> {
+    fn audit(&mut self, budget: ReadBudget) -> Result<AuditReport, SyncError> {
         let Some(known) = &self.known else {
             return Ok(AuditReport::Postponed);
         };
@@ -264,7 +276,7 @@ impl<K: Kernel> Backend for Nftables<K> {
         if foreign.is_some() && foreign == known.foreign {
             return Ok(AuditReport::Unchanged);
         }
-        if !may_read {
+        if budget == ReadBudget::Spent {
             return Ok(AuditReport::Postponed);
         }
         let applied = known.state.services.values();
@@ -285,7 +297,7 @@ fn write_all(
     services: Vec<Arc<Service>>,
 ) -> Result<(), Failure> {
     let settings = writer.state.settings.clone();
-    let fixed = node_port_addresses(&settings).map(Step::Add);
+    let fixed = fixed_entries(&settings).into_iter().map(Step::Add);
     let fixed = fixed.filter_map(|step| observed.compare(step)).collect();
     writer.add(None, fixed)?;
     let urgent = services.iter().take_while(|s| is_urgent(s)).count();
@@ -306,12 +318,27 @@ fn write_all(
     // A process that ended a moment ago may have left packets between their two hooks.
     let mut leftovers = observed.take_unused_hairpins();
     leftovers.retain(|key| !writer.state.take_over_hairpin(*key));
-    let delete = |key| Step::Delete(Collection::Hairpin, key);
+    let delete = |key: Value| Step::Delete(Collection::Hairpin, key.into());
     let mut leftovers: Vec<Step> = leftovers.into_iter().map(delete).collect();
     leftovers.extend(observed.leftovers());
     writer.add(None, leftovers)?;
     writer.commit()?;
-    writer.remove_unused(true)
+    writer.remove_unused(Unused::All)
+}
+
+/// Writes elements that follow from settings, where these changed.
+fn write_settings(writer: &mut Writer<'_>, settings: &Settings) -> Result<(), Failure> {
+    if writer.state.settings == *settings {
+        return Ok(());
+    }
+    let former = std::mem::replace(&mut writer.state.settings, settings.clone());
+    let steps = difference(fixed_entries(&former), fixed_entries(settings));
+    // Apart from Services: what is taken back after a failure is theirs.
+    let written = writer.add(None, steps).and_then(|()| writer.commit());
+    written.map_err(|failure| Failure {
+        is_known: false,
+        ..failure
+    })
 }
 
 /// Writes these Services, and those that get fronts which these gave up.
@@ -341,7 +368,7 @@ fn write_changed(
         writer.add(Some(&key), delta.steps)?;
     }
     writer.commit()?;
-    writer.remove_unused(false)
+    writer.remove_unused(Unused::BeyondSpare)
 }
 
 fn report_refused_fronts(key: &ObjectKey, fronts: &[(crate::front::Front, ObjectKey)]) {
@@ -374,23 +401,6 @@ fn in_order(services: impl Iterator<Item = Arc<Service>>) -> Vec<Arc<Service>> {
     let mut services: Vec<Arc<Service>> = services.collect();
     services.sort_by(|a, b| (!is_urgent(a), &a.key).cmp(&(!is_urgent(b), &b.key)));
     services
-}
-
-/// The addresses on which NodePorts answer, if not on all.
-fn node_port_addresses(settings: &Settings) -> impl Iterator<Item = Entry> {
-    let addresses = match &settings.node_port_tail {
-        NodePortTail::AnyLocal => Vec::new(),
-        NodePortTail::Addresses(addresses) => addresses.clone(),
-    };
-    let mut addresses: Vec<_> = addresses
-        .into_iter()
-        .filter(|address| !address.is_loopback())
-        .collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    let collection = Collection::NodePortAddresses;
-    let entries = addresses.into_iter();
-    entries.map(move |one| Entry::bare(collection, address(one)))
 }
 
 fn has_sets(structure: &Structure, program: &Program) -> bool {

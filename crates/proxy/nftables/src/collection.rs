@@ -33,6 +33,8 @@ pub(crate) enum Collection {
     /// Front and source network.
     SourceRanges,
     ClusterIps,
+    /// Networks that ClusterIPs are taken from.
+    ServiceNetworks,
     NodePortAddresses,
     /// Address and the same address again, of endpoints on this node.
     Hairpin,
@@ -56,7 +58,7 @@ pub(crate) const CLIENTS: &str = "clients";
 pub(crate) const CLIENT_LIMIT: u32 = 1 << 18;
 
 impl Collection {
-    pub(crate) const ALL: [Self; 18] = {
+    pub(crate) const ALL: [Self; 19] = {
         use FrontKind::{Address, NodePort};
         use FrontMap::{Affinity, Endpoints, LocalCounts, Services, Slots, Timeouts};
         [
@@ -76,6 +78,7 @@ impl Collection {
             Self::StickyLocalEndpoints,
             Self::SourceRanges,
             Self::ClusterIps,
+            Self::ServiceNetworks,
             Self::NodePortAddresses,
             Self::Hairpin,
         ]
@@ -100,6 +103,7 @@ impl Collection {
             Self::StickyLocalEndpoints => "sticky-local-endpoints",
             Self::SourceRanges => "source-ranges",
             Self::ClusterIps => "cluster-ips",
+            Self::ServiceNetworks => "service-networks",
             Self::NodePortAddresses => "node-port-addresses",
             Self::Hairpin => "hairpin",
         }
@@ -131,7 +135,9 @@ impl Collection {
                 (vec![Field::Protocol, Field::Classid], endpoint())
             }
             Self::SourceRanges => (front(FrontKind::Address, &[address]), Kind::Set),
-            Self::ClusterIps | Self::NodePortAddresses => (vec![address], Kind::Set),
+            Self::ClusterIps | Self::ServiceNetworks | Self::NodePortAddresses => {
+                (vec![address], Kind::Set)
+            }
             Self::Hairpin => (vec![address, address], Kind::Set),
         };
         Set {
@@ -139,7 +145,7 @@ impl Collection {
             key,
             kind,
             traits: Traits {
-                is_interval: self == Self::SourceRanges,
+                is_interval: matches!(self, Self::SourceRanges | Self::ServiceNetworks),
                 dynamic: None,
             },
         }
@@ -147,7 +153,10 @@ impl Collection {
 
     /// True if its keys have several fields.
     pub(crate) fn is_concatenation(self) -> bool {
-        !matches!(self, Self::ClusterIps | Self::NodePortAddresses)
+        !matches!(
+            self,
+            Self::ClusterIps | Self::ServiceNetworks | Self::NodePortAddresses
+        )
     }
 }
 

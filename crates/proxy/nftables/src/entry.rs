@@ -43,6 +43,14 @@ impl Content {
             Self::Nothing | Self::Until(_) => None,
         }
     }
+
+    /// The last key of a range.
+    pub(crate) fn end(&self) -> Option<Value> {
+        match self {
+            Self::Until(end) => Some(*end),
+            Self::Nothing | Self::Data(_) | Self::Named(..) => None,
+        }
+    }
 }
 
 impl Entry {

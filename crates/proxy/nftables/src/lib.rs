@@ -11,6 +11,7 @@ mod code;
 mod collection;
 mod dry_run;
 mod entry;
+mod fixed;
 mod front;
 mod host_kernel;
 mod kernel;

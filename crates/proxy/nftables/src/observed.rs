@@ -16,7 +16,7 @@ use crate::{
     kernel::{Kernel, KernelError, Structure},
     program::{Branch, pick, timeout},
     scratch::{COUNT_MASK, List},
-    transaction::Step,
+    transaction::{Step, Target},
 };
 
 /// Up to so many elements of a map are listed; beyond, the kernel's time grows with their square,
@@ -82,7 +82,12 @@ impl Observed {
 
     fn insert(&mut self, collection: Collection, elements: Vec<Element>) {
         let entries = elements.into_iter().map(|element| {
-            let entry = Entry::of_element(collection, element);
+            let mut entry = Entry::of_element(collection, element);
+            if collection == Collection::ServiceNetworks && entry.content == Content::Nothing {
+                // The kernel keeps no end of a range that ends with the last address.
+                let length = entry.key.as_bytes().len();
+                entry.content = Content::Until(Value::EMPTY.with(&vec![0xff; length]));
+            }
             (entry.key, entry.content)
         });
         self.elements.entry(collection).or_default().extend(entries);
@@ -96,7 +101,7 @@ impl Observed {
         let elements = self.elements.get_mut(&entry.collection);
         match elements.and_then(|elements| elements.remove(&entry.key)) {
             Some(content) if content == entry.content => None,
-            Some(_) => Some(Step::Replace(entry)),
+            Some(content) => Some(Step::Replace(Target::of(entry.key, &content), entry)),
             None => Some(Step::Add(entry)),
         }
     }
@@ -122,8 +127,8 @@ impl Observed {
     pub(crate) fn leftovers(&mut self) -> Vec<Step> {
         let elements = std::mem::take(&mut self.elements).into_iter();
         let deletes = elements.flat_map(|(collection, elements)| {
-            let keys = elements.into_keys();
-            keys.map(move |key| Step::Delete(collection, key))
+            let elements = elements.into_iter();
+            elements.map(move |(key, content)| Step::Delete(collection, Target::of(key, &content)))
         });
         let mut deletes: Vec<Step> = deletes.collect();
         deletes.sort_by_key(Step::phase);

@@ -34,6 +34,7 @@ pub fn probe(family: IpFamily) -> Result<(), KernelError> {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: false,
         external_ips: true,
+        service_networks: Vec::new(),
     });
     let mut transaction = Transaction::new(family);
     create(&mut transaction, &program);

@@ -21,6 +21,7 @@ pub const TABLE: &str = "weft";
 
 const MARK: &str = "mark-for-masquerade";
 const NO_ENDPOINTS: &str = "no-endpoints";
+const UNALLOCATED: &str = "unallocated";
 const TCP: u8 = 6;
 
 /// Priorities of the chains that change destinations and sources.
@@ -352,8 +353,16 @@ impl Writer<'_> {
                 .if_in(Collection::ClusterIps.name(), true)
                 .goto(NO_ENDPOINTS)
                 .say("a port that no Service has"),
+            code.clone()
+                .address(Side::Destination)
+                .if_in(Collection::ServiceNetworks.name(), true)
+                .goto(UNALLOCATED),
         ];
         self.chain("services", rules);
+        // Upstream drops what is forwarded or sent, and leaves what comes in for the node itself.
+        let local = code.clone().if_local(Side::Destination).leave();
+        let drop = code.clone().drop().say("a ClusterIP that no Service has");
+        self.chain(UNALLOCATED, [local, drop]);
 
         for (name, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
             self.hooked(

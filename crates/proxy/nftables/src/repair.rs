@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use weft_host::nftables::{Chain, Rule, TableChange};
 use weft_model::IpFamily;
+use weft_proxy::{Deviation, Repair, RepairedPart};
 
 use crate::{
+    collection::Dispatch,
     observed::{Observed, rules_by_chain},
-    program::{Program, pick, timeout},
+    program::{Program, TABLE, pick, timeout},
     transaction::{Transaction, add_verdict, delete_verdict},
 };
 
@@ -26,14 +28,14 @@ pub(crate) fn create(transaction: &mut Transaction, program: &Program) {
     }
 }
 
-/// Writes what differs from the program in a table whose sets are as they should be, and says what
-/// was the matter. Chains that come and go stay if they are intact.
+/// Writes what differs from the program in a table whose sets are as they should be, and returns
+/// what differed. Chains that come and go stay if they are intact.
 pub(crate) fn repair(
     transaction: &mut Transaction,
     observed: &Observed,
     program: &Program,
     family: IpFamily,
-) -> Vec<String> {
+) -> Vec<Repair> {
     let mut chains = program.chains.clone();
     let mut rules = program.rules.clone();
     let mut verdicts = program.verdicts.clone();
@@ -51,7 +53,7 @@ pub(crate) fn repair(
     for (dispatch, elements) in &observed.verdicts {
         for element in elements {
             if !verdicts.contains(&(*dispatch, element.clone())) {
-                findings.push(format!("{} had another element", dispatch.name()));
+                findings.push(verdict_map(*dispatch, Deviation::LeftOver));
                 let delete = delete_verdict(*dispatch, element.key);
                 changes.verdicts_gone.push(delete);
             }
@@ -60,7 +62,7 @@ pub(crate) fn repair(
     for (dispatch, element) in &verdicts {
         let there = observed.verdicts.get(dispatch);
         if !there.is_some_and(|there| there.contains(element)) {
-            findings.push(format!("{} missed an element", dispatch.name()));
+            findings.push(verdict_map(*dispatch, Deviation::Differs));
             changes
                 .verdicts
                 .push(add_verdict(*dispatch, element.clone()));
@@ -76,7 +78,12 @@ pub(crate) fn repair(
         if is_kept && same_rules {
             continue;
         }
-        findings.push(format!("chain {name} was changed"));
+        let deviation = if expected.contains_key(name) {
+            Deviation::Differs
+        } else {
+            Deviation::LeftOver
+        };
+        findings.push(chain_repair(name, deviation));
         if actual_rules.contains_key(name) {
             changes
                 .flushes
@@ -92,7 +99,9 @@ pub(crate) fn repair(
         let name: &str = &chain.name;
         let is_there = actual.get(name) == Some(&chain);
         if !is_there {
-            findings.push(format!("chain {name} was missing"));
+            if !actual.contains_key(name) {
+                findings.push(chain_repair(name, Deviation::Differs));
+            }
             changes.chains.push(TableChange::AddChain(chain.clone()));
         }
         if !is_there || expected_rules.get(name) != actual_rules.get(name) {
@@ -103,6 +112,22 @@ pub(crate) fn repair(
     }
     transaction.before.extend(changes.in_order());
     findings
+}
+
+fn chain_repair(chain: &str, deviation: Deviation) -> Repair {
+    Repair {
+        table: TABLE,
+        part: RepairedPart::Chain(chain.into()),
+        deviation,
+    }
+}
+
+fn verdict_map(dispatch: Dispatch, deviation: Deviation) -> Repair {
+    Repair {
+        table: TABLE,
+        part: RepairedPart::VerdictMap(dispatch.name()),
+        deviation,
+    }
 }
 
 /// Changes by kind, each of which needs those before it.

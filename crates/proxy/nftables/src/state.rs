@@ -17,7 +17,7 @@ use crate::{
     front::Front,
     order::order,
     scratch::{AFFINITY_IDS, List},
-    transaction::Step,
+    transaction::{Step, Target},
 };
 
 /// Number of hairpin elements that are kept after their endpoints are gone.
@@ -303,7 +303,7 @@ impl State {
             };
             if let Some(key) = delete {
                 self.element_count -= 1;
-                steps.push(Step::Delete(collection, key));
+                steps.push(Step::Delete(collection, key.into()));
             }
         }
         steps.extend(fresh.into_iter().map(Step::Add));
@@ -346,7 +346,7 @@ impl State {
 ///
 /// Most elements are in the same place of both lists, counted from the beginning or from the end:
 /// only what is between is searched for.
-fn difference(mut old: Vec<Entry>, mut new: Vec<Entry>) -> Vec<Step> {
+pub(crate) fn difference(mut old: Vec<Entry>, mut new: Vec<Entry>) -> Vec<Step> {
     let mut steps = Vec::new();
     let is_same_key = |a: &Entry, b: &Entry| a.collection == b.collection && a.key == b.key;
     let mut pairs = old.iter().zip(&new);
@@ -358,13 +358,16 @@ fn difference(mut old: Vec<Entry>, mut new: Vec<Entry>) -> Vec<Step> {
         .position(|(a, b)| !is_same_key(a, b))
         .unwrap_or(shorter);
     let (old_end, new_end) = (old.len() - same_end, new.len() - same_end);
-    let mut compare = |old: Vec<Entry>, new: Vec<Entry>| {
-        let changed = old
-            .into_iter()
-            .zip(new)
-            .filter(|(a, b)| a.content != b.content);
-        steps.extend(changed.map(|(_, entry)| Step::Replace(entry)));
-    };
+    let mut compare =
+        |old: Vec<Entry>, new: Vec<Entry>| {
+            let changed = old
+                .into_iter()
+                .zip(new)
+                .filter(|(a, b)| a.content != b.content);
+            steps.extend(changed.map(|(former, entry)| {
+                Step::Replace(Target::of(former.key, &former.content), entry)
+            }));
+        };
     compare(old.split_off(old_end), new.split_off(new_end));
     let (old_middle, new_middle) = (old.split_off(same_start), new.split_off(same_start));
     compare(old, new);
@@ -382,12 +385,16 @@ fn search(old: Vec<Entry>, new: Vec<Entry>) -> Vec<Step> {
     for entry in new {
         match old.remove(&(entry.collection, entry.key)) {
             None => steps.push(Step::Add(entry)),
-            Some(content) if content != entry.content => steps.push(Step::Replace(entry)),
+            Some(content) if content != entry.content => {
+                steps.push(Step::Replace(Target::of(entry.key, &content), entry));
+            }
             Some(_) => {}
         }
     }
-    let gone = old.into_keys();
-    steps.extend(gone.map(|(collection, key)| Step::Delete(collection, key)));
+    let gone = old
+        .into_iter()
+        .map(|((collection, key), content)| Step::Delete(collection, Target::of(key, &content)));
+    steps.extend(gone);
     steps
 }
 
@@ -428,11 +435,12 @@ mod tests {
                     Step::Add(entry) => {
                         assert!(state.insert(entry.key, entry.content).is_none());
                     }
-                    Step::Replace(entry) => {
+                    Step::Replace(former, entry) => {
+                        assert_eq!(former.key, entry.key);
                         let former = state.insert(entry.key, entry.content.clone());
                         assert!(former.is_some_and(|former| former != entry.content));
                     }
-                    Step::Delete(_, key) => assert!(state.remove(&key).is_some()),
+                    Step::Delete(_, target) => assert!(state.remove(&target.key).is_some()),
                 }
             }
             assert_eq!(state, wanted, "{old:?} {new:?}");

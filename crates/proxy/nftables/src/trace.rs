@@ -16,6 +16,7 @@ use weft_proxy::{Desired, LocalDetector, NodePortTail, Settings};
 use crate::{
     collection::{Collection, FrontMap},
     entry::{Content, read_endpoint},
+    fixed::fixed_entries,
     front::{Front, address},
     kernel::{Kernel, KernelError},
     observed::{Depth, Observed},
@@ -97,6 +98,10 @@ type Elements = std::collections::HashMap<Collection, std::collections::HashMap<
 pub fn trace(desired: &Desired, settings: &Settings, packet: &Packet) -> Trace {
     let mut state = State::new(settings.clone());
     let mut elements = Elements::new();
+    for entry in fixed_entries(settings) {
+        let collection = elements.entry(entry.collection).or_default();
+        collection.insert(entry.key, entry.content);
+    }
     for (key, service) in desired {
         let applied = state.number(service, &|_| None);
         for step in state.swap(key, Some(applied)).steps {
@@ -191,7 +196,23 @@ impl<'a> Walk<'a> {
             ));
             return Fate::Refused;
         }
+        let is_local = self.packet.local_addresses.contains(&destination.ip());
+        if self.is_in_service_networks(key) && !is_local {
+            self.say(format!(
+                "{} is in the ServiceCIDRs, and no Service has it",
+                destination.ip()
+            ));
+            return Fate::Dropped;
+        }
         Fate::Untouched
+    }
+
+    fn is_in_service_networks(&self, key: Value) -> bool {
+        let networks = self.elements.get(&Collection::ServiceNetworks);
+        networks.into_iter().flatten().any(|(first, content)| {
+            let last = content.end();
+            *first <= key && last.is_some_and(|last| key <= last)
+        })
     }
 
     fn is_node_port_address(&self) -> bool {

@@ -7,7 +7,7 @@ use weft_model::{IpFamily, ObjectKey};
 
 use crate::{
     collection::{Collection, Dispatch, FrontMap},
-    entry::Entry,
+    entry::{Content, Entry},
     kernel::describe,
     program::{Branch, TABLE},
 };
@@ -16,15 +16,44 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Add(Entry),
-    /// An element of that key exists with other content.
-    Replace(Entry),
-    Delete(Collection, Value),
+    /// An element of that key exists with other content, which is the target.
+    Replace(Target, Entry),
+    Delete(Collection, Target),
+}
+
+/// The element to delete: a key, or a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) key: Value,
+    pub(crate) end: Option<Value>,
+}
+
+impl From<Value> for Target {
+    fn from(key: Value) -> Self {
+        Self { key, end: None }
+    }
+}
+
+impl Target {
+    pub(crate) fn of(key: Value, content: &Content) -> Self {
+        Self {
+            key,
+            end: content.end(),
+        }
+    }
+
+    fn element(self) -> Element {
+        Element {
+            end: self.end,
+            ..Element::of_key(self.key)
+        }
+    }
 }
 
 impl Step {
     fn collection(&self) -> Collection {
         match self {
-            Self::Add(entry) | Self::Replace(entry) => entry.collection,
+            Self::Add(entry) | Self::Replace(_, entry) => entry.collection,
             Self::Delete(collection, _) => *collection,
         }
     }
@@ -58,7 +87,7 @@ pub(crate) struct Transaction {
     pub(crate) tables: Vec<Change>,
     /// Before elements.
     pub(crate) before: Vec<TableChange>,
-    deletes: BTreeMap<Collection, Vec<(Value, Option<usize>)>>,
+    deletes: BTreeMap<Collection, Vec<(Target, Option<usize>)>>,
     adds: BTreeMap<Collection, Vec<(Entry, Option<usize>)>>,
     /// After elements.
     pub(crate) after: Vec<TableChange>,
@@ -105,16 +134,16 @@ impl Transaction {
             let collection = step.collection();
             match step {
                 Step::Add(entry) => self.add(entry, owner),
-                Step::Replace(entry) => {
+                Step::Replace(former, entry) => {
                     let deletes = self.deletes.entry(collection).or_default();
-                    deletes.push((entry.key, owner));
+                    deletes.push((former, owner));
                     self.add(entry, owner);
                 }
-                Step::Delete(_, key) => {
+                Step::Delete(_, target) => {
                     self.deletes
                         .entry(collection)
                         .or_default()
-                        .push((key, owner));
+                        .push((target, owner));
                 }
             }
         }
@@ -181,10 +210,7 @@ impl Transaction {
             changes.push(within(TableChange::DeleteElements {
                 set: collection.name().to_owned(),
                 is_concatenation: collection.is_concatenation(),
-                elements: deletes
-                    .iter()
-                    .map(|(key, _)| Element::of_key(*key))
-                    .collect(),
+                elements: deletes.iter().map(|(target, _)| target.element()).collect(),
             }));
             owners.push(deletes.iter().map(|(_, owner)| *owner).collect());
         }

@@ -22,6 +22,14 @@ const SERVICE_LIMIT: usize = 5_000;
 /// Chains that draw one of so many are kept while no more than this number of them are unused.
 const SPARE_CHAINS: usize = 64;
 
+/// The unused chains to remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unused {
+    All,
+    /// All, as soon as they are more than [`SPARE_CHAINS`].
+    BeyondSpare,
+}
+
 /// A commit that failed.
 pub(crate) struct Failure {
     pub(crate) error: SyncError,
@@ -129,8 +137,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Removes chains that no Service needs, if they are many or all should go.
-    pub(crate) fn remove_unused(&mut self, all: bool) -> Result<(), Failure> {
+    /// Removes chains that no Service needs. If the kernel refuses that, they stay, which is noted.
+    pub(crate) fn remove_unused(&mut self, which: Unused) -> Result<(), Failure> {
         let family = self.state.settings.family;
         let counts = &self.state.counts;
         let picks = self.branches.picks.iter().copied();
@@ -140,7 +148,7 @@ impl Writer<'_> {
             .filter(|seconds| !self.state.timeouts.contains_key(seconds))
             .collect();
         let unused = picks.len() + timeouts.len();
-        if unused == 0 || (!all && unused <= SPARE_CHAINS) {
+        if unused == 0 || (which == Unused::BeyondSpare && unused <= SPARE_CHAINS) {
             return Ok(());
         }
         let mut transaction = Transaction::new(family);
@@ -150,7 +158,16 @@ impl Writer<'_> {
         for seconds in &timeouts {
             transaction.remove_branch(timeout(family, *seconds));
         }
-        self.send(&transaction)?;
+        let (changes, _) = transaction.changes();
+        match self.kernel.commit(&changes) {
+            Ok(bytes) => self.written.bytes += bytes,
+            Err(KernelError::Refused { message, .. }) => {
+                tracing::warn!(%family, error = message, "cannot remove unused chains");
+                self.written.cleanup_failure = Some(message);
+                return Ok(());
+            }
+            Err(error) => return Err(self.fail(error, &transaction, &[])),
+        }
         self.written.removed_chains += picks.len() + 5 * timeouts.len();
         self.branches.picks.retain(|count| !picks.contains(count));
         self.branches.timeouts.retain(|t| !timeouts.contains(t));

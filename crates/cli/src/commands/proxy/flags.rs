@@ -147,7 +147,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "proxy-mode",
         One("MODE"),
         "Mode of the proxy: iptables or nftables",
-        |c| c.mode.clone(),
+        |c| c.effective_mode().to_owned(),
         |c, v| parse(&mut c.mode, v),
     ),
     flag(
@@ -202,7 +202,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(
         "nodeport-addresses",
         Many("CIDRS"),
-        "CIDRs of the node addresses that serve NodePorts, or primary for those of the Node object [default: all addresses]",
+        "Node addresses that serve NodePorts: CIDRs, primary (the addresses of the Node object), localhost (127.0.0.0/8 and ::1) and all, in any combination [default: all; nftables mode: primary]",
         |c| {
             format!(
                 "[{}]",

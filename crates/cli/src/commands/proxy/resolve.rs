@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weft_host::iptables::VariantChoice;
+use weft_iptables::RestoreScope;
 use weft_proxy::config::{
     self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
     address_with_port,
@@ -19,7 +20,10 @@ use weft_program::{
 /// On: a sync writes only what changed. Off: every sync looks at everything.
 pub(crate) const MINIMIZE_RESTORE: &str = "MinimizeIPTablesRestore";
 
-const GATES: [FeatureGate; 2] = [
+/// kube-proxy's choice between netlink and the program nft. There is only netlink here.
+const NETLINK: &str = "NFTablesNetlink";
+
+const GATES: [FeatureGate; 3] = [
     FeatureGate {
         name: MINIMIZE_RESTORE,
         default: true,
@@ -30,6 +34,12 @@ const GATES: [FeatureGate; 2] = [
         name: EXTERNAL_IPS_GATE,
         default: true,
         stage: Stage::Stable,
+        locked: false,
+    },
+    FeatureGate {
+        name: NETLINK,
+        default: true,
+        stage: Stage::Beta,
         locked: false,
     },
 ];
@@ -89,8 +99,14 @@ impl Resolved {
                 set.map_err(|error| ConfigError::invalid("cannot set a feature gate", error))?,
             );
         }
+        let features = gates.freeze();
+        if !features.is_enabled(NETLINK) {
+            warnings.push(format!(
+                "{NETLINK}=false has no effect: nftables is always written by netlink"
+            ));
+        }
         Ok(Self {
-            features: gates.freeze(),
+            features,
             configuration,
             config,
             warnings,
@@ -102,7 +118,11 @@ impl Resolved {
         ProxySetup {
             configuration: self.configuration.to_json(),
             flags: self.flags(),
-            minimize: self.features.is_enabled(MINIMIZE_RESTORE),
+            restore: if self.features.is_enabled(MINIMIZE_RESTORE) {
+                RestoreScope::Changes
+            } else {
+                RestoreScope::Everything
+            },
             config: self.config.into(),
             variant,
         }
@@ -299,6 +319,14 @@ mod tests {
             assert_eq!(resolved.healthz_bind_address, healthz, "{given:?}");
             assert_eq!(resolved.metrics_bind_address, metrics, "{given:?}");
         }
+    }
+
+    #[test]
+    fn a_mode_that_nobody_chose_is_known_as_such() {
+        let is_default = |words: &[&str]| resolved(words, None).config.is_mode_default;
+        assert!(is_default(&[]));
+        assert!(!is_default(&["--proxy-mode=iptables"]));
+        assert!(!is_default(&["--proxy-mode=nftables"]));
     }
 
     #[test]

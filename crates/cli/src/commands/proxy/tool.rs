@@ -115,7 +115,7 @@ const ABLE: weft_iptables::Options = weft_iptables::Options {
     random_fully: true,
     drop_invalid: true,
     nfacct: true,
-    minimize: true,
+    restore: weft_iptables::RestoreScope::Changes,
 };
 
 /// The rules that the proxy of the configured node derives from the objects.

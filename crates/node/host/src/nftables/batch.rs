@@ -4,7 +4,7 @@ use weft_model::IpFamily;
 
 use super::{
     attribute::{Read, Write as _},
-    object::{Chain, Element, Rule, Set, Table},
+    object::{Chain, Element, ListedElement, Rule, Set, Table},
 };
 use crate::{
     netfilter::{Subsystem, request},
@@ -317,7 +317,7 @@ pub(super) fn elements_message(
 }
 
 /// The elements in the body of a message.
-pub(super) fn read_elements(body: &[u8]) -> impl Iterator<Item = Element> {
+pub(super) fn read_elements(body: &[u8]) -> impl Iterator<Item = ListedElement> {
     let list = Read(body).nested(LIST_ELEMENTS).unwrap_or(Read(&[]));
     list.list().filter_map(Element::read)
 }

@@ -7,7 +7,7 @@ use super::{
     attribute::Read,
     batch::{Batch, Place, elements_message, read_elements},
     error::CommitError,
-    object::{Chain, Element, Rule, Set, Table},
+    object::{Chain, Element, ListedElement, Rule, Set, Table, join_ranges},
 };
 use crate::{
     NetlinkError,
@@ -210,14 +210,14 @@ impl Nftables {
         let question = get(family, GET_ELEMENTS, FLAG_DUMP)
             .text(1, table)
             .text(2, set);
-        let mut found: Vec<Element> = Vec::new();
+        let mut found: Vec<ListedElement> = Vec::new();
         let operation = "list nftables elements";
         self.netfilter
             .consistent_dump(operation, &question, &mut |step| match step {
                 Step::Begin => found.clear(),
                 Step::Message(payload) => found.extend(read_elements(body(payload))),
             })?;
-        Ok(found)
+        Ok(join_ranges(found))
     }
 
     /// The elements that have these keys; those that do not exist are left out.
@@ -258,7 +258,7 @@ impl Nftables {
                 }
             }
         }
-        Ok(found)
+        Ok(join_ranges(found))
     }
 
     fn dump<T>(

@@ -1,6 +1,6 @@
 //! Tables, chains, rules, sets and elements as values.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
 use weft_model::IpFamily;
 
@@ -410,10 +410,11 @@ impl Element {
         }
     }
 
-    /// `None` for the end of a range in a set that is not a concatenation.
-    pub(super) fn read(read: Read<'_>) -> Option<Self> {
+    /// The bound of a range is an element of its own in a set that is not a concatenation.
+    pub(super) fn read(read: Read<'_>) -> Option<ListedElement> {
         if read.number(ELEMENT_FLAGS).unwrap_or(0) & INTERVAL_END != 0 {
-            return None;
+            let behind = Value::from_slice(read.data(ELEMENT_KEY)?)?;
+            return Some(ListedElement::Behind(behind));
         }
         let datum = match Verdict::read(read, ELEMENT_DATA) {
             Some(verdict) => Some(Datum::Verdict(verdict)),
@@ -422,7 +423,7 @@ impl Element {
                 None => None,
             },
         };
-        Some(Self {
+        Some(ListedElement::Whole(Self {
             key: Value::from_slice(read.data(ELEMENT_KEY)?)?,
             end: match read.data(ELEMENT_KEY_END) {
                 Some(bytes) => Some(Value::from_slice(bytes)?),
@@ -433,8 +434,52 @@ impl Element {
                 .bytes(ELEMENT_USER_DATA)
                 .and_then(read_comment)
                 .map(Into::into),
-        })
+        }))
     }
+}
+
+/// An element as the kernel lists it.
+#[derive(Clone, Debug)]
+pub(super) enum ListedElement {
+    Whole(Element),
+    /// The key behind the last of a range whose first key is an element before it.
+    Behind(Value),
+}
+
+/// Joins ranges that are listed as two elements each. One that ends with the last of all keys is
+/// listed as its first alone, as an element that is not a range.
+pub(super) fn join_ranges(listed: Vec<ListedElement>) -> Vec<Element> {
+    let mut behind = BTreeSet::new();
+    let mut elements = Vec::with_capacity(listed.len());
+    for one in listed {
+        match one {
+            ListedElement::Whole(element) => elements.push(element),
+            ListedElement::Behind(key) => {
+                behind.insert(key);
+            }
+        }
+    }
+    if behind.is_empty() {
+        return elements;
+    }
+    for element in &mut elements {
+        let next = behind.range((Bound::Excluded(element.key), Bound::Unbounded));
+        element.end = next.copied().next().and_then(predecessor);
+    }
+    elements
+}
+
+/// The address before. `None` before the first.
+fn predecessor(value: Value) -> Option<Value> {
+    let mut bytes = value.as_bytes().to_vec();
+    for byte in bytes.iter_mut().rev() {
+        let (previous, is_over) = byte.overflowing_sub(1);
+        *byte = previous;
+        if !is_over {
+            return Value::from_slice(&bytes);
+        }
+    }
+    None
 }
 
 /// The next address. `None` behind the last.

@@ -3,8 +3,9 @@ use std::{sync::Arc, time::Duration};
 use prometheus_client::registry::Registry;
 use weft_model::IpFamily;
 use weft_proxy::{
-    AuditReport, SyncError, SyncReport,
+    AuditReport, Deviation, ElementCount, Repair, RepairedPart, SyncError, SyncReport,
     backend::{RuleCount, WithoutLocalEndpoints},
+    config::Mode,
 };
 use weft_proxy_agent::metrics::{HealthPage, PacketCounters, ProxyMetrics, SyncKind};
 use weft_runtime::prometheus_text;
@@ -21,9 +22,9 @@ impl PacketCounters for Counting {
     }
 }
 
-fn used() -> Registry {
+fn used(mode: Mode) -> Registry {
     let mut registry = Registry::default();
-    let metrics = ProxyMetrics::register(&mut registry, Arc::new(Counting));
+    let metrics = ProxyMetrics::register(&mut registry, mode, Arc::new(Counting));
     let family = IpFamily::V4;
     metrics.sync_queued(family, 1.5);
     metrics.sync_ended(family, SyncKind::Full, Duration::ZERO);
@@ -34,7 +35,15 @@ fn used() -> Registry {
         full: true,
         partial_failure: Some(refused),
         bytes: 100,
-        rules: vec![("filter", counted(5, 1)), ("nat", counted(6, 2))],
+        rules: match mode {
+            Mode::Iptables => vec![("filter", counted(5, 1)), ("nat", counted(6, 2))],
+            Mode::Nftables => Vec::new(),
+        },
+        elements: (mode == Mode::Nftables).then_some(ElementCount {
+            total: 11,
+            written: 12,
+        }),
+        cleanup_failure: (mode == Mode::Nftables).then(|| "it is in use".to_owned()),
         without_local_endpoints: WithoutLocalEndpoints {
             internal: 7,
             external: 8,
@@ -52,13 +61,24 @@ fn used() -> Registry {
     metrics.health_answered(HealthPage::Healthz, true);
     metrics.health_answered(HealthPage::Livez, false);
     metrics.conntrack_cleaned(family, Duration::ZERO, 2);
-    let repaired = [
-        "nat KUBE-SERVICES",
-        "nat KUBE-NODEPORTS",
-        "filter KUBE-FORWARD",
-    ];
+    let repair = |table, part| Repair {
+        table,
+        part,
+        deviation: Deviation::Differs,
+    };
+    let repaired = match mode {
+        Mode::Iptables => vec![
+            repair("nat", RepairedPart::Chain("KUBE-SERVICES".into())),
+            repair("nat", RepairedPart::Chain("KUBE-NODEPORTS".into())),
+            repair("filter", RepairedPart::Chain("KUBE-FORWARD".into())),
+        ],
+        Mode::Nftables => vec![
+            repair("weft", RepairedPart::Chain("services".into())),
+            repair("weft", RepairedPart::Elements(13)),
+        ],
+    };
     let report = AuditReport::Read {
-        repaired: repaired.map(str::to_owned).into(),
+        repaired,
         children: Duration::ZERO,
     };
     metrics.audited(family, Some(&report));
@@ -182,7 +202,55 @@ fn every_metric_has_kube_proxys_name_type_labels_and_buckets() {
     ]
     .concat();
     // The order within a family of series is not defined.
-    assert_eq!(sorted(&lines(&prometheus_text(&used()))), sorted(&expected));
+    assert_eq!(
+        sorted(&lines(&prometheus_text(&used(Mode::Iptables)))),
+        sorted(&expected)
+    );
+}
+
+/// The names and types that kube-proxy 1.37.1 exposes in nftables mode, and no others of its own.
+#[test]
+fn the_nftables_mode_has_the_metrics_of_kube_proxys_nftables_mode() {
+    let text = prometheus_text(&used(Mode::Nftables));
+    let types = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE kubeproxy_"));
+    let mut types: Vec<&str> = types.collect();
+    types.sort_unstable();
+    assert_eq!(
+        types,
+        [
+            "conntrack_reconciler_deleted_entries_total counter",
+            "conntrack_reconciler_sync_duration_seconds histogram",
+            "network_programming_duration_seconds histogram",
+            "proxy_healthz_total counter",
+            "proxy_livez_total counter",
+            "sync_full_proxy_rules_duration_seconds histogram",
+            "sync_partial_proxy_rules_duration_seconds histogram",
+            "sync_proxy_rules_duration_seconds histogram",
+            "sync_proxy_rules_endpoint_changes_pending gauge",
+            "sync_proxy_rules_endpoint_changes_total counter",
+            "sync_proxy_rules_last_queued_timestamp_seconds gauge",
+            "sync_proxy_rules_last_timestamp_seconds gauge",
+            "sync_proxy_rules_nftables_cleanup_failures_total counter",
+            "sync_proxy_rules_nftables_sync_failures_total counter",
+            "sync_proxy_rules_no_local_endpoints_total gauge",
+            "sync_proxy_rules_service_changes_pending gauge",
+            "sync_proxy_rules_service_changes_total counter",
+        ]
+    );
+    for line in [
+        "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 2",
+        "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family=\"IPv4\"} 1",
+        "# HELP kubeproxy_sync_proxy_rules_nftables_sync_failures_total Cumulative proxy nftables \
+         sync failures.",
+        "weft_proxy_nftables_elements{ip_family=\"IPv4\"} 11",
+        "weft_proxy_nftables_elements_last{ip_family=\"IPv4\"} 12",
+        "weft_proxy_repaired_chains_total{table=\"weft\",ip_family=\"IPv4\"} 1",
+        "weft_proxy_repaired_elements_total{ip_family=\"IPv4\"} 13",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -199,7 +267,7 @@ fn sorted(lines: &[String]) -> Vec<String> {
 #[test]
 fn series_with_labels_appear_when_they_are_used_and_packets_where_they_are_counted() {
     let mut registry = Registry::default();
-    ProxyMetrics::register(&mut registry, Arc::new(()));
+    ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
     let text = prometheus_text(&registry);
     let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(
@@ -217,7 +285,7 @@ fn series_with_labels_appear_when_they_are_used_and_packets_where_they_are_count
 #[test]
 fn a_sync_that_succeeds_ends_a_row_of_failures() {
     let mut registry = Registry::default();
-    let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+    let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
     let failures = || {
         let text = prometheus_text(&registry);
         let line = text

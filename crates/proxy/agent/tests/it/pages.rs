@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use weft_model::IpFamily;
-use weft_proxy::{SyncError, config::KubeProxyConfiguration};
+use weft_proxy::{
+    SyncError,
+    config::{KubeProxyConfiguration, Mode},
+};
 use weft_proxy_agent::{
     health::{Health, HealthMonitor, Moment, Outcome},
     metrics::ProxyMetrics,
@@ -30,7 +33,7 @@ struct Servers {
 impl Servers {
     fn start(timeout: Duration) -> Self {
         let mut registry = Registry::default();
-        let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+        let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
         let manager = manager(registry);
         let health = HealthMonitor::new(Health::new(timeout));
         let pages = pages::health(health.clone(), metrics);
@@ -184,7 +187,7 @@ async fn the_input_that_failed_can_be_looked_at() {
 #[tokio::test]
 async fn beyond_loopback_debug_pages_need_a_token() {
     let mut registry = Registry::default();
-    let metrics = ProxyMetrics::register(&mut registry, Arc::new(()));
+    let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));
     metrics.endpoints_changed(true);
     assert!(prometheus_text(&registry).contains("endpoint_changes_pending 1"));
     let manager = manager(registry);

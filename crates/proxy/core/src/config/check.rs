@@ -12,7 +12,7 @@ use weft_model::{IpFamily, parse_sloppy};
 
 use super::{
     ClientConfig, ConntrackLimits, DetectLocal, EXTERNAL_IPS_GATE, GoDuration,
-    KubeProxyConfiguration, Mode, NodePortSource, ProxyConfig,
+    KubeProxyConfiguration, Mode, NodePortRange, ProxyConfig,
 };
 use crate::address::parse_network;
 
@@ -71,6 +71,7 @@ impl KubeProxyConfiguration {
         let (sync_period, min_sync_period) = check.sync_periods(self, mode);
         let config = ProxyConfig {
             mode,
+            is_mode_default: self.mode.is_empty(),
             hostname_override: self.hostname(&mut check),
             node_ip: check.node_ip(&self.bind_address),
             healthz: check.socket("healthzBindAddress", &self.healthz_bind_address),
@@ -80,7 +81,7 @@ impl KubeProxyConfiguration {
             detect_local: check.detect_local(self),
             node_ports: match self.node_port_addresses.as_deref().unwrap_or_default() {
                 // As upstream, each mode has its own default.
-                [] if mode == Mode::Nftables => NodePortSource::Primary,
+                [] if mode == Mode::Nftables => vec![NodePortRange::Primary],
                 given => check.node_ports(given),
             },
             localhost_node_ports: mode == Mode::Iptables && self.iptables.localhost_node_ports,
@@ -252,24 +253,28 @@ impl Check {
         networks
     }
 
-    fn node_ports(&mut self, given: &[String]) -> NodePortSource {
-        if let [only] = given
-            && only == "primary"
-        {
-            return NodePortSource::Primary;
-        }
-        let mut networks = Vec::new();
+    fn node_ports(&mut self, given: &[String]) -> Vec<NodePortRange> {
+        let mut ranges = Vec::new();
         for (index, text) in given.iter().enumerate() {
             let field = format!("nodePortAddresses[{index}]");
-            match network(text) {
-                Some(network) => networks.push(network),
-                None if text == "primary" => {
-                    self.wrong(field, "\"primary\" must be the only value");
+            let keyword = match text.as_str() {
+                "primary" => Some(NodePortRange::Primary),
+                "localhost" => Some(NodePortRange::Localhost),
+                "all" => Some(NodePortRange::All),
+                _ => None,
+            };
+            match keyword.or_else(|| network(text).map(NodePortRange::Network)) {
+                Some(range) if keyword.is_some() && ranges.contains(&range) => {
+                    self.wrong(field, format!("{text:?}: must be given once"));
                 }
-                None => self.wrong(field, format!("{text:?}: must be a CIDR")),
+                Some(range) => ranges.push(range),
+                None => {
+                    let expected = "must be a CIDR, primary, localhost or all";
+                    self.wrong(field, format!("{text:?}: {expected}"));
+                }
             }
         }
-        NodePortSource::Networks(networks)
+        ranges
     }
 
     fn masquerade_bit(&mut self, field: &str, bit: i32) -> u8 {
@@ -454,12 +459,15 @@ mod tests {
                 &["metricsBindAddress: \"1.2.3.4:0\": its port must be 1 to 65535"],
             ),
             (
-                |c| c.node_port_addresses = Some(vec!["primary".into(), "10.0.0.0/8".into()]),
-                &["nodePortAddresses[0]: \"primary\" must be the only value"],
+                |c| c.node_port_addresses = Some(vec!["all".into(), "0/8".into(), "all".into()]),
+                &[
+                    "nodePortAddresses[1]: \"0/8\": must be a CIDR, primary, localhost or all",
+                    "nodePortAddresses[2]: \"all\": must be given once",
+                ],
             ),
             (
                 |c| c.node_port_addresses = Some(vec!["10.0.0.0/8".into(), "x".into()]),
-                &["nodePortAddresses[1]: \"x\": must be a CIDR"],
+                &["nodePortAddresses[1]: \"x\": must be a CIDR, primary, localhost or all"],
             ),
             (
                 |c| c.cluster_cidr = "10.0.0.0/8,10.1.0.0/16".into(),
@@ -572,7 +580,7 @@ mod tests {
         given.iptables.masquerade_all = true;
         let config = given.check().unwrap();
         assert_eq!(config.mode, Mode::Nftables);
-        assert_eq!(config.node_ports, NodePortSource::Primary);
+        assert_eq!(config.node_ports, [NodePortRange::Primary]);
         assert_eq!(config.min_sync_period, Duration::ZERO);
         assert_eq!(config.sync_period, Duration::from_secs(30));
         assert!(!config.masquerade_all && !config.localhost_node_ports);
@@ -586,7 +594,7 @@ mod tests {
         assert_eq!(config.masquerade_bit, 3);
         assert_eq!(config.sync_period, Duration::from_secs(5));
         let network = "10.0.0.0/8".parse().unwrap();
-        assert_eq!(config.node_ports, NodePortSource::Networks(vec![network]));
+        assert_eq!(config.node_ports, [NodePortRange::Network(network)]);
 
         given.nftables.min_sync_period = GoDuration::from_seconds(6);
         given.nftables.masquerade_bit = 32;

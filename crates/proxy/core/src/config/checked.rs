@@ -1,7 +1,7 @@
 //! A configuration that passed its check, and the settings of each family that follow from it.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
@@ -16,6 +16,8 @@ use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
 pub struct ProxyConfig {
     /// The kernel interface that Services are programmed through.
     pub mode: Mode,
+    /// The configuration does not name a mode.
+    pub is_mode_default: bool,
     /// The node's name; `None` takes the host's.
     pub hostname_override: Option<String>,
     /// The node's primary address; `None` takes it from the Node.
@@ -31,7 +33,7 @@ pub struct ProxyConfig {
     /// The way to recognise traffic from pods of this node.
     pub detect_local: DetectLocal,
     /// The node's addresses on which NodePorts answer.
-    pub node_ports: NodePortSource,
+    pub node_ports: Vec<NodePortRange>,
     /// Allow NodePorts on 127.0.0.1; see [`serves_localhost`](Self::serves_localhost).
     pub localhost_node_ports: bool,
     /// Write rules for external IPs of Services (gate `AllowServiceExternalIPs`).
@@ -87,13 +89,45 @@ pub enum DetectLocal {
     InterfacePrefix(SharedStr),
 }
 
-/// The source of the node addresses on which NodePorts answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodePortSource {
-    /// Addresses within these networks; a family without a network answers on all.
-    Networks(Vec<IpNet>),
+/// One of the ranges of node addresses on which NodePorts answer. A family for which there is none
+/// answers on all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePortRange {
+    /// Addresses within this network.
+    Network(IpNet),
     /// The addresses in the Node's status.
     Primary,
+    /// Loopback addresses.
+    Localhost,
+    /// All addresses.
+    All,
+}
+
+impl NodePortRange {
+    /// The network of a family, on a node with this address of that family. A node whose address is
+    /// unknown has no primary one.
+    fn network(self, family: IpFamily, node_ip: Option<IpAddr>) -> Option<IpNet> {
+        let [localhost, all] = match family {
+            IpFamily::V4 => [
+                IpNet::new_assert(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+                IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0),
+            ],
+            IpFamily::V6 => [
+                IpNet::new_assert(Ipv6Addr::LOCALHOST.into(), 128),
+                IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0),
+            ],
+        };
+        match self {
+            Self::Network(network) => {
+                Some(network).filter(|network| IpFamily::of(network.addr()) == family)
+            }
+            Self::Primary => node_ip
+                .filter(|address| !address.is_loopback())
+                .map(IpNet::from),
+            Self::Localhost => Some(localhost),
+            Self::All => Some(all),
+        }
+    }
 }
 
 /// Limits of connection tracking; `None` leaves the kernel's value unchanged.
@@ -164,25 +198,29 @@ impl ProxyConfig {
 
     /// The node's addresses on which NodePorts of a family answer.
     pub fn node_port_addresses(&self, family: IpFamily, node_ip: IpAddr) -> NodePortAddresses {
-        match &self.node_ports {
-            NodePortSource::Networks(networks) => NodePortAddresses::of_family(networks, family),
-            // A node whose address is unknown answers on all addresses.
-            NodePortSource::Primary if node_ip.is_loopback() => NodePortAddresses::All,
-            NodePortSource::Primary => NodePortAddresses::of_family(&[node_ip.into()], family),
-        }
+        NodePortAddresses::of_family(&self.node_port_networks(family, Some(node_ip)), family)
+    }
+
+    fn node_port_networks(&self, family: IpFamily, node_ip: Option<IpAddr>) -> Vec<IpNet> {
+        let ranges = self.node_ports.iter();
+        ranges
+            .filter_map(|range| range.network(family, node_ip))
+            .collect()
     }
 
     /// True if NodePorts answer on 127.0.0.1, which requires a sysctl and a rule that blocks other
-    /// hosts. Always false with `primary`, even if the node's address is loopback.
+    /// hosts. `primary` never does it, even if the node's address is loopback.
     pub fn serves_localhost(&self) -> bool {
-        let NodePortSource::Networks(networks) = &self.node_ports else {
+        let networks = self.node_port_networks(IpFamily::V4, None);
+        if networks.is_empty() && self.node_ports.contains(&NodePortRange::Primary) {
             return false;
-        };
+        }
         self.localhost_node_ports
-            && NodePortAddresses::of_family(networks, IpFamily::V4).include_loopback()
+            && NodePortAddresses::of_family(&networks, IpFamily::V4).include_loopback()
     }
 
-    /// Everything but Services that a backend needs for one family.
+    /// Everything but Services that a backend needs for one family; the networks of ServiceCIDRs are
+    /// added by those who watch them.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
         let node_ports = self.node_port_addresses(family, node.node_ip);
         let localhost_node_ports = family == IpFamily::V4 && self.serves_localhost();
@@ -204,6 +242,7 @@ impl ProxyConfig {
             node_port_tail,
             localhost_node_ports,
             external_ips: self.external_ips,
+            service_networks: Vec::new(),
         }
     }
 
@@ -313,7 +352,7 @@ mod tests {
         let any = NodePortTail::AnyLocal;
         // Configured networks, the node's address, whether localhost may answer; expected: the
         // tail, and whether localhost does answer.
-        let cases: [(&[&str], &str, bool, NodePortTail, bool); 11] = [
+        let cases: [(&[&str], &str, bool, NodePortTail, bool); 18] = [
             (&[], "10.0.0.7", true, any.clone(), true),
             (&[], "10.0.0.7", false, any.clone(), false),
             (&[], "fd00::7", true, any.clone(), false),
@@ -356,6 +395,38 @@ mod tests {
                 false,
             ),
             (&["::1/128"], "fd00::7", true, addresses(&[]), false),
+            (&["all"], "10.0.0.7", true, any.clone(), true),
+            (&["all"], "fd00::7", true, any.clone(), false),
+            (&["localhost"], "fd00::7", true, addresses(&[]), false),
+            (
+                &["localhost"],
+                "10.0.0.7",
+                true,
+                addresses(&["127.0.0.1"]),
+                true,
+            ),
+            (
+                &["primary", "localhost"],
+                "10.0.0.7",
+                true,
+                addresses(&["10.0.0.7", "127.0.0.1"]),
+                true,
+            ),
+            (
+                &["primary", "192.168.0.0/16"],
+                "10.0.0.7",
+                true,
+                addresses(&["10.0.0.7", "192.168.0.7"]),
+                false,
+            ),
+            // The network is of the other family.
+            (
+                &["primary", "fd00::/16"],
+                "10.0.0.7",
+                true,
+                addresses(&["10.0.0.7"]),
+                false,
+            ),
         ];
         for (given, node_ip, localhost, tail, answers) in cases {
             let config = config(|c| {

@@ -4,9 +4,18 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::{API_VERSION, KIND, KubeProxyConfiguration};
+use super::{API_VERSION, KIND, KubeProxyConfiguration, Mode};
 
 impl KubeProxyConfiguration {
+    /// The name of the mode: the configured one, or the default.
+    pub fn effective_mode(&self) -> &str {
+        if self.mode.is_empty() {
+            Mode::default().as_str()
+        } else {
+            &self.mode
+        }
+    }
+
     /// A YAML document that can be read back.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
@@ -23,6 +32,7 @@ impl KubeProxyConfiguration {
         });
         value["apiVersion"] = json!(API_VERSION);
         value["kind"] = json!(KIND);
+        value["mode"] = json!(self.effective_mode());
         value
     }
 }
@@ -111,6 +121,7 @@ mod tests {
     fn what_is_printed_reads_back_the_same() {
         let mut configuration = KubeProxyConfiguration {
             bind_address: "::".to_owned(),
+            mode: "nftables".to_owned(),
             hostname_override: "0123".to_owned(),
             healthz_bind_address: "[::]:10256".to_owned(),
             cluster_cidr: "10.244.0.0/16,fd00:10:244::/48".to_owned(),

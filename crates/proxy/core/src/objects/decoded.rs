@@ -8,8 +8,8 @@ use serde_json::Value;
 use weft_model::{ObjectKey, SharedStr, ZONE_LABEL, null_is_default, parse_sloppy};
 
 use super::{
-    HEADLESS_LABEL, OTHER_PROXY_LABEL, SERVICE_NAME_LABEL, ServiceSpec, ServiceStatus,
-    SliceEndpoint, SlicePortSpec, SliceView,
+    HEADLESS_LABEL, OTHER_PROXY_LABEL, SERVICE_NAME_LABEL, ServiceCidrSpec, ServiceSpec,
+    ServiceStatus, SliceEndpoint, SlicePortSpec, SliceView,
 };
 use crate::{Model, Problem};
 
@@ -53,6 +53,8 @@ pub enum Object {
         /// The networks of its pods, `spec.podCIDRs`.
         pod_cidrs: Box<[Box<str>]>,
     },
+    /// A ServiceCIDR.
+    ServiceCidr(ServiceCidrSpec),
 }
 
 /// An object whose fields do not match its kind.
@@ -83,7 +85,7 @@ impl Object {
     /// Decodes an object; `None` for other kinds.
     pub fn decode(object: &Value) -> Result<Option<Self>, DecodeError> {
         let kind = object["kind"].as_str().unwrap_or_default();
-        if !["Service", "EndpointSlice", "Node"].contains(&kind) {
+        if !["Service", "EndpointSlice", "Node", "ServiceCIDR"].contains(&kind) {
             return Ok(None);
         }
         let metadata = &object["metadata"];
@@ -117,6 +119,7 @@ impl Object {
                 ports: raw.ports,
                 ours: label(HEADLESS_LABEL).is_none(),
             },
+            "ServiceCIDR" => Self::ServiceCidr(Option::deserialize(raw.spec)?.unwrap_or_default()),
             _ => Self::Node {
                 name: key.name,
                 zone: label(ZONE_LABEL).map(SharedStr::new),
@@ -178,6 +181,8 @@ impl Model {
                 }
                 Vec::new()
             }
+            // A setting, and not a part of any Service.
+            Object::ServiceCidr(_) => Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
-use weft_proxy::{AuditReport, Backend as _, Scope, objects::Object};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope, objects::Object};
 use weft_ruleset::{ChainName, Table};
 use weft_testkit::cluster::RandomCluster;
 
@@ -40,8 +40,8 @@ fn new_chain(world: &mut World, before: &weft_ruleset::Ruleset) -> ChainName {
 }
 
 fn repaired(world: &mut World) -> Vec<String> {
-    match world.backend.audit(true).unwrap() {
-        AuditReport::Read { repaired, .. } => repaired,
+    match world.backend.audit(ReadBudget::Available).unwrap() {
+        AuditReport::Read { repaired, .. } => repaired.iter().map(ToString::to_string).collect(),
         other => panic!("not read: {other:?}"),
     }
 }
@@ -70,7 +70,10 @@ fn a_rule_that_others_add_to_a_chain_that_we_edited_is_found() {
     for noted in [false, true] {
         add_service(&mut world, &mut cluster);
         if noted {
-            assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
+            assert_eq!(
+                world.backend.audit(ReadBudget::Available).unwrap(),
+                AuditReport::Unchanged
+            );
         }
         let foreign = "*nat\n-I KUBE-SERVICES -d 10.1.2.3/32 -j RETURN\nCOMMIT\n";
         world.backend.kernel().disturb(foreign);
@@ -129,7 +132,10 @@ fn a_failed_partial_sync_and_the_full_one_behind_it_read_no_text() {
             add_service(&mut world, &mut cluster);
         }
         world.assert_as_fresh("after the failure");
-        assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
+        assert_eq!(
+            world.backend.audit(ReadBudget::Available).unwrap(),
+            AuditReport::Unchanged
+        );
     }
     assert_unread(&mut world);
 }
@@ -167,7 +173,10 @@ fn after_failures_of_both_syncs_nothing_is_taken_for_granted() {
     let scope = Scope::Changed(&world.changed);
     let outcome = world.backend.sync(&world.desired, &world.settings, scope);
     assert!(outcome.is_err());
-    assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Postponed);
+    assert_eq!(
+        world.backend.audit(ReadBudget::Available).unwrap(),
+        AuditReport::Postponed
+    );
     let foreign = "*nat\n-F KUBE-MARK-MASQ\nCOMMIT\n";
     world.backend.kernel().disturb(foreign);
     assert!(world.sync().full);
@@ -253,12 +262,12 @@ fn restore_an_old_backup(change: impl Fn(&mut World)) {
             add(&mut world, index);
         }
         world.sync();
-        world.backend.audit(true).unwrap();
+        world.backend.audit(ReadBudget::Available).unwrap();
         let old = backup(&mut world);
         change(&mut world);
         world.sync();
         if noted {
-            world.backend.audit(true).unwrap();
+            world.backend.audit(ReadBudget::Available).unwrap();
         }
         world.backend.kernel().disturb(&old);
         assert!(!repaired(&mut world).is_empty());
@@ -295,7 +304,7 @@ fn a_write_of_others_during_an_audit_is_found_by_the_next_one() {
             if world.backend.kernel().intrusion.is_some() {
                 return true;
             }
-            world.backend.audit(true).unwrap();
+            world.backend.audit(ReadBudget::Available).unwrap();
             world.assert_as_fresh(&format!("after {steps} steps"));
             false
         });
@@ -319,7 +328,7 @@ fn a_hash_that_was_taken_while_others_wrote_is_not_kept() {
             assert!(steps > 20, "{steps}");
             return;
         }
-        world.backend.audit(true).unwrap();
+        world.backend.audit(ReadBudget::Available).unwrap();
         world.assert_as_fresh(&format!("after {steps} steps"));
     }
     panic!("the first sync takes more steps than that");
@@ -424,16 +433,20 @@ fn the_next_audit_finds_any_foreign_write() {
             world.changed.clear();
             if random.bool() {
                 world.backend.kernel().failures = 0;
-                let may_read = random.bool();
+                let budget = if random.bool() {
+                    ReadBudget::Available
+                } else {
+                    ReadBudget::Spent
+                };
                 // Repairs cannot fail unless another process removes a chain at the wrong moment.
-                let _ = world.backend.audit(may_read);
+                let _ = world.backend.audit(budget);
             }
             if random.u8(..4) > 0 {
                 continue;
             }
             world.backend.kernel().intrusion = None;
             world.backend.kernel().failures = 0;
-            let audit = world.backend.audit(true).unwrap();
+            let audit = world.backend.audit(ReadBudget::Available).unwrap();
             if audit == AuditReport::Postponed {
                 continue;
             }

@@ -14,7 +14,7 @@ use rustix::process::WaitOptions;
 use weft_host::iptables::{Limits, SearchPath, Variant};
 use weft_iptables::{HostKernel, OwnWrites};
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, Backend as _};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget};
 use weft_testkit::{cluster::RandomCluster, lab};
 
 use crate::{
@@ -58,7 +58,10 @@ fn a_busy_lock_is_named_and_waited_out() {
             "what could not be written is kept"
         );
         // The state is unknown after the failure, so the audit is postponed.
-        assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Postponed);
+        assert_eq!(
+            world.backend.audit(ReadBudget::Available).unwrap(),
+            AuditReport::Postponed
+        );
 
         lock.unlock().unwrap();
         assert!(world.sync().full);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_iptables::Kernel as _;
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, Backend as _, Scope, Service};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope, Service};
 use weft_ruleset::{ChainName, Table};
 use weft_testkit::cluster::RandomCluster;
 
@@ -39,8 +39,8 @@ fn empty(raw: bool) -> World {
 }
 
 fn audit(world: &mut World) -> Vec<String> {
-    match world.backend.audit(true).unwrap() {
-        AuditReport::Read { repaired, .. } => repaired,
+    match world.backend.audit(ReadBudget::Available).unwrap() {
+        AuditReport::Read { repaired, .. } => repaired.iter().map(ToString::to_string).collect(),
         other => panic!("not read: {other:?}"),
     }
 }
@@ -128,14 +128,23 @@ fn rules_of_others_are_left_alone() {
 fn an_audit_reads_only_after_a_foreign_write_and_if_allowed() {
     for raw in RAW {
         let mut world = world(5, raw);
-        assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
+        assert_eq!(
+            world.backend.audit(ReadBudget::Available).unwrap(),
+            AuditReport::Unchanged
+        );
         world
             .backend
             .kernel()
             .disturb("*nat\n-F KUBE-SERVICES\nCOMMIT\n");
-        assert_eq!(world.backend.audit(false).unwrap(), AuditReport::Postponed);
+        assert_eq!(
+            world.backend.audit(ReadBudget::Spent).unwrap(),
+            AuditReport::Postponed
+        );
         assert_eq!(audit(&mut world), ["nat KUBE-SERVICES differs"]);
-        assert_eq!(world.backend.audit(true).unwrap(), AuditReport::Unchanged);
+        assert_eq!(
+            world.backend.audit(ReadBudget::Available).unwrap(),
+            AuditReport::Unchanged
+        );
     }
 }
 

@@ -1,9 +1,9 @@
 //! The backend over the real kernel: the resulting rules are those of the simulated one.
 
 use weft_host::iptables::Variant;
-use weft_iptables::{HostKernel, Options};
+use weft_iptables::{HostKernel, Options, RestoreScope};
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, Backend as _};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget};
 use weft_ruleset::Table;
 use weft_testkit::{
     cluster::RandomCluster,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const GATE_OFF: Options = Options {
-    minimize: false,
+    restore: RestoreScope::Everything,
     ..OPTIONS
 };
 
@@ -47,8 +47,8 @@ fn edit(world: &mut World<HostKernel>, cluster: &mut RandomCluster) {
 }
 
 fn audit(world: &mut World<HostKernel>) -> Vec<String> {
-    match world.backend.audit(true).unwrap() {
-        AuditReport::Read { repaired, .. } => repaired,
+    match world.backend.audit(ReadBudget::Available).unwrap() {
+        AuditReport::Read { repaired, .. } => repaired.iter().map(ToString::to_string).collect(),
         other => panic!("not read: {other:?}"),
     }
 }
@@ -73,7 +73,7 @@ fn every_partial_sync_on_the_real_kernel_leaves_what_a_fresh_start_would() {
                     assert!(!report.full, "{when}: {report:?}");
                     assert_as_fresh(&mut world, &when);
                 }
-                let report = world.backend.audit(true).unwrap();
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
                 let nobody_else = match (variant, &report) {
                     (Variant::Nft, AuditReport::Unchanged) => true,
                     (Variant::Legacy, AuditReport::Read { repaired, children }) => {
@@ -218,9 +218,16 @@ fn the_gate_is_switched_by_a_restart_over_the_real_kernel() {
             for options in [OPTIONS, GATE_OFF, OPTIONS] {
                 world.restart(kernel(family, variant), options);
                 let first = world.full_sync();
-                assert_eq!(first.bytes == 0, options.minimize, "{first:?}");
+                assert_eq!(
+                    first.bytes == 0,
+                    options.restore == RestoreScope::Changes,
+                    "{first:?}"
+                );
                 edit(&mut world, &mut cluster);
-                assert_eq!(world.sync().full, !options.minimize);
+                assert_eq!(
+                    world.sync().full,
+                    options.restore == RestoreScope::Everything
+                );
                 assert_as_fresh(&mut world, &format!("{family} {variant} {options:?}"));
             }
         }

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use weft_host::{iptables::Variant, netfilter::Netfilter};
-use weft_iptables::Options;
+use weft_iptables::{Options, RestoreScope};
 use weft_model::{IpFamily, Protocol};
 use weft_ruleset::NfacctName;
 use weft_testkit::lab::{self, Lab};
@@ -375,7 +375,7 @@ fn an_established_connection_survives_restarts_and_other_changes() {
             assert_eq!(network.restart(OPTIONS), 0);
             still_there("after a restart");
             let gate_off = Options {
-                minimize: false,
+                restore: RestoreScope::Everything,
                 ..OPTIONS
             };
             assert!(network.restart(gate_off) > 0);

@@ -7,7 +7,7 @@ use weft_iptables::{
     Fingerprint, HostKernel, Iptables, Kernel, KernelError, Options, OwnWrites, RawHash,
 };
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, Backend as _, Scope};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope};
 use weft_ruleset::{ChainName, Ruleset, Table};
 use weft_testkit::{cluster::RandomCluster, lab};
 
@@ -127,14 +127,19 @@ impl Real {
     }
 
     fn repaired(&mut self) -> Vec<String> {
-        match self.backend.audit(true).unwrap() {
-            AuditReport::Read { repaired, .. } => repaired,
+        match self.backend.audit(ReadBudget::Available).unwrap() {
+            AuditReport::Read { repaired, .. } => {
+                repaired.iter().map(ToString::to_string).collect()
+            }
             other => panic!("not read: {other:?}"),
         }
     }
 
     fn unchanged(&mut self) {
-        assert_eq!(self.backend.audit(true).unwrap(), AuditReport::Unchanged);
+        assert_eq!(
+            self.backend.audit(ReadBudget::Available).unwrap(),
+            AuditReport::Unchanged
+        );
     }
 }
 

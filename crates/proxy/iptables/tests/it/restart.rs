@@ -1,13 +1,13 @@
 //! Starts over existing rules, and cleanup.
 
-use weft_iptables::Options;
+use weft_iptables::{Options, RestoreScope};
 use weft_model::IpFamily;
 use weft_testkit::cluster::RandomCluster;
 
 use crate::world::{OPTIONS, World};
 
 const GATE_OFF: Options = Options {
-    minimize: false,
+    restore: RestoreScope::Everything,
     ..OPTIONS
 };
 
@@ -66,7 +66,7 @@ fn the_gate_can_be_switched_by_a_restart_in_both_directions() {
             world.edit(&edit);
         }
         let report = world.sync();
-        assert_eq!(report.full, !options.minimize);
+        assert_eq!(report.full, options.restore == RestoreScope::Everything);
         world.assert_as_fresh(&format!("{options:?}"));
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options, RawHash};
+use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options, RawHash, RestoreScope};
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
     Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Quarantine, Scope,
@@ -206,7 +206,7 @@ pub(crate) const OPTIONS: Options = Options {
     random_fully: true,
     drop_invalid: true,
     nfacct: true,
-    minimize: true,
+    restore: RestoreScope::Changes,
 };
 
 /// Settings as the default configuration has them.
@@ -224,6 +224,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: family == IpFamily::V4,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 

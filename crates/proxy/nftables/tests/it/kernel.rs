@@ -8,7 +8,7 @@ use weft_model::IpFamily;
 use weft_nftables::{
     HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
 };
-use weft_proxy::{AuditReport, Backend as _};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget, service_networks};
 use weft_testkit::{
     cluster::RandomCluster,
     lab::{self, Lab},
@@ -148,6 +148,99 @@ fn the_kernel_holds_what_was_written_and_a_restart_writes_nothing() {
 }
 
 #[test]
+fn service_networks_are_followed_without_reading_the_table() {
+    lab::inside(|lab| {
+        for family in IpFamily::ALL {
+            lab.namespace(&format!("networks-{family}")).run(|| {
+                let mut world = World::on(CountingReads::new(family), family);
+                for object in everything(family) {
+                    world.put(&object);
+                }
+                world.sync();
+                let reads = world.backend.kernel().reads;
+                let lists = match family {
+                    IpFamily::V4 => [
+                        &["10.96.0.0/16"][..],
+                        &["10.96.0.0/12"],
+                        &["10.96.0.0/16", "10.98.0.0/16", "192.168.0.0/24"],
+                        &["10.98.0.0/16", "10.99.0.0/17"],
+                        &["0.0.0.0/1", "255.0.0.0/8"],
+                        &[],
+                    ],
+                    IpFamily::V6 => [
+                        &["fd00:96::/112"][..],
+                        &["fd00:96::/108"],
+                        &["fd00:96::/112", "fd00:97::/112", "2001:db8::/64"],
+                        &["fd00:97::/112", "fd00:98::/113"],
+                        &["::/1", "ffff::/16"],
+                        &[],
+                    ],
+                };
+                for list in lists {
+                    let networks = service_networks(list.iter().copied(), family);
+                    assert_eq!(networks.len(), list.len());
+                    world.settings.service_networks = networks;
+                    let report = world.sync();
+                    assert!(!report.full && written(&report) <= 4, "{report:?}");
+                    let after = contents(family);
+                    assert_eq!(after["service-networks"].len(), list.len(), "{after:?}");
+                    assert_eq!(world.backend.kernel().reads, reads);
+                    let mut other = World::real(family);
+                    other.settings = world.settings.clone();
+                    other.desired = world.desired.clone();
+                    let again = other.restart(HostKernel::new(family, Watch::new()));
+                    assert_eq!(written(&again), 0, "a restart reads the same: {list:?}");
+                }
+            });
+        }
+    });
+}
+
+/// The real kernel, with the reads of it counted.
+struct CountingReads {
+    kernel: HostKernel,
+    reads: usize,
+}
+
+impl CountingReads {
+    fn new(family: IpFamily) -> Self {
+        Self {
+            kernel: HostKernel::new(family, Watch::new()),
+            reads: 0,
+        }
+    }
+}
+
+impl Kernel for CountingReads {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        self.kernel.commit(changes)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.reads += 1;
+        self.kernel.structure()
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.reads += 1;
+        self.kernel.elements(set)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.reads += 1;
+        self.kernel.get_elements(set, keys)
+    }
+
+    fn element_limit(&self) -> usize {
+        self.kernel.element_limit()
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        self.kernel.foreign_changes()
+    }
+}
+
+#[test]
 fn nft_prints_the_table_and_loads_what_it_printed() {
     lab::with_programs(&["nft"], |lab| {
         for family in IpFamily::ALL {
@@ -244,7 +337,7 @@ fn what_another_process_changes_is_noticed_and_repaired() {
             }
             world.sync();
             receive(&mut notifications);
-            let unchanged = world.backend.audit(true).unwrap();
+            let unchanged = world.backend.audit(ReadBudget::Available).unwrap();
             assert_eq!(
                 unchanged,
                 AuditReport::Unchanged,
@@ -272,22 +365,22 @@ fn what_another_process_changes_is_noticed_and_repaired() {
                 let arguments: Vec<&str> = disturbance.split(' ').collect();
                 lab.program("nft", &arguments);
                 receive(&mut notifications);
-                let postponed = world.backend.audit(false).unwrap();
+                let postponed = world.backend.audit(ReadBudget::Spent).unwrap();
                 assert_eq!(postponed, AuditReport::Postponed, "{disturbance}");
-                let report = world.backend.audit(true).unwrap();
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
                 let AuditReport::Read { repaired, .. } = report else {
                     panic!("{disturbance}: {report:?}");
                 };
                 assert!(!repaired.is_empty(), "{disturbance}");
                 assert_eq!(contents(family), right, "{family} {disturbance}");
                 receive(&mut notifications);
-                let report = world.backend.audit(true).unwrap();
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
                 assert_eq!(report, AuditReport::Unchanged, "{disturbance}");
             }
             // What happens to other tables does not concern us.
             lab.program("nft", &["add", "table", word, "other"]);
             receive(&mut notifications);
-            let report = world.backend.audit(true).unwrap();
+            let report = world.backend.audit(ReadBudget::Available).unwrap();
             assert_eq!(report, AuditReport::Unchanged);
             lab.program("nft", &["flush", "ruleset"]);
         }

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipnet::IpNet;
 use serde_json::json;
 use weft_host::nftables::Nftables as Connection;
 use weft_model::{IpFamily, Protocol};
@@ -24,7 +25,7 @@ mod exchange;
 mod network;
 mod sctp;
 
-use exchange::{Conversation, PATIENCE, Reply};
+use exchange::{Conversation, PATIENCE, Reply, serve};
 use network::{
     FURTHER, Network, SERVER_PORT,
     Sender::{self, Client, ClientAs, Node, PodA, PodB},
@@ -425,6 +426,46 @@ fn without_endpoints_and_on_unknown_ports_connections_are_refused_at_once() {
             network.program(&[slice(family, "empty", &["pod-b"])]);
             let (server, _) = answered(network.ask(PodA, inside, Protocol::Tcp));
             assert_eq!(server, "pod-b", "the first endpoint opens it");
+        }
+    });
+}
+
+#[test]
+fn addresses_of_the_service_networks_that_no_service_has_lead_nowhere() {
+    lab::inside(|lab| {
+        for mut network in networks(lab) {
+            let family = network.family;
+            network.program(&[
+                service(family, "web", 10, &json!({})),
+                slice(family, "web", &["pod-b"]),
+            ]);
+            let [inside, outside, own] = [10, 99, 98].map(|n| to(cluster_ip(family, n), 80));
+            // A host elsewhere that happens to have an address of the range, and this node.
+            for (namespace, front) in [(network.namespace(Client), outside), (&network.node, own)] {
+                namespace.address("lo", IpNet::from(front.ip()));
+                namespace.run(|| serve("chance", front, Protocol::Tcp));
+            }
+            let reply = |network: &Network, sender, front| {
+                answered(network.ask(sender, front, Protocol::Tcp)).0
+            };
+            for sender in [PodA, Node] {
+                assert_eq!(reply(&network, sender, outside), "chance");
+            }
+
+            let range = IpNet::new(inside.ip(), family.width() - 8).unwrap();
+            network.world.settings.service_networks = vec![range.trunc()];
+            assert_eq!(written(&network.sync()), 1, "one range");
+            for sender in [PodA, Node] {
+                assert!(network.is_silent(sender, outside, Protocol::Tcp));
+                assert_eq!(reply(&network, sender, inside), "pod-b");
+                let no_port = to(inside.ip(), 81);
+                assert_eq!(network.ask(sender, no_port, Protocol::Tcp), Reply::Refused);
+            }
+            assert_eq!(reply(&network, PodA, own), "chance");
+
+            network.world.settings.service_networks.clear();
+            assert_eq!(written(&network.sync()), 1);
+            assert_eq!(reply(&network, PodA, outside), "chance");
         }
     });
 }

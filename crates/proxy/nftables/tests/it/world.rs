@@ -26,6 +26,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: false,
         external_ips: true,
+        service_networks: Vec::new(),
     }
 }
 
@@ -148,5 +149,5 @@ impl<K: Kernel> World<K> {
 
 /// The number of elements that a sync wrote.
 pub(crate) fn written(report: &SyncReport) -> usize {
-    report.rules.iter().map(|(_, count)| count.written).sum()
+    report.elements.map_or(0, |count| count.written)
 }

@@ -1,8 +1,8 @@
 //! Schedules syncs and audits of one family.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::Instant;
+use crate::ReadBudget;
 
 /// Longest time between two full syncs.
 const FULL_PERIOD: Duration = Duration::from_hours(1);
@@ -10,9 +10,13 @@ const FULL_PERIOD: Duration = Duration::from_hours(1);
 /// Reading audits may take one part in this many of a CPU's time.
 const AUDIT_SHARE: u32 = 100;
 
+/// Reading audits that may follow each other at once. A program that removes all rules may do so
+/// again a moment later, and the rules have to come back each time; only a storm has to wait.
+const AUDIT_BURST: u32 = 8;
+
 /// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub enum Due {
     /// Wait until the deadline or a request.
     Nothing,
     /// A sync; full if the last full one was too long ago or the last sync failed.
@@ -21,15 +25,12 @@ pub(crate) enum Due {
         full: bool,
     },
     /// An audit.
-    Audit {
-        /// Reading all rules is allowed.
-        may_read: bool,
-    },
+    Audit(ReadBudget),
 }
 
 /// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SyncResult {
+pub enum SyncResult {
     /// A full sync succeeded.
     Full,
     /// A partial sync succeeded.
@@ -43,7 +44,7 @@ pub(crate) enum SyncResult {
 /// As in kube-proxy's runner: at least `min` between the end of a sync and the start of the next, a
 /// retry `retry` after a failure unless a request comes sooner, and a full sync each hour.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     min: Duration,
     retry: Duration,
     requested: bool,
@@ -56,12 +57,15 @@ pub(crate) struct Schedule {
     trial_at: Option<Instant>,
     next_full: Instant,
     next_audit: Instant,
-    next_read: Instant,
+    /// Time at which the reading audits so far are within their share.
+    reads_paid_at: Instant,
+    /// Share of the last one.
+    last_read: Duration,
 }
 
 impl Schedule {
     /// A schedule with a full sync due at once.
-    pub(crate) fn new(min: Duration, retry: Duration, now: Instant) -> Self {
+    pub fn new(min: Duration, retry: Duration, now: Instant) -> Self {
         Self {
             min,
             retry,
@@ -72,22 +76,23 @@ impl Schedule {
             trial_at: None,
             next_full: now,
             next_audit: now + retry,
-            next_read: now,
+            reads_paid_at: now,
+            last_read: Duration::ZERO,
         }
     }
 
     /// Requests a sync, because something changed.
-    pub(crate) fn request(&mut self) {
+    pub fn request(&mut self) {
         self.requested = true;
     }
 
     /// Another process changed what we wrote: an audit is due at once.
-    pub(crate) fn disturbed(&mut self, now: Instant) {
+    pub fn disturbed(&mut self, now: Instant) {
         self.next_audit = self.next_audit.min(now);
     }
 
     /// The action that is due.
-    pub(crate) fn due(&self, now: Instant) -> Due {
+    pub fn due(&self, now: Instant) -> Due {
         let full = now >= self.next_full || self.failed;
         let retry = self.retry_at.is_some_and(|at| now >= at);
         let trial = self.trial_at.is_some_and(|at| now >= at);
@@ -96,15 +101,13 @@ impl Schedule {
             return Due::Sync { full };
         }
         if now >= self.next_audit && !self.failed {
-            return Due::Audit {
-                may_read: now >= self.next_read,
-            };
+            return Due::Audit(self.budget(now));
         }
         Due::Nothing
     }
 
     /// Time at which [`due`](Self::due) changes without a request.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Instant {
         let sync = if self.requested {
             self.not_before
         } else {
@@ -121,17 +124,17 @@ impl Schedule {
     }
 
     /// Records that a sync took all requests.
-    pub(crate) fn begin_sync(&mut self) {
+    pub fn begin_sync(&mut self) {
         self.requested = false;
     }
 
     /// Sets the time of the next trial of quarantined Services, which may need a sync of its own.
-    pub(crate) fn set_trial(&mut self, at: Option<Instant>) {
+    pub fn set_trial(&mut self, at: Option<Instant>) {
         self.trial_at = at;
     }
 
     /// Records the end of a sync.
-    pub(crate) fn synced(&mut self, now: Instant, result: SyncResult) {
+    pub fn synced(&mut self, now: Instant, result: SyncResult) {
         let worked = result != SyncResult::Failed;
         self.not_before = now + self.min;
         self.failed = !worked;
@@ -148,15 +151,36 @@ impl Schedule {
     ///
     /// CPU time and not elapsed time: on a busy machine an audit takes longer at the same cost, and
     /// foreign changes must not stay longer because of that.
-    pub(crate) fn audited(&mut self, now: Instant, reading: Option<Duration>) {
+    pub fn audited(&mut self, now: Instant, reading: Option<Duration>) {
         self.next_audit = now + self.retry;
+        if reading.is_none() && self.budget(now) == ReadBudget::Spent {
+            // It may have been postponed.
+            self.next_audit = self.next_audit.min(self.budget_back());
+        }
         if let Some(cost) = reading {
-            self.next_read = now + cost * AUDIT_SHARE;
+            self.last_read = cost * AUDIT_SHARE;
+            self.reads_paid_at = self.reads_paid_at.max(now) + self.last_read;
+        }
+    }
+
+    /// Time from which on all rules may be read again.
+    fn budget_back(&self) -> Instant {
+        let burst = self.last_read * (AUDIT_BURST - 1);
+        self.reads_paid_at
+            .checked_sub(burst)
+            .unwrap_or(self.reads_paid_at)
+    }
+
+    fn budget(&self, now: Instant) -> ReadBudget {
+        if now >= self.budget_back() {
+            ReadBudget::Available
+        } else {
+            ReadBudget::Spent
         }
     }
 
     /// Records a failed audit: the state of the rules is unknown.
-    pub(crate) fn audit_failed(&mut self, now: Instant) {
+    pub fn audit_failed(&mut self, now: Instant) {
         self.next_audit = now + self.retry;
         self.failed = true;
         self.requested = true;
@@ -222,16 +246,50 @@ mod tests {
     }
 
     #[test]
-    fn audits_read_no_more_than_their_share() {
+    fn audits_that_read_again_and_again_take_no_more_than_their_share() {
+        let (mut schedule, mut now) = schedule();
+        let start = now;
+        let mut reads = 0;
+        while now < start + 100_000 * SECOND {
+            now = schedule.deadline();
+            match schedule.due(now) {
+                Due::Audit(budget) => {
+                    let reading = (budget == ReadBudget::Available).then_some(SECOND);
+                    reads += u32::from(reading.is_some());
+                    schedule.audited(now, reading);
+                }
+                Due::Sync { .. } => schedule.synced(now, SyncResult::Full),
+                Due::Nothing => unreachable!("the deadline passed"),
+            }
+        }
+        assert!((1000..=1000 + AUDIT_BURST).contains(&reads), "{reads}");
+        assert_eq!(schedule.due(now), Due::Nothing);
+    }
+
+    #[test]
+    fn what_another_process_removes_again_and_again_is_repaired_at_once_until_it_is_a_storm() {
         let (mut schedule, now) = schedule();
-        let first = now + 30 * SECOND;
-        assert_eq!(schedule.due(first), Due::Audit { may_read: true });
-        schedule.audited(first, Some(SECOND));
-        assert_eq!(schedule.due(first + 29 * SECOND), Due::Nothing);
-        let second = first + 30 * SECOND;
-        assert_eq!(schedule.due(second), Due::Audit { may_read: false });
-        schedule.audited(second, None);
-        let later = first + 120 * SECOND;
-        assert_eq!(schedule.due(later), Due::Audit { may_read: true });
+        for _ in 0..AUDIT_BURST {
+            schedule.disturbed(now);
+            assert_eq!(schedule.due(now), Due::Audit(ReadBudget::Available));
+            schedule.audited(now, Some(SECOND));
+        }
+        schedule.disturbed(now);
+        assert_eq!(schedule.due(now), Due::Audit(ReadBudget::Spent));
+        schedule.audited(now, None);
+        // Nothing has to disturb it again: it is tried as soon as the budget is back.
+        let back = now + SECOND * AUDIT_SHARE;
+        let mut later = now;
+        while later < back {
+            later = schedule.deadline();
+            let budget = if later < back {
+                ReadBudget::Spent
+            } else {
+                ReadBudget::Available
+            };
+            assert_eq!(schedule.due(later), Due::Audit(budget));
+            schedule.audited(later, None);
+        }
+        assert_eq!(later, back);
     }
 }
