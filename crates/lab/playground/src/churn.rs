@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    demo::{Demo, DemoError, Told, step},
+    demo::{Demo, DemoError, MANY, Told, step},
     report::Reporter,
 };
 use weft_testserver::{call, create};
@@ -49,7 +49,7 @@ impl Churn {
         let begun = Instant::now();
         while begun.elapsed() < self.lasting {
             let nodes = demo.world().nodes().len();
-            let change = self.choose(&mut random, &services, nodes, demo.many());
+            let change = self.choose(&mut random, &services, nodes, MANY);
             match &change {
                 Change::AddService(number) => drop(services.insert(*number)),
                 Change::RemoveService(number) => drop(services.remove(number)),

@@ -59,40 +59,28 @@ impl Observer {
         let mut all = Vec::new();
         for node in nodes {
             let name = node.clone();
-            let (syncs, rules) =
-                blocking(move || (kernel::syncs(&name), kernel::rules(&name))).await;
+            let syncs = blocking(move || kernel::syncs(&name)).await;
             // A proxy that is restarting has no records.
-            let syncs = syncs.unwrap_or_default();
-            all.push((syncs, rules.unwrap_or_default().len() as u64));
+            all.push(syncs.unwrap_or_default());
         }
         tally(&all, since, self.last_change())
     }
 }
 
-/// Number of rules of a node: the sum over both families after their last syncs.
-fn rules_now(syncs: &[Sync]) -> u64 {
-    let last = |family: &str| syncs.iter().rev().find(|sync| sync.family == family);
-    let both = [last("IPv4"), last("IPv6")].into_iter().flatten();
-    both.map(|sync| sync.rules).sum()
-}
-
-/// Sums up the syncs of nodes, each with the current size of all its rules in bytes.
-fn tally(nodes: &[(Vec<Sync>, u64)], since: Timestamp, changed: Option<Timestamp>) -> Written {
+/// Sums up the syncs of nodes.
+fn tally(nodes: &[Vec<Sync>], since: Timestamp, changed: Option<Timestamp>) -> Written {
     let mut written = Written::default();
     let mut last = None;
-    for (syncs, everything) in nodes {
-        let today = rules_now(syncs).max(1);
+    for syncs in nodes {
+        let size = kernel::element_size(syncs);
         for sync in syncs
             .iter()
             .filter(|sync| sync.at >= since && sync.bytes > 0)
         {
             written.syncs += 1;
-            written.chains += sync.chains_written;
-            written.chains_removed += sync.chains_removed;
-            written.rules += sync.written;
+            written.elements += sync.written;
             written.bytes += sync.bytes;
-            // Current size per rule, times the number of rules at that sync.
-            written.bytes_of_everything += everything * sync.rules / today;
+            written.bytes_of_everything += size * sync.elements;
             last = last.max(Some(sync.at));
         }
     }
@@ -116,10 +104,8 @@ mod tests {
             family: "IPv4".to_owned(),
             full: false,
             bytes,
-            chains_written: 3,
-            chains_removed: 1,
             written: 2,
-            rules: 100,
+            elements: 100,
             milliseconds: 3.0,
         }
     }
@@ -127,8 +113,8 @@ mod tests {
     #[test]
     fn only_later_writes_count_and_the_slowest_node_decides() {
         let nodes = [
-            (vec![sync(900, 70), sync(1_030, 50), sync(1_040, 0)], 4_000),
-            (vec![sync(1_055, 60)], 6_000),
+            vec![sync(900, 70), sync(1_030, 50), sync(1_040, 0)],
+            vec![sync(1_055, 60)],
         ];
         let moment = |at| Timestamp::from_millisecond(at).unwrap();
         let written = tally(&nodes, moment(1_000), Some(moment(1_020)));
@@ -136,11 +122,10 @@ mod tests {
             written,
             Written {
                 syncs: 2,
-                chains: 6,
-                chains_removed: 2,
-                rules: 4,
+                elements: 4,
                 bytes: 110,
-                bytes_of_everything: 10_000,
+                // 20 and 30 bytes for each of 100 elements.
+                bytes_of_everything: 5_000,
                 milliseconds: Some(35.0),
             }
         );

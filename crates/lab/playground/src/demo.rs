@@ -38,6 +38,8 @@ use crate::{
 
 /// Time for which the network must not change in [`Demo::stand_ins_alone`].
 const QUIET: Duration = Duration::from_secs(2);
+/// Number of pods after scaling up.
+pub(crate) const MANY: usize = 36;
 
 /// A step of the demo failed.
 #[derive(Debug, Error)]
@@ -95,11 +97,6 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// Number of pods after scaling up.
-    pub(crate) fn many(&self) -> usize {
-        self.world.limits.many
-    }
-
     pub(crate) fn world(&self) -> &World {
         self.world
     }
@@ -137,13 +134,12 @@ impl<'a> Demo<'a> {
     pub async fn show(&self, reporter: &mut Reporter) -> Result<(), DemoError> {
         let stream = self.requests().await?;
         let stream = Some(&stream);
-        let many = self.many();
         step(
             reporter,
-            &format!("scale from 3 to {many} pods"),
+            &format!("scale from 3 to {MANY} pods"),
             stream,
             true,
-            self.scale(many),
+            self.scale(MANY),
         )
         .await?;
         let mut added = String::new();
@@ -190,7 +186,7 @@ impl<'a> Demo<'a> {
         .await?;
         step(
             reporter,
-            &format!("scale from {many} to 3 pods"),
+            &format!("scale from {MANY} to 3 pods"),
             stream,
             true,
             self.scale(3),
@@ -255,12 +251,7 @@ impl<'a> Demo<'a> {
             }
             _ => "",
         };
-        let note = self.world.limits.note;
-        let note = note.map(|note| format!("; {note}")).unwrap_or_default();
-        Ok(
-            format!("{processes} processes, started with the command lines of deploy/{how}{note}")
-                .into(),
-        )
+        Ok(format!("{processes} processes, started with the command lines of deploy/{how}").into())
     }
 
     async fn apply(&self) -> Result<Told, DemoError> {
@@ -385,7 +376,7 @@ impl<'a> Demo<'a> {
         Ok(Timestamp::now())
     }
 
-    /// Waits until pods, slices and the rules of every kernel agree.
+    /// Waits until pods, slices and the proxy's table in every kernel agree.
     async fn converged(&self, replicas: usize, since: Timestamp) -> Result<Written, DemoError> {
         self.pods_ready(replicas).await?;
         self.slices_have(replicas).await?;
@@ -414,29 +405,27 @@ impl<'a> Demo<'a> {
     }
 
     async fn add_node(&self) -> Result<(Node, Written), DemoError> {
-        let many = self.many();
         let begun = Timestamp::now();
         let node = self.world.add_node().await?;
         self.nodes_ready().await?;
         self.routes_complete().await?;
         // The new node gets them, because it has the fewest pods.
-        self.set_replicas(many + 4).await?;
-        self.pods_ready(many + 4).await?;
-        self.kernels_have(many + 4).await?;
+        self.set_replicas(MANY + 4).await?;
+        self.pods_ready(MANY + 4).await?;
+        self.kernels_have(MANY + 4).await?;
         let client = self.network_of("client").await?;
         self.answering_nodes(&client).await?;
         Ok((node, self.cost(begun).await))
     }
 
     async fn remove_node(&self, name: &str) -> Result<Told, DemoError> {
-        let many = self.many();
         let begun = Timestamp::now();
-        self.set_replicas(many).await?;
-        self.pods_ready(many).await?;
+        self.set_replicas(MANY).await?;
+        self.pods_ready(MANY).await?;
         self.world.remove_node(name).await?;
         self.routes_complete().await?;
-        self.pods_ready(many).await?;
-        self.kernels_have(many).await?;
+        self.pods_ready(MANY).await?;
+        self.kernels_have(MANY).await?;
         Ok(Told {
             detail: format!("its pods moved; no route to {name} is left"),
             cost: Some(self.cost(begun).await),
@@ -444,15 +433,14 @@ impl<'a> Demo<'a> {
     }
 
     async fn outage(&self) -> Result<Told, DemoError> {
-        let many = self.many();
         let broken = self.world.break_api(PATIENCE);
         tokio::time::sleep(self.outage).await;
         self.world.restore_api(broken);
-        let asked = self.set_replicas(many + 3).await?;
-        let cost = self.converged(many + 3, asked).await?;
-        self.set_replicas(many).await?;
-        self.pods_ready(many).await?;
-        self.kernels_have(many).await?;
+        let asked = self.set_replicas(MANY + 3).await?;
+        let cost = self.converged(MANY + 3, asked).await?;
+        self.set_replicas(MANY).await?;
+        self.pods_ready(MANY).await?;
+        self.kernels_have(MANY).await?;
         Ok(Told {
             detail: "Services kept working; a change afterwards reached every kernel".to_owned(),
             cost: Some(cost),
@@ -460,20 +448,19 @@ impl<'a> Demo<'a> {
     }
 
     async fn pause_proxy(&self) -> Result<Told, DemoError> {
-        let many = self.many();
         let nodes = self.world.nodes();
         let Some(proxy) = nodes.last().and_then(|node| node.agent("proxy").cloned()) else {
             return Err(DemoError::Check("cannot find a proxy process".to_owned()));
         };
         proxy.stop().await;
-        self.set_replicas(many + 3).await?;
-        self.pods_ready(many + 3).await?;
+        self.set_replicas(MANY + 3).await?;
+        self.pods_ready(MANY + 3).await?;
         let begun = Timestamp::now();
         proxy.start()?;
-        self.kernels_have(many + 3).await?;
-        self.set_replicas(many).await?;
-        self.pods_ready(many).await?;
-        self.kernels_have(many).await?;
+        self.kernels_have(MANY + 3).await?;
+        self.set_replicas(MANY).await?;
+        self.pods_ready(MANY).await?;
+        self.kernels_have(MANY).await?;
         Ok(Told {
             detail: format!("{} caught up with what it missed", proxy.status().name),
             cost: Some(self.cost(begun).await),
@@ -481,7 +468,6 @@ impl<'a> Demo<'a> {
     }
 
     async fn kill_everything(&self) -> Result<Told, DemoError> {
-        let many = self.many();
         let agents = self.world.agents();
         let before: Vec<u32> = agents.iter().map(|agent| agent.status().starts).collect();
         for agent in &agents {
@@ -490,12 +476,12 @@ impl<'a> Demo<'a> {
         for (agent, before) in agents.iter().zip(&before) {
             self.started_again(agent, *before).await?;
         }
-        self.set_replicas(many + 2).await?;
-        self.pods_ready(many + 2).await?;
-        self.kernels_have(many + 2).await?;
-        self.set_replicas(many).await?;
-        self.pods_ready(many).await?;
-        self.kernels_have(many).await?;
+        self.set_replicas(MANY + 2).await?;
+        self.pods_ready(MANY + 2).await?;
+        self.kernels_have(MANY + 2).await?;
+        self.set_replicas(MANY).await?;
+        self.pods_ready(MANY).await?;
+        self.kernels_have(MANY).await?;
         self.routes_complete().await?;
         self.no_address_twice().await?;
         Ok(format!(

@@ -1,4 +1,4 @@
-//! Rules, routes and metrics of a node, read from its kernel and its agents.
+//! Service endpoints, routes and metrics of a node, read from its kernel and its agents.
 
 use std::{
     collections::BTreeSet,
@@ -8,65 +8,98 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use weft_host::namespace;
 
 use crate::{
     network,
-    program::{ProgramError, command, find, output},
+    program::{ProgramError, command, output},
 };
 
+/// The table of the proxy in nftables, in each family.
+const TABLE: &str = "weft";
 /// Routing protocol number of Weft's routes.
 const OUR_ROUTES: &str = "201";
 /// Address of the proxy's metrics and diagnostics, in the node's network.
 const PROXY_PAGES: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 10249);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Rules of a node as text, for both families and both iptables variants.
-pub(crate) fn rules(node: &str) -> Result<String, ProgramError> {
-    let programs = [
-        "iptables-nft-save",
-        "ip6tables-nft-save",
-        "iptables-legacy-save",
-        "ip6tables-legacy-save",
-    ];
-    let mut text = String::new();
-    for program in programs
-        .into_iter()
-        .filter(|program| find(program).is_some())
-    {
-        let mut save = command("ip");
-        save.args(["netns", "exec", node, program]);
-        text += &String::from_utf8_lossy(&output(&mut save, b"")?);
-    }
-    Ok(text)
-}
-
-/// Number of endpoints of a Service port in the rules, over both families.
-pub(crate) fn endpoints(rules: &str, service_port: &str) -> usize {
-    let named = rules.lines().filter(|line| {
-        let mut words = line.split_whitespace().map(|word| word.trim_matches('"'));
-        words.any(|word| word == service_port)
-    });
-    named
-        .filter(|line| line.contains("-j DNAT") && line.contains("--to-destination"))
-        .count()
-}
-
-/// DNAT targets in the rules, with their Service ports: `default/web:http 10.244.0.5:8080`. The Service
-/// of the API server is left out.
-pub(crate) fn targets(rules: &str) -> BTreeSet<String> {
-    let lines = rules.lines().filter(|line| line.contains("-j DNAT"));
-    let targets = lines.filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let after = |flag: &str| {
-            let place = words.iter().position(|word| *word == flag)?;
-            words.get(place + 1).map(|word| word.trim_matches('"'))
+/// Endpoints that a node's kernel has, by Service port: `default/web:http` to `10.244.0.5:8080`. Empty
+/// without the tables of a proxy.
+pub(crate) fn endpoints(node: &str) -> Result<Endpoints, ProgramError> {
+    let mut found = Endpoints::new();
+    let tables = listed(node, &["tables"])?;
+    for family in ["ip", "ip6"] {
+        let is_ours = |object: &Value| {
+            let table = &object["table"];
+            table["family"] == family && table["name"] == TABLE
         };
-        let service = after("--comment")?;
-        let is_ours = service != "default/kubernetes:https";
-        is_ours.then(|| Some(format!("{service} {}", after("--to-destination")?)))?
+        if tables.iter().any(is_ours) {
+            let services = listed(node, &["map", family, TABLE, "services"])?;
+            let endpoints = listed(node, &["map", family, TABLE, "endpoints"])?;
+            found.extend(named(&services, &endpoints));
+        }
+    }
+    Ok(found)
+}
+
+/// True if a node has nftables tables, of any program.
+pub(crate) fn has_tables(node: &str) -> Result<bool, ProgramError> {
+    let tables = listed(node, &["tables"])?;
+    Ok(tables.iter().any(|object| object.get("table").is_some()))
+}
+
+/// Endpoints as `address:port`, each with its Service port.
+pub(crate) type Endpoints = BTreeSet<(String, String)>;
+
+/// Objects that nft lists in a node's network.
+fn listed(node: &str, what: &[&str]) -> Result<Vec<Value>, ProgramError> {
+    let mut list = command("ip");
+    list.args(["netns", "exec", node, "nft", "-j", "list"])
+        .args(what);
+    let text = output(&mut list, b"")?;
+    let mut document: Value = serde_json::from_slice(&text).unwrap_or_default();
+    match document["nftables"].take() {
+        Value::Array(objects) => Ok(objects),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Joins the endpoints of fronts with the names of their Service ports.
+fn named(services: &[Value], endpoints: &[Value]) -> Endpoints {
+    let names: Vec<(Vec<Value>, &str)> = elements(services)
+        .filter_map(|(key, _)| {
+            let comment = key["elem"]["comment"].as_str()?;
+            Some((concatenation(&key["elem"]["val"])?, comment))
+        })
+        .collect();
+    let targets = elements(endpoints).filter_map(|(key, target)| {
+        // An element with further attributes is wrapped.
+        let key = key.get("elem").map_or(key, |element| &element["val"]);
+        let key = concatenation(key)?;
+        let (_, name) = names.iter().find(|(front, _)| key.starts_with(front))?;
+        let target = concatenation(target)?;
+        let address = target.first()?.as_str()?.parse().ok()?;
+        let port = u16::try_from(target.get(1)?.as_u64()?).ok()?;
+        Some((
+            (*name).to_owned(),
+            SocketAddr::new(address, port).to_string(),
+        ))
     });
     targets.collect()
+}
+
+/// Keys and values of a listed map.
+fn elements(objects: &[Value]) -> impl Iterator<Item = (&Value, &Value)> {
+    let maps = objects
+        .iter()
+        .filter_map(|object| object["map"]["elem"].as_array());
+    maps.flatten()
+        .filter_map(|element| Some((element.get(0)?, element.get(1)?)))
+}
+
+fn concatenation(value: &Value) -> Option<Vec<Value>> {
+    value["concat"].as_array().cloned()
 }
 
 /// Routes of a node that Weft created.
@@ -105,11 +138,17 @@ pub(crate) struct Sync {
     pub(crate) family: String,
     pub(crate) full: bool,
     pub(crate) bytes: u64,
-    pub(crate) chains_written: u64,
-    pub(crate) chains_removed: u64,
     pub(crate) written: u64,
-    pub(crate) rules: u64,
+    #[serde(rename = "rules")]
+    pub(crate) elements: u64,
     pub(crate) milliseconds: f64,
+}
+
+/// Mean size of a written element in bytes, by the records of a proxy.
+pub(crate) fn element_size(syncs: &[Sync]) -> u64 {
+    let bytes: u64 = syncs.iter().map(|sync| sync.bytes).sum();
+    let written: u64 = syncs.iter().map(|sync| sync.written).sum();
+    bytes / written.max(1)
 }
 
 /// Last syncs of a node's proxy.
@@ -161,21 +200,41 @@ pub(crate) fn metric(text: &str, name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn endpoints_are_counted_by_the_service_they_belong_to() {
-        let rules = r#"
--A KUBE-SEP-A -p tcp -m comment --comment "default/web:http" -m tcp -j DNAT --to-destination 10.0.0.1:80
--A KUBE-SEP-B -p tcp -m comment --comment default/web:http -m tcp -j DNAT --to-destination 10.0.0.2:80
--A KUBE-SEP-C -p tcp -m comment --comment "default/web-2:http" -m tcp -j DNAT --to-destination 10.0.0.3:80
--A KUBE-SEP-A -s 10.0.0.1/32 -m comment --comment "default/web:http" -j KUBE-MARK-MASQ
-"#;
-        assert_eq!(endpoints(rules, "default/web:http"), 2);
-        assert_eq!(endpoints(rules, "default/web-2:http"), 1);
-        let targets: Vec<String> = targets(rules).into_iter().collect();
-        assert_eq!(targets.len(), 3);
-        assert_eq!(targets[0], "default/web-2:http 10.0.0.3:80");
+    fn endpoints_get_the_names_of_the_fronts_they_belong_to() {
+        let map = |elements: Value| [json!({"metainfo": {}}), json!({"map": {"elem": elements}})];
+        let front = |address: &str| json!({"concat": [address, "tcp", 80]});
+        let service = |address: &str, name: &str| json!([{"elem": {"val": front(address), "comment": name}}, {"concat": [16, 2]}]);
+        let endpoint = |address: &str, number: u32, target: &str| {
+            let key = json!({"concat": [address, "tcp", 80, number]});
+            json!([key, {"concat": [target, 8080]}])
+        };
+        let services = map(json!([
+            service("10.96.0.1", "default/web:http"),
+            service("10.96.0.2", "default/web-2:http")
+        ]));
+        let endpoints = map(json!([
+            endpoint("10.96.0.1", 1, "10.0.0.1"),
+            endpoint("10.96.0.1", 2, "10.0.0.2"),
+            endpoint("10.96.0.2", 1, "10.0.0.3"),
+            endpoint("10.96.0.3", 1, "10.0.0.4")
+        ]));
+        let found: Vec<String> = named(&services, &endpoints)
+            .into_iter()
+            .map(|(name, target)| format!("{name} {target}"))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "default/web-2:http 10.0.0.3:8080",
+                "default/web:http 10.0.0.1:8080",
+                "default/web:http 10.0.0.2:8080",
+            ]
+        );
     }
 
     #[test]

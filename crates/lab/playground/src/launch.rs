@@ -94,7 +94,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("setpriv", "util-linux"),
     ("mount", "util-linux"),
     ("sh", "dash"),
-    ("iptables-restore", "iptables"),
+    ("nft", "nftables"),
 ];
 
 /// A running world.

@@ -16,7 +16,6 @@ pub mod directory;
 mod doors;
 mod kernel;
 pub mod launch;
-pub mod limits;
 mod manifest;
 mod network;
 mod node;

@@ -71,8 +71,6 @@ pub(crate) struct Common {
     pub(crate) authority: String,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
-    /// True if proxies use legacy iptables.
-    pub(crate) legacy: bool,
     /// True if agents are not started.
     pub(crate) without_weft: bool,
 }
@@ -247,9 +245,6 @@ fn agents(
             for word in &mut line {
                 *word = word.replace("--main-plugin=bridge", "--main-plugin=ptp");
             }
-        }
-        if common.legacy && container.name == "proxy" {
-            line.push("--iptables-variant=legacy".to_owned());
         }
         Agent::new(AgentParts {
             node: Some(name.to_owned()),

@@ -190,7 +190,8 @@ impl Look {
             .filter(|sync| sync.number > seen.1 && sync.bytes > 0)
             .collect();
         seen.1 = looked.syncs.last().map_or(seen.1, |sync| sync.number);
-        let everything = |sync: &Sync| looked.bytes_each * sync.rules;
+        let size = kernel::element_size(&looked.syncs);
+        let everything = |sync: &Sync| size * sync.elements;
         for sync in &fresh {
             self.savings.bytes_written += sync.bytes;
             self.savings.bytes_full += everything(sync).max(sync.bytes);
@@ -206,24 +207,15 @@ impl Look {
 struct Looked {
     inside: Inside,
     syncs: Vec<Sync>,
-    /// Mean size of a rule in the output of `iptables-save`.
-    bytes_each: u64,
 }
 
 fn look_at(node: &str, socket: &Path) -> Looked {
-    let syncs = kernel::syncs(node).unwrap_or_default();
-    let text = kernel::rules(node).unwrap_or_default();
-    let rules = text
-        .lines()
-        .filter(|line| line.starts_with("-A KUBE-"))
-        .count() as u64;
     Looked {
         inside: Inside {
             routes: kernel::routes(node).unwrap_or_default(),
             pool: pool(socket).ok(),
         },
-        syncs,
-        bytes_each: text.len() as u64 / rules.max(1),
+        syncs: kernel::syncs(node).unwrap_or_default(),
     }
 }
 
@@ -251,16 +243,13 @@ fn note(node: &str, sync: &Sync, everything: u64) -> Note {
     };
     Note {
         at: sync.at,
-        what: format!("{} rules: {kind}", sync.family),
+        what: format!("{} Services: {kind}", sync.family),
         place: Some(node.to_owned()),
         component: "proxy".to_owned(),
         cost: Some(Cost {
             milliseconds: Some(sync.milliseconds),
             bytes: Some(sync.bytes),
-            changes: Some(format!(
-                "~{} -{} chains, {} of {} rules",
-                sync.chains_written, sync.chains_removed, sync.written, sync.rules
-            )),
+            changes: Some(format!("{} of {} elements", sync.written, sync.elements)),
             avoided_bytes: Some(everything.saturating_sub(sync.bytes)),
             ..Cost::default()
         }),

@@ -22,17 +22,13 @@ pub enum Format {
 /// Writes of all proxies during a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Written {
-    /// Number of syncs that wrote rules.
+    /// Number of syncs that wrote something.
     pub syncs: usize,
-    /// Chains created, replaced or edited.
-    pub chains: u64,
-    /// Number of chains removed.
-    pub chains_removed: u64,
-    /// Number of rules written.
-    pub rules: u64,
+    /// Number of elements added, replaced or deleted.
+    pub elements: u64,
     /// Number of bytes written.
     pub bytes: u64,
-    /// Bytes that the same syncs would have written if each had written all rules.
+    /// Bytes that the same syncs would have written if each had written all elements.
     pub bytes_of_everything: u64,
     /// Time from the last change of the EndpointSlice until the last kernel was updated.
     pub milliseconds: Option<f64>,
@@ -217,10 +213,8 @@ fn size(bytes: u64) -> String {
 impl Written {
     fn line(&self) -> String {
         let mut line = format!(
-            "~{} -{} chains, {} rules in {} syncs, {} instead of {}",
-            self.chains,
-            self.chains_removed,
-            self.rules,
+            "{} elements in {} syncs, {} instead of {}",
+            self.elements,
             self.syncs,
             size(self.bytes),
             size(self.bytes_of_everything)
@@ -280,16 +274,14 @@ mod tests {
         assert_eq!(size(1_250_000), "1.2 MB");
         let written = Written {
             syncs: 3,
-            chains: 2,
-            chains_removed: 1,
-            rules: 4,
+            elements: 4,
             bytes: 812,
             bytes_of_everything: 48_211,
             milliseconds: Some(14.2),
         };
         assert_eq!(
             written.line(),
-            "~2 -1 chains, 4 rules in 3 syncs, 812 B instead of 48.2 kB; in every kernel 14 ms after the API had it"
+            "4 elements in 3 syncs, 812 B instead of 48.2 kB; in every kernel 14 ms after the API had it"
         );
     }
 

@@ -30,7 +30,6 @@ use weft_testserver::{call, create};
 use crate::{
     agent::{Agent, AgentParts},
     doors::Doors,
-    limits::Limits,
     manifest::{self, ManifestError},
     network::{self, NetworkError},
     node::{self, Common, Node, NodeError, Programs},
@@ -100,8 +99,6 @@ pub struct World {
     pub api_address: SocketAddr,
     /// Process of the cluster's controllers.
     pub controller: Agent,
-    /// Limits of this machine and user.
-    pub limits: Limits,
     pub(crate) page: Mutex<Option<std::net::TcpListener>>,
     server: ApiServer,
     common: Common,
@@ -157,7 +154,6 @@ impl World {
             .map_err(|source| WorldError::Files("mounts", source))?;
         blocking(network::make_segment).await?;
         blocking(|| network::make_machine(CONTROL, CONTROL_NUMBER)).await?;
-        let limits = blocking(Limits::find).await;
         let controller_token = secret()?;
         let tokens = (0..MOST_NODES)
             .map(|_| secret())
@@ -186,7 +182,6 @@ impl World {
             cluster: cluster.clone(),
             client: client.clone(),
             without_weft: options.without_weft,
-            legacy: limits.legacy,
         };
         set_up(&client).await?;
         let controller = controller(&common, &controller_token)?;
@@ -196,7 +191,6 @@ impl World {
             standins: standin::start(&cluster),
             controller,
             client,
-            limits,
             page: Mutex::new(Some(doors.page)),
             server,
             common,

@@ -16,7 +16,7 @@ use crate::{
     traffic::{self, Protocol},
 };
 
-/// Comment of the Service port `web` in the rules.
+/// Comment of the Service port `web` in the proxies' tables.
 const PORT: &str = "default/web:http";
 
 impl Demo<'_> {
@@ -30,21 +30,17 @@ impl Demo<'_> {
                 .flatten();
             let networking =
                 conditions.filter(|condition| condition["type"] == "NetworkUnavailable");
-            let (rules, routes) = {
+            let (tables, routes) = {
                 let name = name.clone();
-                blocking(move || (kernel::rules(&name), kernel::routes(&name))).await
+                blocking(move || (kernel::has_tables(&name), kernel::routes(&name))).await
             };
-            let (rules, routes) = match (rules, routes) {
-                (Ok(rules), Ok(routes)) => (rules, routes),
+            let (has_tables, routes) = match (tables, routes) {
+                (Ok(tables), Ok(routes)) => (tables, routes),
                 (Err(error), _) | (_, Err(error)) => {
                     return Err(DemoError::Check(error.to_string()));
                 }
             };
-            if rules.contains("KUBE-")
-                || !routes.is_empty()
-                || !ranges.is_empty()
-                || networking.count() > 0
-            {
+            if has_tables || !routes.is_empty() || !ranges.is_empty() || networking.count() > 0 {
                 return Err(DemoError::Check(format!(
                     "the network of {name} was changed without Weft"
                 )));
@@ -170,12 +166,12 @@ impl Demo<'_> {
 
     pub(super) async fn kernels_have(&self, wanted: usize) -> Result<(), DemoError> {
         for Node { name, .. } in self.world.nodes() {
-            until("the rules of all kernels", async || {
+            until("the endpoints of all kernels", async || {
                 let node = name.clone();
-                let rules = blocking(move || kernel::rules(&node)).await;
-                Ok(match rules {
-                    Ok(rules) => {
-                        let there = kernel::endpoints(&rules, PORT);
+                let endpoints = blocking(move || kernel::endpoints(&node)).await;
+                Ok(match endpoints {
+                    Ok(endpoints) => {
+                        let there = endpoints.iter().filter(|(name, _)| name == PORT).count();
                         look(there == wanted, format!("{there} endpoints on {name}"))
                     }
                     Err(error) => look(false, error.to_string()),
@@ -186,7 +182,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Waits until pods, endpoints, and the rules and routes of every kernel agree, and checks that no
+    /// Waits until pods, endpoints, and the proxy's table and the routes of every kernel agree, and checks that no
     /// two pods have the same address.
     pub(crate) async fn agrees(&self, replicas: usize) -> Result<(), DemoError> {
         self.nodes_ready().await?;
@@ -197,17 +193,18 @@ impl Demo<'_> {
         self.no_address_twice().await
     }
 
-    /// Waits until the rules of every kernel have exactly the ready endpoints of the slices.
+    /// Waits until the proxy's table in every kernel has exactly the ready endpoints of the slices.
     pub(super) async fn kernels_agree(&self) -> Result<(), DemoError> {
         for Node { name, .. } in self.world.nodes() {
             until(
-                "the rules of all kernels to agree with the API",
+                "the endpoints of all kernels to agree with the API",
                 async || {
                     let slices = self.get("/apis/discovery.k8s.io/v1/endpointslices").await?;
                     let wanted = ready_targets(&slices);
                     let node = name.clone();
-                    let rules = blocking(move || kernel::rules(&node)).await;
-                    Ok(match rules.map(|rules| kernel::targets(&rules)) {
+                    let endpoints = blocking(move || kernel::endpoints(&node)).await;
+                    let targets = endpoints.map(|endpoints| targets(&endpoints));
+                    Ok(match targets {
                         Ok(there) if there == wanted => look(true, String::new()),
                         Ok(there) => {
                             let missing = wanted.difference(&there).count();
@@ -251,9 +248,9 @@ impl Demo<'_> {
             let node = name.clone();
             let text = blocking(move || kernel::metrics(&node, 10249)).await?;
             for metric in [
-                "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-                "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
-                "weft_proxy_repaired_chains_total",
+                "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+                "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+                "weft_proxy_repaired_elements_total",
             ] {
                 let value = kernel::metric(&text, metric);
                 if value > 0.0 {
@@ -261,12 +258,19 @@ impl Demo<'_> {
                 }
             }
         }
-        Ok(
-            "no partial sync failed, no rule was changed by another program"
-                .to_owned()
-                .into(),
-        )
+        Ok("no sync failed, no element was changed by another program"
+            .to_owned()
+            .into())
     }
+}
+
+/// Endpoints as `ready_targets` names them, without the Service of the API server.
+fn targets(endpoints: &kernel::Endpoints) -> BTreeSet<String> {
+    let ours = endpoints
+        .iter()
+        .filter(|(name, _)| name != "default/kubernetes:https");
+    ours.map(|(name, target)| format!("{name} {target}"))
+        .collect()
 }
 
 pub(super) fn list(names: &BTreeSet<String>) -> String {
