@@ -1,13 +1,15 @@
-//! Controllers: sources fill a queue, workers reconcile keys, an actor starts and stops it all.
+//! Controllers, units and machines, and the lifecycle that starts and stops them.
 
-mod actor;
 mod builder;
 mod context;
 mod expectation;
 mod gate;
 mod handle;
+mod inbox;
 mod kube_adapter;
+mod lifecycle;
 mod reconciler;
+mod scope;
 mod source;
 mod state;
 mod statistics;
@@ -20,8 +22,9 @@ pub use expectation::TrackedApi;
 pub use gate::{Gate, GateState};
 pub use handle::{Controller, ControllerHandle, ControllerInfo, StopReport, Trigger};
 pub use kube_adapter::KubeReconciler;
+pub use lifecycle::Failure;
 pub use reconciler::{Action, ReconcileError, Reconciler, reconcile_with};
 pub use source::WatchId;
 pub use state::{ControllerState, DegradedReason, PendingReason};
 pub(crate) use statistics::ControllerStatistics;
-pub use unit::{Failure, Unit};
+pub use unit::Unit;
