@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
+use weft_runtime::ControllerState;
 
 /// The content of `/debug/routes`, which `weft routes status` prints.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -58,20 +60,37 @@ pub struct Row {
 
 /// The status, shared by the controller and the page that shows it.
 #[derive(Clone, Debug, Default)]
-pub struct StatusBoard(Arc<Mutex<RoutesStatus>>);
+pub struct StatusBoard(Arc<Mutex<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    status: RoutesStatus,
+    /// State of the controller, once there is one.
+    state: Option<watch::Receiver<ControllerState>>,
+}
 
 impl StatusBoard {
     /// A copy of the current status.
     pub fn read(&self) -> RoutesStatus {
-        self.lock().clone()
+        let board = self.lock();
+        let mut status = board.status.clone();
+        if let Some(state) = &board.state {
+            status.state = state.borrow().to_string();
+        }
+        status
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, RoutesStatus> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Shows this state of the controller from now on.
+    pub(crate) fn follow(&self, state: watch::Receiver<ControllerState>) {
+        self.lock().state = Some(state);
+    }
+
     pub(crate) fn change(&self, change: impl FnOnce(&mut RoutesStatus)) {
-        change(&mut self.lock());
+        change(&mut self.lock().status);
     }
 
     pub(crate) fn listed(&self) {

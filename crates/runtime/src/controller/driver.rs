@@ -13,7 +13,7 @@ use tokio::{
 use weft_model::{Moment, ObjectKey};
 
 use super::{
-    Machine,
+    Failure, Machine,
     expectation::Expectations,
     lifecycle::{Load, Tasks, Work, until},
     scope::RunScope,
@@ -202,10 +202,11 @@ impl<E, B> MachineWork<E, B> {
     }
 }
 
-impl<M, B> Work for MachineWork<M::Event, B>
+impl<M, F, B> Work for MachineWork<M::Event, B>
 where
     M: Machine,
-    B: Fn(MachineScope) -> M + Send + Sync + 'static,
+    F: Future<Output = Result<M, Failure>> + Send,
+    B: Fn(MachineScope) -> F + Send + Sync + 'static,
 {
     fn open(&self) {
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -231,8 +232,11 @@ where
             scope,
         };
         tasks.spawn(async move {
-            let machine = (self.begin)(driver.scope.clone());
-            driver.drive(machine).await;
+            let stop = driver.scope.run.stop.clone();
+            tokio::select! {
+                machine = (self.begin)(driver.scope.clone()) => driver.drive(machine?).await,
+                () = stop.cancelled() => {}
+            }
             Ok(())
         });
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use weft_model::Moment;
 
 use super::{
-    ControllerHandle, WatchId, WatchOptions,
+    ControllerHandle, Failure, WatchId, WatchOptions,
     driver::{ChangeSink, Effects, EventQueue, MachineScope, MachineWork},
     handle::NewController,
     lifecycle::{OnFailure, Settings},
@@ -122,11 +122,15 @@ impl<E: Send + 'static> MachineBuilder<E> {
     }
 
     /// Builds the controller, stopped, on the current tokio runtime. Every run begins with a new
-    /// machine.
-    pub fn build<M: Machine<Event = E>>(
+    /// machine; a run that cannot begin has failed.
+    pub fn build<M, F>(
         self,
-        begin: impl Fn(MachineScope) -> M + Send + Sync + 'static,
-    ) -> ControllerHandle {
+        begin: impl Fn(MachineScope) -> F + Send + Sync + 'static,
+    ) -> ControllerHandle
+    where
+        M: Machine<Event = E>,
+        F: Future<Output = Result<M, Failure>> + Send + 'static,
+    {
         if let Some(metrics) = &self.metrics {
             let name = self.queue_name.as_deref().unwrap_or(&self.settings.name);
             self.events.expose(name, metrics.workqueues());

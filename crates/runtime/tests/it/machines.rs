@@ -85,11 +85,13 @@ impl Subject {
     {
         let journal = Journal::default();
         let kept = journal.clone();
-        let handle = builder.build(move |scope| Scripted {
-            notes: Notes::new(),
-            polls: 0,
-            poll: poll(scope, kept.clone()),
-            journal: kept.clone(),
+        let handle = builder.build(move |scope| {
+            std::future::ready(Ok(Scripted {
+                notes: Notes::new(),
+                polls: 0,
+                poll: poll(scope, kept.clone()),
+                journal: kept.clone(),
+            }))
         });
         handle.start();
         Self { handle, journal }
