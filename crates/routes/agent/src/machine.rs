@@ -15,7 +15,7 @@ use weft_routes::{
 use weft_runtime::{Change, Effects, Failure, Machine};
 
 use crate::{
-    blocks::NodeBlocks,
+    blocks::{BlockList, NodeBlocks},
     conditions,
     controller::Parts,
     nodes::{NodeChange, NodeFeed},
@@ -77,10 +77,14 @@ impl RouteMachine {
         let capabilities = &parts.capabilities;
         let checks = settings.check_addresses && capabilities.knows_instances;
         let writes = parts.record.is_some() && !settings.observe;
+        let blocks = match &settings.blocks {
+            None => BlockList::Off,
+            Some(_) => BlockList::default(),
+        };
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         Ok(Self {
             controller: settings.controller(capabilities, recorded.clone(), seed),
-            nodes: NodeFeed::new(parts.clone()),
+            nodes: NodeFeed::new(parts.provider.clone(), parts.own_node.clone(), blocks),
             instances: checks.then(|| Instances::new(&capabilities.families)),
             conditions: ConditionQueue::default(),
             joining: JoiningNodes::new(&settings.policy(capabilities)),

@@ -116,7 +116,7 @@ impl StatusBoard {
             let destination = step.destination().text().to_owned();
             match step.wanted() {
                 Some(wanted) => {
-                    let row = Row::of(&wanted.to_route(), false);
+                    let row = Row::of(&wanted.to_route());
                     status.table.insert(destination, row);
                 }
                 None => drop(status.table.remove(&destination)),
@@ -128,12 +128,16 @@ impl StatusBoard {
 impl RoutesStatus {
     fn planned(&mut self, plan: &RoutePlan) {
         self.passed_at = Some(now());
-        let kept = plan.kept.iter().map(|route| (route, false));
-        let left = plan.left.iter().map(|left| (&left.route, true));
-        self.table = kept
-            .chain(left)
-            .map(|(route, left)| (route.destination.text().to_owned(), Row::of(route, left)))
-            .collect();
+        let named = |route: &Route, row| (route.destination.text().to_owned(), row);
+        let kept = plan.kept.iter().map(|route| named(route, Row::of(route)));
+        let left = plan.left.iter().map(|left| {
+            let row = Row {
+                left_alone: true,
+                ..Row::of(&left.route)
+            };
+            named(&left.route, row)
+        });
+        self.table = kept.chain(left).collect();
         self.refused = plan.refusals.iter().map(ToString::to_string).collect();
         let withheld = plan.withheld.iter();
         self.withheld = withheld.map(|withheld| withheld.step.to_string()).collect();
@@ -155,14 +159,14 @@ impl RoutesStatus {
 }
 
 impl Row {
-    fn of(route: &Route, left_alone: bool) -> Self {
+    fn of(route: &Route) -> Self {
         Self {
             next_hop: route.next_hop.as_ref().map(NextHop::to_string),
             node: match &route.target {
                 Target::Node(name) => Some(name.to_string()),
                 Target::Unknown => None,
             },
-            left_alone,
+            left_alone: false,
         }
     }
 }
